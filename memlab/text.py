@@ -222,6 +222,18 @@ def counted(count: float, things: str = "memories") -> str:
     return f"{count:,.0f} {one if count == 1 else things}"
 
 
+def or_dash(value: Any, form: str = "{:.1%}") -> str:
+    """Write a value in its form, and a dash where there is none.
+
+    Examples
+    --------
+    >>> or_dash(0.25), or_dash(None), or_dash(float("nan"))
+    ('25.0%', '–', '–')
+    """
+    missing = value is None or value != value  # noqa: PLR0124 - not a number
+    return "–" if missing else form.format(value)
+
+
 def reads_as_number(cell: Cell) -> bool:
     """Whether a cell is a number, a share or a range of them: what is aligned to the right.
 

@@ -137,7 +137,7 @@ def compact(
     policy, number = _remembered(source) if chosen is None else (chosen.policy, "")
     retires = settings_of(source).retire if retire is None else retire
     watch = telling("reading the store", PLANNING)
-    with faults_of([policy]):
+    with faults_of(policy):
         made = plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
     if save and chosen is not None:

@@ -108,8 +108,7 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
         sheet = job.sheet(title, table, LOADED, most="boot_tokens", facts=facts)
         return [sheet, "", f"next: {command('fleet size', *names)}    a cap for each"]
 
-    job.show(table, page)
-    fail_if(table["error"].notna().any() or table["unreadable"].gt(0).any() or over > 0)
+    job.show(table, page, fails=over > 0 or table["unreadable"].gt(0).any())
 
 
 def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
@@ -186,8 +185,7 @@ def size_fleet(
             lines.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
         return [sheet, *lines]
 
-    job.show(table, page)
-    fail_if(table["error"].notna().any() or table["verdict"].isin(VERDICTS).any())
+    job.show(table, page, fails=table["verdict"].isin(VERDICTS).any())
 
 
 def _shared(cohort: "Cohort") -> str:
@@ -275,7 +273,7 @@ def plan_fleet(
     members = expand_names(names)
     job.out = None if save_plan is None else saved_beside(save_plan)
     job.kept(option="--save-plan FILE")
-    with faults_of([policy] if policy else []), job.working() as work:
+    with faults_of(policy), job.working() as work:
         made = work("plan", plan, members, policy, now=now_utc(), save=save_plan)
     print_result(made, as_json=job.as_json)
     fail_if(bool(made.refused))
@@ -316,7 +314,6 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
         return [sheet, *(["", f"undo one: {undo}"] if undo else [])]
 
     job.show(table, page)
-    fail_if(table["error"].notna().any())
 
 
 @fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
@@ -346,5 +343,4 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
         asked = [] if do_it else ["", "nothing was changed; add --apply to do it"]
         return [job.sheet(title, most, MAINTAINED, most="deleted"), *asked]
 
-    job.show(table, page)
-    fail_if(table["error"].notna().any() or failed.any())
+    job.show(table, page, fails=failed.any())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.cli.options import FILE, NUMBER, Number, json_option
-from memlab.cli.output import bar, print_lines, print_text
+from memlab.cli.output import bar, fail_if, print_lines, print_text
 from memlab.text import Cell, Sheet, Table, as_text, for_terminal
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
 """By what a column is headed, the field that stands in it, or what makes its cell of a row."""
+
+Page = Callable[[], Sequence[str | Sheet]]
 
 NARROWEST: Final = 16
 """Characters of a store's name that are shown however narrow the terminal is."""
@@ -116,14 +118,18 @@ class Job:
                 start_over(folder)
         return self.out
 
-    def show(self, table: "pd.DataFrame", page: Callable[[], Sequence[str | Sheet]]) -> None:
-        """Print a table whole for a script, where that was asked for, else as a page of lines."""
+    def show(self, table: "pd.DataFrame", page: Page, *, fails: bool = False) -> None:
+        """Print a table whole for a script, where that was asked for, else as a page of lines.
+
+        The command ends with 1 for an error of a store, and where something else fails.
+        """
         if self.as_json:
             print_text(table.to_json(orient="records", date_format="iso", indent=1))
         elif self.as_csv:
             print_text(table.to_csv(index=False))
         else:
             print_lines(*page())
+        fail_if(fails or bool(table["error"].notna().any()))
 
     def sheet(
         self,

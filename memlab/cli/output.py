@@ -105,13 +105,16 @@ def write_picture(drawn: Any, file: Path, source: "Source") -> None:
     write_whole(file, picture, limit=limit_like(source.like))
 
 
-def print_result(found: Shown, *also: str, as_json: bool, is_example: bool = False) -> None:
+def print_result(
+    found: Any, *also: str, as_json: bool, is_example: bool = False, **more: Any
+) -> None:
     """Print what a command found, what there is to say besides, and what to run next.
 
+    `more` is for a script alone.
     After the bundled example, which stays as it is, that is the same with a store of one's own.
     """
     if as_json:
-        print_json(found)
+        print_json(more | found.to_dict() if more else found)
         return
     below = [*also, *found.next_steps()]
     if is_example:

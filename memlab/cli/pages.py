@@ -79,12 +79,15 @@ def _draw(
     name: str, store: Path, file: Path, *, narrow: bool, log: Path | None, **asked: Any
 ) -> None:
     from memlab.charts.figure import NARROW
-    from memlab.sources.opening import open_source
-    from memlab.views.findings import Question, examine
+    from memlab.sizing.goal import Question
+    from memlab.sources.opening import open_source, settings_of
+    from memlab.views.findings import examine
 
     check_writable(file)
     source, now = open_source(store), asked.pop("now")
-    drawn = draw(name, examine(store, now=now, asked=Question.of(source, **asked), log=log))
+    drawn = draw(
+        name, examine(store, now=now, asked=Question.of(settings_of(source), **asked), log=log)
+    )
     write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
     print_lines(f"chart: {file}", f"  {drawn.title}")
 

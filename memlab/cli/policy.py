@@ -173,9 +173,9 @@ def no_such_setting(names: Collection[str], policies: "Sequence[Named]") -> clic
 
 
 @contextmanager
-def faults_of(policies: "Iterable[Policy]") -> Iterator[None]:
+def faults_of(*policies: "Policy | None") -> Iterator[None]:
     """Say in a sentence what a class of the user's own failed of, and where."""
-    own = [step.address for policy in policies for step in (policy, *policy.steps)]
+    own = [step.address for one in policies if one is not None for step in (one, *one.steps)]
     own = [address for address in own if ":" in address]
     try:
         yield

@@ -140,9 +140,9 @@ def rows(
     from memlab.compaction import listing
 
     chosen = policy_asked(policy_name, settings, given)
-    policy = None if chosen is None else chosen.policy
+    policy = chosen and chosen.policy
     doing("reading the store and its archive")
-    with faults_of([policy] if policy else []):
+    with faults_of(policy):
         listed = listing.rows(store, policy, where=where, tag=tag, author=author, by=order, log=log)
     most = limit or (LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed))
     if as_json:
@@ -361,7 +361,7 @@ def compare(
     policies = [made(named, each).policy for named, each in every_one]
     policies = policies if policy_names else with_remembered(policies, source)
     quiet()
-    with faults_of(policies):
+    with faults_of(*policies):
         found = comparison.compare(
             store,
             policies=policies,

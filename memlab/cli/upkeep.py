@@ -21,7 +21,6 @@ from memlab.cli.output import (
     REWRITING,
     doing,
     fail_if,
-    print_json,
     print_lines,
     print_result,
     print_text,
@@ -134,12 +133,10 @@ def archive(
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
         act = drop_archived if do_it else what_drops
         found = act(store, before=before, digest=drop, facts_too=facts_too)
-        if as_json:
-            print_json({"applied": do_it, **found.to_dict()})
-            return
         after = "nothing was dropped; add --apply to do it"
         after = "nothing to drop" if found.is_empty else after
-        print_lines(found, "", f"dropped {counted(found.memories)} for good" if do_it else after)
+        after = f"dropped {counted(found.memories)} for good" if do_it else after
+        print_result(found, after, as_json=as_json, applied=do_it)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
@@ -225,7 +222,7 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
 
     if do_it:
         done = vacuum(store, watch=telling("looking at the file", REWRITING))
-        print_json({"applied": True, **done.to_dict()}) if as_json else print_lines(done)
+        print_result(done, as_json=as_json, applied=True)
         return
     try:
         found = checked_for_vacuum(store)
@@ -233,7 +230,4 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
         found, after = space(store), str(error)
-    if as_json:
-        print_json({"applied": False, **found.to_dict()})
-    else:
-        print_lines(found, "", after)
+    print_result(found, after, as_json=as_json, applied=False)

@@ -20,9 +20,9 @@ from memlab.items import Size
 from memlab.policies import KeepRecent, decide
 from memlab.settings import NUMBERS
 from memlab.sizing import Verdict, prepare_budget, prepare_sizing
-from memlab.sizing.goal import Goal
+from memlab.sizing.goal import Question
 from memlab.sources.opening import SourceLike
-from memlab.text import Cell, Sheet, Shown, Table, counted
+from memlab.text import Cell, Sheet, Shown, Table, counted, or_dash
 
 _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 """The newest stay whatever the clock says."""
@@ -63,8 +63,7 @@ class CapEffect(Shown):
         facts = [(name, f"{moment:%Y-%m-%d}") for name, moment in ends.items() if moment]
         rows: list[tuple[Cell, ...]] = []
         for name, boot in (("before", self.before), ("after", self.after)):
-            share = boot.prunable_by_memories
-            prunable = "–" if share is None else f"{share:.1%}"
+            prunable = or_dash(boot.prunable_by_memories)
             rows.append((name, boot.memories, boot.tokens, prunable))
         rows.append(("deleted", *self.deleted, ""))
         table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
@@ -205,15 +204,15 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     settings, past, references = found.settings, found.past, found.references
     gone = {memory.memory_id for memory in plan.memories}
     to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
-    goal = Goal.of(settings)
+    asked = Question.of(settings)
     lost, limits, safe, likely = None, None, None, None
     name = str(plan.policy.get("policy"))
     if name in NUMBERS:
         prepare = prepare_sizing if name == "recent" else prepare_budget
-        sizing = prepare(past, references, confidence=goal.confidence, until=goal.until)
+        sizing = prepare(past, references, confidence=asked.confidence, until=asked.until)
         served, low, high = sizing.served_at(plan.policy[NUMBERS[name]])
         lost, limits = round(1 - served, 6), (round(1 - high, 6), round(1 - low, 6))
-        choice = sizing.choose(goal.target)
+        choice = sizing.choose(asked.target)
         if choice.verdict is not Verdict.NOTHING_PRUNABLE:
             safe, likely = map(sizing.number_for, (choice.keep_recent, choice.likely))
-    return Cost(lost, limits, safe, likely, goal.target, len(references), to_deleted)
+    return Cost(lost, limits, safe, likely, asked.target, len(references), to_deleted)

@@ -21,7 +21,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE
-from memlab.evidence.references import references_on_rows, row_named, with_references
+from memlab.evidence.references import references_on_rows, successors, with_references
 from memlab.frame.fields import passed_on
 from memlab.text import Sheet, Shown, Table, counted
 
@@ -381,9 +381,7 @@ def _days(times: pd.Series) -> Ints:
 def _left(past: pd.DataFrame, written: Ints) -> Ints:
     """Return on which day each memory was replaced or deleted."""
     left = _days(past[c.DELETED_AT]) if c.DELETED_AT in past else np.full(len(past), _NEVER)
-    rows = np.flatnonzero(past[c.SUPERSEDED_BY].notna().to_numpy())
-    names = past[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
-    by = row_named(pd.Index(past[c.MEMORY_ID]), names, np.full(len(rows), len(past)))
+    rows, by = successors(past)
     left[rows] = np.minimum(left[rows], np.where(by > rows, written[by], _NEVER))
     return left
 

@@ -32,7 +32,7 @@ from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.sizing import advise, prepare_sizing
-from memlab.sizing.goal import Goal
+from memlab.sizing.goal import Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -332,14 +332,14 @@ def _sized(
     """Return the recommendation for one store, by the prior that is given for it alone if any."""
     prior = given or prior
     found = evidence_of(where, call="memlab.fleet.size")
-    goal = Goal.of(found.settings, **asked)
+    question = Question.of(found.settings, **asked)
     law = prior.law if prior is not None and prior.stores else None
     sizing = prepare_sizing(
-        found.past, found.references, confidence=goal.confidence, until=goal.until, law=law
+        found.past, found.references, confidence=question.confidence, until=question.until, law=law
     )
-    advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
+    advice = advise(sizing, target=question.target, token_budget=question.token_budget)
     cap, within = advice.keep_recent, advice.within_budget
-    fleet = 0.0 if prior is None else prior.weight_at(goal.target)
+    fleet = 0.0 if prior is None else prior.weight_at(question.target)
     same = ("likely", "served", "references", "memories", "until", "prunable")
     return SizedStore(
         keep_recent=cap,

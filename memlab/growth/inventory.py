@@ -14,7 +14,7 @@ from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import starts_of
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,5 @@ def _looked_at(found: Recognised) -> Store:
 
 
 def _row(store: Store) -> tuple[str | int, ...]:
-    def shown(value: int | None) -> str | int:
-        return "–" if value is None else value
-
-    written = "–" if store.last_written is None else f"{store.last_written:%Y-%m-%d}"
-    return store.what, shown(store.memories), shown(store.tokens_at_start), written, store.where
+    sizes = (or_dash(each, "{:,}") for each in (store.memories, store.tokens_at_start))
+    return store.what, *sizes, or_dash(store.last_written, "{:%Y-%m-%d}"), store.where

@@ -28,7 +28,7 @@ from memlab.replay.life import Flags, Ints, Life, life_of
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
 from memlab.sources.opening import open_source
-from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell
+from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell, or_dash
 
 
 @dataclass(frozen=True)
@@ -525,8 +525,8 @@ class Comparison(Shown):
                 str(label),
                 self._share(row["served"]),
                 self._share(row["oracle"]),
-                _whole(row["boot_tokens_mean"]),
-                _whole(row["boot_tokens_p95"]),
+                or_dash(row["boot_tokens_mean"], "{:,.0f}"),
+                or_dash(row["boot_tokens_p95"], "{:,.0f}"),
                 int(row["deleted"]),
                 int(row["only_here"]),
             )
@@ -565,7 +565,3 @@ class Comparison(Shown):
         if self.references < FEW:
             return f"{round(share * self.references)} of {self.references}"
         return f"{share:.1%}" if self.references >= 10 * FEW else f"{share:.0%}"
-
-
-def _whole(value: float) -> Cell:
-    return "–" if value != value else round(value)  # noqa: PLR0124 - not a number

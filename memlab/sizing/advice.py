@@ -1,7 +1,6 @@
 """A recommended cap or budget with the evidence it rests on, in words too."""
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from memlab.sizing.history import Floor
 from memlab.sizing.record import MEANING, Record, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
 
@@ -200,9 +199,9 @@ class _Advice(Shown):
         lines = [
             (
                 f"{marks.get(number, '')}{number:,}",
-                _share(row["served"]),
-                f"{_share(row['low'])} to {_share(row['high'])}",
-                *(_share(row[name]) for name in self.SHARES.values()),
+                or_dash(row["served"]),
+                f"{or_dash(row['low'])} to {or_dash(row['high'])}",
+                *(or_dash(row[name]) for name in self.SHARES.values()),
                 *(round(row[name]) for name in self.LEFT.values()),
             )
             for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
@@ -560,7 +559,3 @@ class BudgetAdvice(_Advice):
 def _share_in_words(share: float, limits: tuple[float, float]) -> str:
     low, high = limits
     return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"
-
-
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.1%}"

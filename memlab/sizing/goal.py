@@ -1,4 +1,4 @@
-"""From a goal, the share of references to serve, to a cap or a budget."""
+"""From what is asked of a store to a cap or a budget."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,6 +24,7 @@ from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
 _CHECKS: Final[dict[str, Callable[[Any], object]]] = {
+    "keep_recent": partial(arguments.whole_number, "keep_recent"),
     "target": partial(arguments.share, "target"),
     "confidence": arguments.confidence,
     "token_budget": partial(arguments.whole_number, "token_budget"),
@@ -33,35 +34,43 @@ _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts that come without any number."""
 
 
-class Goal(NamedTuple):
-    """What is asked of a store: the share to serve, how surely, in what room, for how long."""
+class Question(NamedTuple):
+    """What is asked of a store.
 
+    Attributes
+    ----------
+    cap : int, optional
+        A ``keep_recent`` to look at; by default the one that is recommended.
+    target : float
+        The share of later references that should find their memory.
+    token_budget : int, optional
+        Tokens that the memories loaded at start may take.
+    confidence : float
+        Of the limit that meets the target.
+    until : float
+        How many times what is written now the numbers are to speak for.
+    """
+
+    cap: int | None = None
     target: float = DEFAULT_TARGET
-    confidence: float = DEFAULT_CONFIDENCE
     token_budget: int | None = None
+    confidence: float = DEFAULT_CONFIDENCE
     until: float = DEFAULT_UNTIL
 
     @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        *,
-        target: float | None = None,
-        confidence: float | None = None,
-        token_budget: int | None = None,
-        until: float | None = None,
-    ) -> "Goal":
+    def of(cls, settings: Settings, **asked: Any) -> "Question":
         """Return what is asked; where nothing is said, what the settings say of it."""
-        asked = (target, confidence, token_budget, until)
-        for check, value in zip(_CHECKS.values(), asked, strict=True):
-            if value is not None:
-                check(value)
-        return cls(
-            target or settings.target or DEFAULT_TARGET,
-            confidence or settings.confidence or DEFAULT_CONFIDENCE,
-            settings.token_budget if token_budget is None else token_budget,
-            until or settings.until or DEFAULT_UNTIL,
-        )
+        known = {
+            "keep_recent": settings.keep_recent,
+            "target": settings.target or DEFAULT_TARGET,
+            "token_budget": settings.token_budget,
+            "confidence": settings.confidence or DEFAULT_CONFIDENCE,
+            "until": settings.until or DEFAULT_UNTIL,
+        }
+        given = {name: value for name, value in asked.items() if value is not None}
+        for name, value in given.items():
+            _CHECKS[name](value)
+        return cls(*(known | given).values())
 
 
 def recommend_cap(
@@ -114,11 +123,11 @@ def recommend_cap(
 
 
 def advised(
-    past: pd.DataFrame, references: pd.DataFrame, goal: Goal, *, in_tokens: bool
+    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, in_tokens: bool
 ) -> tuple[Sizing, Advice] | tuple[BudgetSizing, BudgetAdvice]:
-    """Return a store prepared for sizing, and the cap or the budget that meets a goal."""
-    how: Any = {"confidence": goal.confidence, "until": goal.until}
-    aim: Any = {"target": goal.target, "token_budget": goal.token_budget}
+    """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""
+    how: Any = {"confidence": asked.confidence, "until": asked.until}
+    aim: Any = {"target": asked.target, "token_budget": asked.token_budget}
     if in_tokens:
         budgets = prepare_budget(past, references, **how)
         return budgets, advise_budget(budgets, **aim)
@@ -153,7 +162,7 @@ def advise(
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
-    goal = Goal(target, sizing.terms.confidence, token_budget)
+    asked = Question(None, target, token_budget)
     choice = sizing.choose(target)
     needed = _end(sizing, choice.keep_recent)
     cap = None if token_budget is None else sizing.largest_within(token_budget)
@@ -175,7 +184,7 @@ def advise(
         trade=(needed, fits) if conflict and fits else (),
         floor=sizing.present.floor,
         rule=_rule_in_words(target, sizing),
-        would_change=tuple(_what_would_change(sizing, verdict, end["keep_recent"], goal)),
+        would_change=tuple(_what_would_change(sizing, verdict, end["keep_recent"], asked)),
     )
 
 
@@ -324,12 +333,12 @@ def _what_is_missing(sizing: Prepared) -> Iterator[str]:
 
 
 def _what_would_change(
-    sizing: Sizing, verdict: Verdict, cap: int | None, goal: Goal
+    sizing: Sizing, verdict: Verdict, cap: int | None, asked: Question
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
     yield from _what_is_missing(sizing)
     yield from _by_gaps(sizing)
-    yield from _by_verdict(sizing, verdict, cap, goal)
+    yield from _by_verdict(sizing, verdict, cap, asked)
     if verdict is not Verdict.NOTHING_PRUNABLE:
         if missing := sizing.missing:
             yield (
@@ -381,8 +390,10 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
         )
 
 
-def _by_verdict(sizing: Sizing, verdict: Verdict, cap: int | None, goal: Goal) -> Iterator[str]:
-    target = goal.target
+def _by_verdict(
+    sizing: Sizing, verdict: Verdict, cap: int | None, asked: Question
+) -> Iterator[str]:
+    target = asked.target
     match verdict:
         case Verdict.CAP_HAS_NO_EFFECT if cap == sizing.ahead.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"
@@ -390,7 +401,7 @@ def _by_verdict(sizing: Sizing, verdict: Verdict, cap: int | None, goal: Goal) -
             yield (f"ask again when the store holds more than {cap:,} prunable memories")
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
-            over = max(floor - (goal.token_budget or 0), 0)
+            over = max(floor - (asked.token_budget or 0), 0)
             yield (
                 f"load-bearing memories take {counted(floor, 'tokens')} now, {over:,} over the "
                 "budget: supersede or shorten decisions and skills, or raise the budget"

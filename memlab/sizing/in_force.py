@@ -10,7 +10,7 @@ from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in
 from memlab.settings import NUMBERS, Settings
 from memlab.sizing.advice import BudgetAdvice
-from memlab.sizing.goal import Goal, advised
+from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import MEANING, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
@@ -71,8 +71,8 @@ def _found_now(source: Source) -> InForce:
     found = evidence_of(source, call="memlab.sizing")
     settings = found.settings
     in_tokens = (settings.policy or {})["name"] == "tokens"
-    goal = Goal.of(settings)
-    _, advice = advised(found.past, found.references, goal, in_tokens=in_tokens)
+    asked = Question.of(settings)
+    _, advice = advised(found.past, found.references, asked, in_tokens=in_tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {MEANING[advice.verdict]}")
     verdict = advice.verdict

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from memlab.compaction.wire import sized
 from memlab.evidence.posterior import in_words
 from memlab.sizing import Advice, Verdict
 from memlab.sizing.record import MEANING
@@ -15,7 +16,6 @@ from memlab.views.findings import Findings
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan, Receipt
-    from memlab.items import Size
 
 
 class Fact(NamedTuple):
@@ -212,7 +212,7 @@ def decision_record(
         "track record": advice.track_record or "none",
         "verdict of the evidence": f"`{advice.verdict}`",
         "deletes": f"{plan.deletes.memories:,} of {counted(plan.total.memories, 'memories')}",
-        start_words(plan.store): f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
+        start_words(plan.store): f"{sized(plan.boot_before)} → {sized(plan.boot_after)}",
         "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
         "plan digest": f"`{plan.digest}`",
         "receipt": _receipt_in_words(receipt, plan_file),
@@ -241,10 +241,6 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
 def _name(store: str) -> str:
     """Return a file's name, and the whole name of what is on a server."""
     return store if "://" in store else Path(store).name
-
-
-def _size(size: "Size") -> str:
-    return f"{counted(size.memories, 'memories')}, {counted(size.tokens, 'tokens')}"
 
 
 def _inline(text: str) -> str:

@@ -15,11 +15,13 @@ from memlab.evidence.past import Memories, names_a_store
 from memlab.evidence.reads import Log
 from memlab.files import ANYBODY, check_writable, limit_like, write_whole
 from memlab.policies import KeepRecent
+from memlab.settings import NOTHING
+from memlab.sizing.goal import Question
 from memlab.sources.base import Source
-from memlab.sources.opening import open_source
+from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown
 from memlab.views.answer import Answer, answer_of, decision_record
-from memlab.views.findings import Findings, Question, examine
+from memlab.views.findings import Findings, examine
 from memlab.views.page import write_report
 
 
@@ -107,8 +109,10 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     for file in (output, *filter(None, [record])):
         check_writable(file)
     source = open_source(frame) if names_a_store(frame) else None
-    asked = {"target": target, "token_budget": token_budget, "until": until}
-    findings = examine(frame, now=now, asked=Question.of(source, keep_recent, **asked), log=log)
+    settings = NOTHING if source is None else settings_of(source)
+    asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
+    asked |= {"until": until}
+    findings = examine(frame, now=now, asked=Question.of(settings, **asked), log=log)
     limit = ANYBODY if source is None else limit_like(source.like)
     write_report(output, findings, limit=limit, made=now_utc(), progress=progress)
     if source is not None and isinstance(frame, str | PathLike):

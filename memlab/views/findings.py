@@ -4,17 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from memlab.arguments import whole_number
 from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.cut import CutLosses, cut_losses
 from memlab.evidence.past import Memories, present_rows
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
@@ -24,7 +21,6 @@ from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
 from memlab.replay import BudgetByUse, budget_by_use
-from memlab.settings import NOTHING
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -34,46 +30,11 @@ from memlab.sizing import (
     boot_over_time,
     prepare_sizing,
 )
-from memlab.sizing.goal import Goal
+from memlab.sizing.goal import Question
 from memlab.sizing.timeline import backtest_table
-from memlab.sources.base import TODAY, Source
-from memlab.sources.opening import is_harvestable, settings_of
+from memlab.sources.base import TODAY
+from memlab.sources.opening import is_harvestable
 from memlab.text import command
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of a store.
-
-    Attributes
-    ----------
-    cap : int, optional
-        A ``keep_recent`` to look at; by default the one that is recommended.
-    target : float
-        The share of later references that should find their memory.
-    token_budget : int, optional
-        Tokens that the memories loaded at start may take.
-    confidence : float
-        Of the limit that meets the target.
-    until : float
-        How many times what is written now the numbers are to speak for.
-    """
-
-    cap: int | None = None
-    target: float = 0.9
-    token_budget: int | None = None
-    confidence: float = DEFAULT_CONFIDENCE
-    until: float = DEFAULT_UNTIL
-
-    @classmethod
-    def of(cls, source: Source | None, keep_recent: int | None = None, **asked: Any) -> "Question":
-        """Return what is asked of a store; where nothing is said, what its settings say."""
-        settings = NOTHING if source is None else settings_of(source)
-        if keep_recent is not None:
-            whole_number("keep_recent", keep_recent)
-        goal = Goal.of(settings, **asked)
-        cap = settings.keep_recent if keep_recent is None else keep_recent
-        return cls(cap, **goal._asdict())
 
 
 @dataclass(frozen=True)
@@ -263,7 +224,7 @@ def examine(
         When what is asked is out of its range.
     """
     found = evidence_of(past, log, call="memlab.views.examine", now=now)
-    asked = asked or Question.of(found.source)
+    asked = asked or Question.of(found.settings)
     past, references, source = found.past, found.references, found.source
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
     summary = summarize(past, now=found.now)

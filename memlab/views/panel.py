@@ -29,7 +29,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
 from memlab.settings import NOTHING, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
-from memlab.sizing.goal import Goal
+from memlab.sizing.goal import Question
 from memlab.sizing.record import MEANING
 from memlab.sources.opening import SourceLike, open_source, remember, settings_of
 from memlab.text import command, counted, for_terminal
@@ -387,26 +387,23 @@ def explore(
     ValueError
         When the target or the budget is out of range.
     """
-    if token_budget is not None:
-        arguments.whole_number("token_budget", token_budget)
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
-    asked = None if until is None else arguments.until(until)
-    goal = Goal.of(settings, token_budget=token_budget, until=asked)
+    asked = Question.of(settings, token_budget=token_budget, until=until)
     if target is None:
-        target = min(max(goal.target, 0.5), 0.99)  # as far as the slider goes
+        target = min(max(asked.target, 0.5), 0.99)  # as far as the slider goes
     if not 0.5 <= arguments.share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
     past, references = with_references(source, references, call="memlab.explore")
     return SizingPanel(
-        prepare_sizing(past, references, confidence=goal.confidence, until=goal.until),
+        prepare_sizing(past, references, confidence=asked.confidence, until=asked.until),
         past,
         store=store,
         target=target,
-        token_budget=goal.token_budget,
-        usage=age_or_use(past, references, confidence=goal.confidence),
+        token_budget=asked.token_budget,
+        usage=age_or_use(past, references, confidence=asked.confidence),
     )
 
 

@@ -24,7 +24,7 @@ from memlab.replay.by_use import BudgetByUse, budget_by_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import Sizing
-from memlab.sizing.goal import Goal, advised
+from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_table, table_of_backtest
 from memlab.sources.opening import remember
@@ -242,7 +242,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     found = evidence_of(frame, log, call=call, only_log=only_log, now=now)
     if only_log and found.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
-    goal = Goal.of(found.settings, **asked)
+    goal = Question.of(found.settings, **asked)
     past, references = found.past, found.references
     usage = by_use = chances = backtest = None
     if found.log is not None:

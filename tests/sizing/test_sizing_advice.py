@@ -29,7 +29,7 @@ from memlab.sizing import (
     recommend_budget,
     recommend_cap,
 )
-from memlab.sizing.goal import Goal
+from memlab.sizing.goal import Question
 from memlab.sizing.record import MEANING
 
 
@@ -316,10 +316,16 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
 
 
 def test_what_is_asked_is_what_was_said_else_remembered_else_nine_in_ten() -> None:
-    assert Goal.of(Settings()) == (0.9, 0.9, None, 1.2)
+    assert Question.of(Settings()) == (None, 0.9, None, 0.9, 1.2)
     remembered = Settings(target=0.8, confidence=0.7, token_budget=500, until=2.0)
-    assert Goal.of(remembered) == (0.8, 0.7, 500, 2.0)
-    assert Goal.of(remembered, target=0.6, token_budget=0, until=1.5) == (0.6, 0.7, 0, 1.5)
+    assert Question.of(remembered) == (None, 0.8, 500, 0.7, 2.0)
+    assert Question.of(remembered, target=0.6, token_budget=0, until=1.5) == (
+        None,
+        0.6,
+        0,
+        0.7,
+        1.5,
+    )
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])

@@ -28,8 +28,8 @@ from memlab.evidence.references import count_references
 from memlab.sizing import prepare_sizing
 from memlab.sizing.timeline import backtest_table
 from memlab.upkeep.health import Status, doctor
+from memlab.views import Question, examine
 from memlab.views.bundled import store_path
-from memlab.views.findings import Question, examine
 from memlab.views.page import sections_of
 
 MEMORIES = 500
