@@ -33,12 +33,7 @@ _ACTIVE_IN_SCOPE: Final = (
     f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
     "WHERE signal.scope IN (SELECT value FROM json_each(?)) AND item.superseded_by IS NULL"
 )
-# One step down the index for each distinct value.
-_WRITTEN: Final = (
-    "WITH RECURSIVE written(scope) AS (SELECT min(scope) FROM memory_signals UNION ALL "
-    "SELECT (SELECT min(scope) FROM memory_signals WHERE scope > written.scope) FROM written "
-    "WHERE written.scope IS NOT NULL) SELECT scope FROM written WHERE scope IS NOT NULL"
-)
+_NEXT_SCOPE: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS memory_signals ("
@@ -233,8 +228,26 @@ def labels_in(key: str) -> Labels:
 
 def keys_within(connection: sqlite3.Connection, scope: str) -> str:
     """Return as JSON what rows of a scope were written with: its labels, and maybe more."""
-    wanted = labels_in(scope)
-    return json.dumps([key for (key,) in connection.execute(_WRITTEN) if wanted <= labels_in(key)])
+    found, at = [], ""
+    while at := connection.execute(_NEXT_SCOPE, (at,)).fetchone()[0]:
+        if labels_in(scope) <= labels_in(at):
+            found.append(at)
+        else:
+            at = _passed(at, scope)
+    return json.dumps(found)
+
+
+def _passed(key: str, scope: str) -> str:
+    """Return up to where no key after this one has all labels of a scope: fields are sorted."""
+    begun, wanted = "{", [each for each in json.loads(scope).items() if each[0] != TAGS]
+    for label in json.loads(key).items():
+        if wanted and label == wanted[0]:
+            del wanted[0]
+        elif wanted and label[0] >= wanted[0][0]:
+            least = begun + json.dumps(dict(wanted[:1]))[1:-1]
+            return least if least > key else f"{begun}~"
+        begun += f"{json.dumps(dict([label]))[1:-1]}, "
+    return key
 
 
 def size_within(connection: sqlite3.Connection, keys: str) -> int:

@@ -100,6 +100,9 @@ def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store:
     assert f'"recent {advice.keep_recent}"' in run("compare", store, "--json").output
     assert run("size", store, "--unit", "tokens", "--save").exit_code == 0
     assert not remembered(store).is_auto
+    made = json.loads(run("compact", store, "--json").output)["policy"]
+    tokens = memlab.sizing.recommend_budget(store, target=0.5).max_tokens
+    assert made == {"policy": "tokens", "max_tokens": tokens}
 
 
 def test_without_settings_nothing_suggests_a_number(store: Path) -> None:

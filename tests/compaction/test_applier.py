@@ -397,3 +397,12 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_comes_back(
     if receipt.deleted:
         assert restore(receipt) == receipt.deleted
     assert rows_of(store) == before
+
+
+def test_a_real_store_comes_back_row_by_row(real_store: Callable[[str], Path]) -> None:
+    store = real_store("agent-store6")
+    before = rows_of(store)
+    receipt = compacted(store, 50)
+    assert_compacted(before, rows_of(store), 50)
+    assert restore(receipt) == receipt.deleted
+    assert rows_of(store) == before

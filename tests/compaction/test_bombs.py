@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from archives import leave_unfinished, planned
+from archives import compacted
 from invariants import archive_of
 from programs import run_program
+
+from memlab.compaction import restore
 
 ROOM = 300 * 2**20
 """Bytes that a reader may take."""
@@ -75,13 +77,13 @@ def with_zstd(pieces: list[bytes]) -> bytes:
     ids=["beyond", *BOMBS],
 )
 def test_a_plan_that_an_archive_keeps(store: Path, kind: str, size: int, noise: bytes) -> None:
-    made = planned(store)
-    leave_unfinished(store, made)
+    receipt = compacted(store)
     with closing(sqlite3.connect(archive_of(store))) as connection, connection:
         bomb = with_zlib(bomb_of(kind, size, noise))
         assert len(bomb) < 2**22
         connection.execute("UPDATE applies SET plan_json_zlib = ?", (bomb,))
-    refused_in_words(store, made.digest)
+    refused_in_words(store, receipt.digest)
+    assert restore(receipt) == 6
 
 
 @pytest.mark.long

@@ -58,6 +58,11 @@ def kill(name: str, store: Path, what: str, step: str) -> None:
     assert run_program(KILLED, name, store, what, step).returncode == -signal.SIGKILL
 
 
+def stop(name: str, store: Path, what: str, step: str) -> None:
+    with pytest.raises(StoppedError):
+        OPERATIONS[name].run(store, what, stop_at(step))
+
+
 _RECOVERING = ("copy", "recover", "take recovery back")
 _PLANS = ("apply", "finish", "supersede", "retire")
 
@@ -68,19 +73,59 @@ REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
 """What was done is not done twice; an archive has forgotten a plan that it is to copy anew."""
 
 
+def is_locked(store: Path) -> bool:
+    """Whether nobody else may write to a store."""
+    with closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+    return False
+
+
+def notes_in(store: Path) -> int:
+    """How many plans an archive calls finished, and how many memories restored."""
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        query = "SELECT (SELECT count(finished_at) FROM applies) + count(restored_at) FROM archived"
+        (count,) = connection.execute(query).fetchone()
+    return int(count)
+
+
 def watched(operation: Operation, store: Path, what: str) -> list[str]:
-    steps: list[str] = []
-    operation.run(store, what, lambda step: steps.append(str(step)))
+    """The steps of an operation; nobody else writes until it is done, which its last step notes."""
+    seen: list[tuple[str, bool, int]] = []
+    operation.run(
+        store, what, lambda step: seen.append((str(step), is_locked(store), notes_in(store)))
+    )
+    steps, locked, notes = map(list, zip(*seen, strict=True))
+    if "locked" in steps:
+        done = steps.index(operation.done)
+        assert locked == [place < done for place in range(len(steps))]
+    if "recorded" in steps:
+        assert notes[:-1] == notes[:1] * (len(notes) - 1)
+        assert notes[-1] > notes[0]
     return steps
 
 
-STEPS = [(name, str(step)) for name, each in OPERATIONS.items() for step in each.steps]
+LINKING = ("supersede", "take back", "retire", "take retirement back")
+ENDS = [
+    *(
+        pytest.param(kill, name, str(step), marks=pytest.mark.long)
+        for name, each in OPERATIONS.items()
+        for step in each.steps
+    ),
+    *((stop, name, str(step)) for name in (*LINKING, "vacuum") for step in OPERATIONS[name].steps),
+]
+"""What ends an operation, and at which step."""
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "step"), STEPS)
-def test_killed_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
-    store: Path, tmp_path_factory: pytest.TempPathFactory, name: str, step: str
+@pytest.mark.parametrize(("end", "name", "step"), ENDS)
+def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
+    store: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    end: Callable[[str, Path, str, str], None],
+    name: str,
+    step: str,
 ) -> None:
     operation, whole = OPERATIONS[name], rows_of(store)
     what = operation.prepare(store)
@@ -89,7 +134,7 @@ def test_killed_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
     assert watched(operation, copy, what) == list(operation.steps)
     after = rows_of(copy)
 
-    kill(name, store, what, step)
+    end(name, store, what, step)
     is_done = operation.steps.index(step) >= operation.steps.index(operation.done)
     assert rows_of(store) == (after if is_done else before)
     assert_sound(store)
@@ -113,8 +158,7 @@ def test_killed_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
 
 
 def test_copies_that_were_not_needed_are_dropped_again(store: Path) -> None:
-    with pytest.raises(StoppedError):
-        OPERATIONS["apply"].run(store, planned(store).to_json(), stop_at("deleted"))
+    stop("apply", store, planned(store).to_json(), "deleted")
     assert copies_of(store) == {}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from archives import NOON
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from memlab.compaction.plans import (
@@ -114,8 +114,12 @@ def receipt(**changed: object) -> Receipt:
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
+HOSTILE = ["nul \0", "\x1b[2J\x9b \x7f", "\u2028\u202e\ufeff", '" \\ \\u0000 \r\n', "é" * 20_000]
+
+
 class TestJson:
     @given(plan=PLANS)
+    @example(plan_of(*(planned(n, title=text, memory_id=text) for n, text in enumerate(HOSTILE))))
     def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(
         self, plan: Plan
     ) -> None:
@@ -124,7 +128,8 @@ class TestJson:
         again = Plan.from_json(text)
         assert (again, again.digest, again.to_json()) == (plan, plan.digest, text)
         assert pickle.loads(pickle.dumps(plan)) == plan
-        assert all(char.isprintable() or char == "\n" for char in text)
+        assert text.isascii()
+        assert text.replace("\n", "").isprintable()
         lines = {json.dumps(memory._asdict()) for memory in plan.memories}
         assert lines <= {line.strip().rstrip(",") for line in text.splitlines()}
         content = json.loads(text)
@@ -138,8 +143,11 @@ class TestJson:
         assert hashlib.sha256(hashed.encode()).hexdigest() == plan.digest
 
     @given(receipt=RECEIPTS)
+    @example(receipt(store=HOSTILE[0], archive=HOSTILE[1], finished=tuple(HOSTILE)))
     def test_a_receipt_comes_back_as_it_was_written(self, receipt: Receipt) -> None:
-        assert Receipt.from_json(receipt.to_json()) == receipt
+        text = receipt.to_json()
+        assert Receipt.from_json(text) == receipt
+        assert text.isascii()
 
     def test_a_receipt_without_what_an_earlier_version_did_not_say_can_be_read(self) -> None:
         content = json.loads(receipt().to_json())

@@ -17,7 +17,7 @@ from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.errors import PlanError, WrongArgumentError
-from memlab.fleet import FleetPlan, Serial, apply, maintain, plan
+from memlab.fleet import FleetPlan, Serial, apply, maintain, plan, size, survey
 from memlab.fleet.change import Applied, apply_saved
 
 KEEP = memlab.KeepRecent(4)
@@ -90,13 +90,17 @@ def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path, one
         assert made.made_at == now
 
 
-def test_a_plan_that_no_moment_changes_is_kept(
+def test_a_plan_that_no_moment_changes_is_kept_and_one_that_failed_is_made_again(
     tmp_path: Path, one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = plan(one, KEEP, now=NOW, save=tmp_path / "plan.json")
+    names, file = [one, tmp_path / "b.db"], tmp_path / "plan.json"
+    assert len(plan(names, KEEP, now=NOW, save=file).refused) == 1
+    agent_store(names[1], 7)
+    first = plan(names, KEEP, now=NOW, save=file)
     monkeypatch.setattr("memlab.fleet.change.plan_store", None)  # nobody is asked again
-    again = plan(one, KEEP, now=NOW + timedelta(days=1), save=tmp_path / "plan.json")
+    again = plan(names, KEEP, now=NOW + timedelta(days=1), save=file)
     assert again.stores == first.stores
+    assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]
 
 
 def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
@@ -180,12 +184,14 @@ def test_a_file_that_is_no_whole_plan_is_refused(one: Path, spoil: Any, words: s
         (lambda given: apply(given, now=NOW), 7, r"memlab\.fleet\.apply takes"),
         (lambda given: apply(given, now=NOW), KEEP, r"memlab\.fleet\.apply takes"),
         (lambda given: plan("memory.db", given, now=NOW), 50, r"memlab\.KeepRecent\(50\)"),
+        (lambda given: size("memory.db", target=given), 90, r"is 0\.9 meant"),
+        (lambda given: survey("memory.db", now=given), NOW.replace(tzinfo=None), "no time zone"),
     ],
 )
-def test_what_is_no_plan_and_no_policy_is_refused_in_words(
+def test_what_is_no_plan_policy_share_or_moment_is_refused_in_words(
     call: Any, given: object, words: str
 ) -> None:
-    with pytest.raises(WrongArgumentError, match=words):
+    with pytest.raises((WrongArgumentError, ValueError), match=words):
         call(given)
 
 

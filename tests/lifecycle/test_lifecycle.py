@@ -225,6 +225,7 @@ SCOPES = {
     "case makes no difference": ("A0.9#X a0.1#x", ["m0"]),
     "a tag may hold a comma": ("a0.9#x,y a0.1#x a0.2#x,y", ["m0", "m1"]),
     "agents are apart": ("a0.1 b0.2 c0.3", ["m0", "m1", "m2"]),
+    "a thread counts all its agents": ("a0.9s a0.1t b0.9u b0.1t 0.5t", ["m0", "m2", "m4"]),
 }  # fmt: skip
 """Agent, importance, thread and tags of each memory in turn, and what a cap of one leaves."""
 

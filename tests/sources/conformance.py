@@ -301,6 +301,7 @@ class Refusing(Conformance):
             pytest.fail("it was opened for a change")
         assert caught.value.instead
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        assert "loaded from" in str(made)
         with pytest.raises(UnsafeDeletionError, match=re.escape(caught.value.instead)):
             memlab.apply(made)
         assert lab.exactly() == before

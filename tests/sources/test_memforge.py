@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ from memlab.errors import (
     BadRowError,
     ChangedWhileReadError,
     CompactionError,
+    MemlabError,
     StalePlanError,
     StoreError,
     UnsafeDeletionError,
@@ -411,6 +413,18 @@ def own(one_postgres: PostgresServer, own_memforge: str) -> Iterator[TwoAgents]:
 def test_another_database_is_known_for_what_it_is(own: TwoAgents) -> None:
     with pytest.raises(StoreError, match=r"does not answer .*nobody_made_this"):
         memlab.load(own.name.replace("/d", "/nobody_made_this", 1))
+    for column, value, words in (
+        ("graduated", "perhaps", None),
+        ("consolidated_at", "once", "consolidated_at is not in the years 1 to 9999"),
+        ("access_count", "often", "other values than it was asked for .*'often'"),
+        ("importance", "high", "other values than it was asked for .*'high'"),
+    ):
+        own.connection.execute(
+            f"ALTER TABLE warm_tier ALTER {column} DROP DEFAULT, "
+            f"ALTER {column} TYPE text USING '{value}'"
+        )
+        with pytest.raises(MemlabError, match=words) if words else nullcontext():
+            assert len(memlab.load(own.name)) == 6
     own.connection.execute("ALTER TABLE warm_tier DROP agent_id CASCADE")
     with pytest.raises(StoreError, match="lacks the column agent_id: another version"):
         memlab.load(own.name)
