@@ -142,10 +142,12 @@ def test_a_workspace_is_one_before_its_first_recall(tmp_path: Path) -> None:
     (tmp_path / "w" / "memory").mkdir(parents=True)
     for note in ("MEMORY.md", "memory/2026-08-01.md"):
         (tmp_path / "w" / note).write_text("# a note\n")
-    assert harvest(tmp_path / "w").way == "an OpenClaw workspace"
+    found = harvest(tmp_path / "w")
+    assert found.way == "an OpenClaw workspace"
+    assert "after the last read" not in str(found)
 
 
 def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
     found = harvest(workspace(tmp_path / "w", events=0))
-    assert "  reads     none" in str(found)
+    assert "  reads  none" in str(found)
     assert read_access_log(found.log).empty
