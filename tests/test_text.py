@@ -24,9 +24,10 @@ SHOWN = {each for each in below(Shown) if each.__module__.startswith("memlab.")}
 
 
 ANSWERS = """
-Advice AgeOrUse BudgetAdvice CapEffect Comparison Cost CutLosses Diagnosis Difference Drop FleetPlan
-FolderView Harvest Inventory LoadBearing Maintenance NotesView ObservationFacts Plan PriorCap
-Receipt Replay ServiceFacts Space StoreSummary Vacuumed
+Advice AgeOrUse ArchiveListing BudgetAdvice BudgetByUse CapEffect Comparison Copies Cost CutLosses
+Diagnosis Difference Drop FleetPlan FolderView Harvest Inventory LoadBearing Losses Maintenance
+NotesView ObservationFacts Overview Plan PriorCap Receipt Recommendation Recovery Replay Report
+ServiceFacts Space StoreSummary Vacuumed
 """
 
 
