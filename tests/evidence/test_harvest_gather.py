@@ -149,5 +149,5 @@ def test_a_workspace_is_one_before_its_first_recall(tmp_path: Path) -> None:
 
 def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
     found = harvest(workspace(tmp_path / "w", events=0))
-    assert "  reads  none" in str(found)
+    assert "  reads    none" in str(found)
     assert read_access_log(found.log).empty
