@@ -258,7 +258,8 @@ def _lines(sheet: Sheet, width: int | None) -> Iterator[str]:
     for name, value in sheet.facts:
         yield from _beside(f"  {for_terminal(name):<{names}}  ", value, width)
     for number, table in enumerate(sheet.tables):
-        if number or sheet.title or sheet.facts:
+        is_blank = not (table.heading or table.rows or table.remark)
+        if (number or sheet.title or sheet.facts) and not is_blank:
             yield ""
         if table.heading:
             yield from _beside("", table.heading, width)

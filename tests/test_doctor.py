@@ -154,7 +154,10 @@ class TestSupersession:
         found = check(doctor(store), "supersession")
         assert found.counts == {"dangling": 1, "archived": 1, "cyclic": 1}
         assert found.status is Status.WARN
-        assert "a row that is not there (b); 1 replace each other in a circle (c)" in found.summary
+        assert (
+            "a memory that is not there (b); 1 supersede each other in a circle (c)"
+            in found.summary
+        )
 
     @given(links=st.dictionaries(st.integers(0, 7), st.integers(0, 7)))
     def test_a_row_is_in_a_circle_when_the_way_from_it_leads_back(

@@ -15,7 +15,7 @@ from memlab.sources.opening import SourceLike, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted
 
 _LISTED: Final = 10
-"""How many calls that supersede are told; a plan has them all."""
+"""How many that could be superseded are shown; JSON and a plan have them all."""
 _NEWER: Final = {
     c.MEMORY_ID: "memory_id",
     c.TOKENS: "tokens",
@@ -74,10 +74,11 @@ class LoadBearing(Shown):
             facts.append(("supersedable", _size(len(newer), int(newer[c.TOKENS].sum()))))
         if self.unseen:
             facts.append(("not looked for", self.unseen))
-        rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))
+        rows = list(newer[list(_NEWER)].head(_LISTED).itertuples(index=False, name=None))
+        more = f"and {len(newer) - _LISTED:,} more; --json has all" if len(newer) > _LISTED else ""
         tables = [
             *floor.tables("By kind"),
-            Table("A newer one could stand for", tuple(_NEWER.values()), rows),
+            Table("A newer one could stand for", tuple(_NEWER.values()), rows, more),
         ]
         return Sheet(self.store, facts, [table for table in tables if table.rows])
 

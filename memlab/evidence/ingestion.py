@@ -293,7 +293,8 @@ def _chances(store: str | None, log: Path) -> str:
         memories = load(store, on_bad_row="keep")
     except MemlabError:
         return ""
-    return describe_chances(reading_chances(memories, read_access_log(log)))
+    reads = read_access_log(log)
+    return "" if reads.empty else describe_chances(reading_chances(memories, reads))
 
 
 def _megabytes(count: int) -> str:

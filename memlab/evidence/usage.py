@@ -50,7 +50,7 @@ MEASURES: Final = (c.MEMORIES, c.TOKENS)
 _AGAIN: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
 _TIMES_FROM: Final = (1, 2, 3, 5)
 _LEFT_OUT: Final = (
-    "again on that day, on the day the memory was written, or of a load-bearing or replaced one"
+    "again on that day, on the day the memory was written, or of a load-bearing or superseded one"
 )
 _BLUR: Final = 1e-9
 _NEVER: Final = np.iinfo(np.int64).max

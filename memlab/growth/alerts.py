@@ -11,7 +11,7 @@ import numpy as np
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Integers
-from memlab.growth.context import loaded_at_start
+from memlab.growth.context import LEAST, loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.sources.base import Source, has_past, knows_losses
 from memlab.sources.opening import settings_of
@@ -20,8 +20,6 @@ from memlab.text import command, counted
 if TYPE_CHECKING:
     import pandas as pd
 
-LEAST: Final = 2_000
-"""Tokens a start below which nothing is worth an alert: a hundredth of a context of 200,000."""
 LARGE: Final = 0.1
 """Share of a start from which on one memory is a large part of it."""
 MOST_OF_IT: Final = 0.5
@@ -64,6 +62,11 @@ class Look(NamedTuple):
     def start(self) -> int:
         """Tokens of the largest start; 0 where none loads anything."""
         return max((s.tokens for s in self.summary.starts), default=0) * self.summary.loads_any
+
+    @property
+    def log_option(self) -> tuple[str, ...]:
+        """What names the log to a command."""
+        return ("--log", self.log_name) if self.log_name else ()
 
     @property
     def loaded(self) -> Integers:
@@ -110,7 +113,7 @@ def _never_compacted(look: Look) -> _Found:
         return
     more = f", {7 * pace.per_day:,.0f} more a week" if pace and pace.per_day else ""
     what = f"{counted(prunable.memories)} that a cap could take away{more}, and no cap is set"
-    yield what, prunable.tokens, ("size", look.name)
+    yield what, prunable.tokens, ("size", look.name, *look.log_option)
 
 
 def _numbers_free(look: Look) -> float:
@@ -164,9 +167,8 @@ def _never_read(look: Look) -> _Found:
         return
     unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
     if (tokens := int(unread[c.TOKENS].sum())) >= LEAST:
-        named = ("--log", look.log_name) if look.log_name else ()
         what = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
-        yield what, tokens, ("rows", look.name, "--where", "unread", *named)
+        yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
 
 
 def _remembered(source: Source) -> "pd.DataFrame | None":

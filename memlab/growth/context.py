@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "unreadable", "episodes")
 """The parts of a boot context. All but the episodes are load-bearing."""
+LEAST: Final = 2_000
+"""Tokens a start below which nothing is worth a word: a hundredth of a context of 200,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,11 @@ class Boot:
     prunable: Size
     prunable_by_memories: float | None
     prunable_by_tokens: float | None
+
+    @property
+    def is_mostly_floor(self) -> bool:
+        """Whether no cap can help much: half of it, and enough to matter, is load-bearing."""
+        return self.load_bearing.tokens >= max(LEAST, self.tokens / 2)
 
 
 def boot_context(frame: "Memories") -> "pd.DataFrame":

@@ -351,7 +351,7 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
     boot = summary.boot
     yield "prunable share", f"{_shares(boot.prunable, boot)}: what a cap could take away"
     yield "floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"
-    if boot.tokens and boot.load_bearing.tokens >= boot.tokens / 2:
+    if boot.is_mostly_floor:
         share = f"{boot.load_bearing.tokens:,} of {counted(boot.tokens, 'tokens')}"
         helps = f"no cap on episodes can help much: {share} are load-bearing"
         yield "", f"{helps}; shorten or supersede the largest"

@@ -329,7 +329,10 @@ class Learned(CappedPolicy):
         super().__post_init__()
         if (self.max_items is None) == (self.max_tokens is None):
             both = "" if self.max_items is None else ", not both"
-            raise ValueError(f"give either max_items or max_tokens{both}: the room there is")
+            raise ValueError(
+                f"give either max_items (--max-items) or max_tokens (--max-tokens){both}: how much "
+                "it may keep"
+            )
 
     @property
     def slots(self) -> int | None:

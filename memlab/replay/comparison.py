@@ -542,7 +542,8 @@ class Comparison(Shown):
 
     def next_steps(self) -> list[str]:
         """Say what to run for a number, and to see what the cheapest that serves well would do."""
-        lines = [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
+        size = command("size", self.store, *self.log)
+        lines = [f"next: {size}    which keep_recent, with evidence"]
         table = self.table if self.fitting.empty else self.fitting
         caps = table[(table["family"] == "recent") & (table["served"] >= GOOD)]
         if len(caps):

@@ -1,7 +1,7 @@
 """A recommended cap or budget with the evidence it rests on, in words too."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -223,7 +223,12 @@ class _Advice(Shown):
         return MARKS
 
     def next_steps(
-        self, store: Path | str = "", *, log: Path | None = None, brief: bool = False
+        self,
+        store: Path | str = "",
+        *,
+        log: Path | None = None,
+        log_option: Sequence[str] = (),
+        brief: bool = False,
     ) -> list[str]:
         """Return lines that say what to run next: there is always something.
 
@@ -233,6 +238,8 @@ class _Advice(Shown):
             The store as a command takes it; by default its short name, as in its own folder.
         log : Path, optional
             The access log that its reads are written into.
+        log_option : sequence of str
+            What names the log to a command, where ``memlab.toml`` does not.
         brief : bool
             Look first, and leave to ``--explain`` what else there is to know.
         """
@@ -241,7 +248,7 @@ class _Advice(Shown):
         to_know_more = self.weight < 0.5 and self.interval is not None
         if brief:
             lead, own = "     " if parts[0] else "next:", "; how to have a number of its own"
-            explain = command("size", name, *self.BY, "--explain")
+            explain = command("size", name, *self.BY, *log_option, "--explain")
             gather = self._to_know_more(name, source, log) if to_know_more else ()
             parts[0] += [f"    {line}" for line in gather if line.startswith("  memlab harvest")]
             parts[0].append(f"{lead} {explain}    why{own * to_know_more}")

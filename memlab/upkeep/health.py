@@ -284,13 +284,13 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
     cyclic = _in_cycles(links)
     faults = []
     if lost:
-        faults.append(f"{len(lost):,} replaced by a row that is not there ({some_of(lost)})")
+        faults.append(f"{len(lost):,} superseded by a memory that is not there ({some_of(lost)})")
     if cyclic:
-        faults.append(f"{len(cyclic):,} replace each other in a circle ({some_of(cyclic)})")
-    sound = f"all {len(links):,} replaced rows lead to one that is there or archived"
+        faults.append(f"{len(cyclic):,} supersede each other in a circle ({some_of(cyclic)})")
+    sound = f"all {len(links):,} superseded memories lead to one that is there or archived"
     return _warned(
         "supersession",
-        sound if links else "no row was replaced",
+        sound if links else "no memory is superseded",
         "; ".join(faults),
         "an agent loads none of them: set superseded_by to NULL for those it should",
         {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)},

@@ -212,8 +212,8 @@ class _Work:
         has_work = settings.policy is not None or settings.archive_for is not None
         if not (has_work or settings.vacuum_free or settings.keep_copies):
             raise SettingsError(
-                f"nothing is remembered of {source.name}, so there is nothing to do by: write it "
-                "with memlab size STORE --save, or into memlab.toml"
+                f"nothing is remembered of {source.name}: save a cap with "
+                f"{command('size', source.name, '--save')}, or write memlab.toml by hand"
             )
         if source.like is not None and not source.like.exists():
             raise StoreError(f"there is no store {source.name}; check the path")

@@ -134,7 +134,7 @@ def _facts(findings: Findings) -> Iterator[Fact]:
         yield Fact("would be deleted", f"{effect.deleted.memories:,}", remark)
     if advice.track_record:
         met, _, times = advice.track_record.partition(", ")
-        yield Fact("track record", met, f"{times}, at earlier moments of its history")
+        yield Fact("track record", met, f"{times}, at earlier cuts of its history")
 
 
 def _tokens_of(findings: Findings) -> str:

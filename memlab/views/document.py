@@ -51,7 +51,7 @@ class Report(Shown):
 
     def next_steps(self) -> list[str]:
         """Say what to run next."""
-        return [f"next: {step.command}" for step in self.answer.steps[:1]]
+        return [f"next: {step.command}    {step.does}" for step in self.answer.steps[:1]]
 
 
 def report(  # noqa: PLR0913 - what is asked of a store, and where it is written

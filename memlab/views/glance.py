@@ -40,6 +40,8 @@ class Overview(Shown):
         the cut of an index loses: words, or a page of its own.
     remembered : str
         What the remembered policy does: "delete" or "retire"; nothing where none is remembered.
+    log_option : sequence of str
+        What names the log to a command.
     """
 
     store: str
@@ -47,6 +49,7 @@ class Overview(Shown):
     alerts: Sequence[Alert] = ()
     more: Mapping[str, str | Shown] = field(default_factory=dict)
     remembered: str = ""
+    log_option: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a script reads."""
@@ -70,11 +73,12 @@ class Overview(Shown):
 
     def next_steps(self) -> list[str]:
         """Say what to run next."""
-        steps = [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
+        size = command("size", self.store, *self.log_option)
+        steps = [f"next: {size}    which keep_recent, with evidence"]
         if self.remembered:
             would = f"what the remembered policy would {self.remembered}"
             steps.append(f"      {command('compact', self.store)}    {would}")
-        if 2 * self.summary.boot.load_bearing.tokens > self.summary.boot.tokens:
+        if self.summary.boot.is_mostly_floor:
             floor = command("floor", self.store)
             steps.append(f"      {floor}    what no cap brings down, and what could")
         return steps
@@ -145,12 +149,14 @@ def show(
     }
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
     summary = summary_of(arrays, now=now, threshold=keep if backlog is None else backlog)
+    look = Look(source, arrays, summary, name, reads, str(file or ""))
     return Overview(
         name,
         summary,
-        alerts_of(Look(source, arrays, summary, name, reads, str(file or ""))),
+        alerts_of(look),
         {key: part for key, part in more.items() if part},
         "" if settings.policy is None else "retire" if settings.retire else "delete",
+        look.log_option,
     )
 
 

@@ -95,7 +95,9 @@ class Recommendation(Shown):
         """Say what to run next: retire by use where that is the answer, and look at the number."""
         found = self.evidence
         name = found.name if found.source is not None else ""
-        steps = self.advice.next_steps(name, log=found.log_file, brief=not self.explain)
+        steps = self.advice.next_steps(
+            name, log=found.log_file, log_option=found.log_option, brief=not self.explain
+        )
         first = [] if self.by_use is None else self.by_use.next_steps()
         return (
             [*first, *(each.replace("next: ", "      ", 1) for each in steps)] if first else steps

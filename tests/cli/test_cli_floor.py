@@ -43,6 +43,15 @@ def test_older_twins_of_one_kind_are_found_with_the_newest_that_repeats_them(sto
     assert found(store) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
 
 
+def test_a_long_list_is_cut_and_json_has_all(tmp_path: Path) -> None:
+    rows = [row(f"d{n}", "semantic", title="cache", body=TEXT) for n in range(13)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    said = run("floor", store).output
+    assert len(re.findall("repeated", said)) == 10
+    assert "and 2 more; --json has all" in said
+    assert run("floor", store, "--json").output.count('"repeated"') == 12
+
+
 def test_a_chain_of_memories_leads_to_its_newest(tmp_path: Path) -> None:
     texts = [TEXT, TEXT + " today", TEXT + " today too"]
     rows = [row(f"d{n}", "semantic", title="x", body=text) for n, text in enumerate(texts)]

@@ -49,7 +49,9 @@ def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
     assert done.exit_code == 0
     assert re.search(rf"^  report +{folder / 'report.html'}$", done.output, re.MULTILINE)
     assert "600 → 33 memories" in done.output
-    assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25" in done.output
+    assert (
+        f"next: memlab compact {folder / 'memory.db'} --keep-recent 25    shows what" in done.output
+    )
     page = (folder / "report.html").read_text()
     assert "Memory report: memory&#46;db" in page or "Memory report: memory.db" in page
     assert page.count("<svg ") >= 5

@@ -179,6 +179,8 @@ def test_a_log_that_is_there_is_not_harvested_again(tmp_path: Path) -> None:
     sized = run("size", store, "--explain", "--log", log).output
     assert "harvest" not in sized
     assert f"--log {log}" not in sized
+    for command in ("show", "size", "compare"):
+        assert f"memlab size {store} --log {log}" in run(command, store, "--log", log).output
     (line,) = re.findall(r"^    (log = .*)$", sized, re.MULTILINE)
     exec(line, {"memlab": memlab})
 

@@ -138,7 +138,16 @@ def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_workspace_is_one_before_its_first_recall(tmp_path: Path) -> None:
+    (tmp_path / "w" / "memory").mkdir(parents=True)
+    for note in ("MEMORY.md", "memory/2026-08-01.md"):
+        (tmp_path / "w" / note).write_text("# a note\n")
+    found = harvest(tmp_path / "w")
+    assert found.way == "an OpenClaw workspace"
+    assert "after the last read" not in str(found)
+
+
 def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
     found = harvest(workspace(tmp_path / "w", events=0))
-    assert "  reads     none" in str(found)
+    assert "  reads    none" in str(found)
     assert read_access_log(found.log).empty

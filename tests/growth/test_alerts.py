@@ -17,7 +17,8 @@ from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
-from memlab.growth.alerts import ALERTS, LEAST, Alert, Look, alerts_of
+from memlab.growth.alerts import ALERTS, Alert, Look, alerts_of
+from memlab.growth.context import LEAST
 from memlab.growth.summary import past_arrays, summary_of
 from memlab.settings import FILE
 from memlab.sources.opening import open_source

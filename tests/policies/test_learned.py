@@ -248,7 +248,7 @@ def test_a_budget_in_tokens_is_kept() -> None:
 
 @pytest.mark.parametrize("room", [{}, {"max_items": 5, "max_tokens": 5}])
 def test_room_is_measured_in_one_way(room: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="give either max_items or max_tokens"):
+    with pytest.raises(ValueError, match=r"give either max_items \(--max-items\) or max_tokens"):
         Learned(**room)
 
 

@@ -21,8 +21,8 @@ WITHOUT_TIME: Final = "recalls without a time"
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is a workspace with such a log, or the log."""
-    return bool(logs_of(asked.path))
+    """Whether the source is a workspace, with such a log or before its first, or the log."""
+    return bool(logs_of(asked.path)) or OpenClaw.recognise(asked.path, {}) is not None
 
 
 def find(asked: Asked) -> Found:
