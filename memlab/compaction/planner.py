@@ -41,7 +41,7 @@ from memlab.compaction.plans import (
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
-from memlab.evidence.reads import Log, reads_in
+from memlab.evidence.reads import Log, reads_in, remembered_reads
 from memlab.evidence.references import find_references
 from memlab.frame.fields import Mask, as_instant, retired_rows
 from memlab.frame.loading import frame_of
@@ -143,7 +143,8 @@ def plan(
     if retire and not opened.retires:
         opened.retiring()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
-    reads, _ = reads_in(log, settings_of(opened), call="memlab.plan")
+    # Remembered logs are read where the policy asks for them: one that is gone stops no cap.
+    reads = None if log is None else reads_in(log, settings_of(opened), call="memlab.plan")[0]
     request = _Request(policy, retire, reads, moment)
     return at_one_moment(opened, lambda reader: _plan_of(reader, opened, request, watch))
 
@@ -215,7 +216,7 @@ def _evidence_of(
     frame: pd.DataFrame, source: Source, request: _Request
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the past of a frame that was just read, and the references in it and in its logs."""
-    log = request.log
+    log = remembered_reads(settings_of(source)) if request.log is None else request.log
     names = () if log is None else log[col.MEMORY_ID].dropna()
     past = past_of(frame, deletions_of(source), names=names)
     return past, find_references(past, log, now=None if log is None else request.now)
