@@ -138,7 +138,7 @@ class Verdict(StrEnum):
     NOTHING_PRUNABLE = "nothing-prunable"
     """No memory that a cap could take was ever written: there is no number yet."""
     FROM_OTHER_PROJECTS = "from-other-projects"
-    """Most of what the number rests on are other projects' references."""
+    """Most of what the number rests on is what other projects needed again."""
     CAP_HAS_NO_EFFECT = "cap-has-no-effect"
     """The cap that the target takes is not below the prunable rows there are: nothing would go."""
     FLOOR_EXCEEDS_BUDGET = "floor-exceeds-budget"
@@ -156,7 +156,7 @@ class Verdict(StrEnum):
 MEANING: Final = {
     Verdict.OK: "the target is met, and the evidence reaches that far",
     Verdict.NOTHING_PRUNABLE: "no memory that a cap could delete was written yet",
-    Verdict.FROM_OTHER_PROJECTS: "most of what this rests on are other projects' references",
+    Verdict.FROM_OTHER_PROJECTS: "most of what this rests on is what other projects needed again",
     Verdict.CAP_HAS_NO_EFFECT: "the target takes all that there is now: keep all for now",
     Verdict.FLOOR_EXCEEDS_BUDGET: (
         "load-bearing memories alone pass the token budget: no cap can help"
