@@ -34,6 +34,7 @@ with SqliteMemoryStore(folder / "memory.db", archive=True) as store:
 assert (folder / "memory.db.archive.db").stat().st_size > 0
 
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
-loaded -= {"_distutils_hack"}  # setuptools of the environment puts it into every process
+# What an environment puts into every process: setuptools, and a distribution's own Python.
+loaded -= {"_distutils_hack", "sitecustomize"}
 assert loaded <= {"memlab", "__main__"}, loaded
 print(f"put, got, logged and compacted; {receipt.deleted} memories archived, deleted and restored")
