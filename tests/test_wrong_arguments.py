@@ -144,8 +144,15 @@ def bound(name: str, folder: Path) -> Callable[..., Any]:
     return found
 
 
+DRAWING = {"report", "explore", "compare"}
+"""What takes about a second each time that an argument is no fault."""
+NAMES = [
+    pytest.param(name, marks=[pytest.mark.long] * (name in DRAWING)) for name in (*CALLS, *METHODS)
+]
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("name", [*CALLS, *METHODS])
+@pytest.mark.parametrize("name", NAMES)
 def test_no_wrong_argument_ends_in_an_error_without_words(
     name: str, given: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,7 +191,13 @@ def test_every_chart_is_here() -> None:
     assert {name for name in plots.__all__ if name.startswith("plot_")} <= here
 
 
-@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name not in {"none", "one", "looked up"}))
+        for name in FRAMES
+    ],
+)
 def test_a_chart_has_a_title_lies_within_its_figure_and_leaves_its_frame_alone(frame: str) -> None:
     for draw in charts_of(frame).values():
         before = deepcopy(draw.args)

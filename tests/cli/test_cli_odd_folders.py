@@ -104,6 +104,7 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return made
 
 
+@pytest.mark.long
 def test_every_command_that_looks_says_something_and_leaves_no_trace(
     folder: Path, tmp_path: Path
 ) -> None:

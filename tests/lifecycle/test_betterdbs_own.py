@@ -111,6 +111,7 @@ class Both:
         )
 
 
+@pytest.mark.long
 @settings(
     max_examples=2 * settings().max_examples,  # 200 in CI
     suppress_health_check=[HealthCheck.function_scoped_fixture],

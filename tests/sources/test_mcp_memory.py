@@ -167,6 +167,7 @@ def test_what_the_service_protects_is_load_bearing(file: Path) -> None:
     assert memlab.load(file)["load_bearing"].tolist() == [True] * 5 + [False]
 
 
+@pytest.mark.long
 def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_before(
     file: Path,
 ) -> None:
@@ -195,6 +196,7 @@ def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_
     assert health == "ok"
 
 
+@pytest.mark.long
 def test_what_the_service_has_purged_is_put_back_whole_and_what_it_stored_again_is_left_alone(
     file: Path,
 ) -> None:
@@ -215,6 +217,7 @@ def test_what_the_service_has_purged_is_put_back_whole_and_what_it_stored_again_
     assert memlab.load(file).equals(left)
 
 
+@pytest.mark.long
 def test_a_search_since_the_plan_keeps_what_stays_and_refuses_what_would_go(file: Path) -> None:
     mcp_memory(file, *(stored(n, f"used {n}") for n in range(3)))
     plan = memlab.plan(file, memlab.KeepRecent(1))
@@ -318,6 +321,7 @@ def has_begun(file: Path) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_the_service_writes_on_while_memories_are_deleted_and_put_back(file: Path) -> None:
     mcp_memory(file, *(stored(n, f"before {n}") for n in range(30)))
     plan = memlab.plan(file, memlab.KeepRecent(5))

@@ -241,6 +241,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.2)
 
 
+@pytest.mark.long
 def test_a_server_that_lies_now_and_then_ends_in_a_result_or_an_error(
     lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def run_notebook(name: str, folder: Path, parameters: dict[str, object]) -> str:
     )
 
 
+@pytest.mark.long
 def test_policies_are_compared_on_the_whole_past_with_a_single_cap_too(
     compacted: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_policies_are_compared_on_the_whole_past_with_a_single_cap_too(
     assert f"{table.loc['recent 10', 'served']:.3f}".rstrip("0") in line
 
 
+@pytest.mark.long
 def test_a_compacted_store_is_sized_in_the_notebook_as_before(
     compacted: Path, tmp_path: Path
 ) -> None:
