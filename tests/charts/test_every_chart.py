@@ -209,6 +209,7 @@ def test_a_chart_has_a_title_lies_within_its_figure_and_leaves_its_frame_alone(f
                 pd.testing.assert_frame_equal(one, other)
 
 
+@pytest.mark.long
 def test_a_narrow_chart_lies_within_its_figure() -> None:
     for name in DRAWN:
         assert_within_its_figure(chart_named(name).at(width=NARROW).axes[0])
@@ -244,6 +245,7 @@ def test_of_memories_that_are_looked_up_no_chart_says_that_they_are_loaded_at_st
         assert name not in {"trade-off", "comparison"} or "tokens to recall from" in said
 
 
+@pytest.mark.long
 def test_a_chart_draws_on_the_axes_it_is_given() -> None:
     for draw in charts_of("two").values():
         figure = Figure(figsize=(8, 9), layout="constrained")

@@ -75,6 +75,7 @@ def test_a_need_fades_by_half_in_two_weeks_and_counts_per_token(store: Path) -> 
     assert facts["reads"].startswith("not known: no access log; memlab harvest")
 
 
+@pytest.mark.long
 @given(
     ROWS_OF_ANY_KIND,
     st.integers(0, 10),

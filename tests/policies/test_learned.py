@@ -74,6 +74,7 @@ def test_scores_go_by_what_came_before_alone() -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_references_that_follow_age_alone_leave_the_newest(drift: str) -> None:
     frame, references = simulate_history(4, drift, rows=4000).as_frames()

@@ -113,6 +113,7 @@ def decided_forward(
     return gone, served.tolist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @settings(max_examples=1 + settings().max_examples // 20)
 @example(lives=REPLACED, every=1, late=True, retire=False)

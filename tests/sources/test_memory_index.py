@@ -116,6 +116,7 @@ def test_wikilinks_of_a_memory_are_found_once_each() -> None:
     assert wikilinks_in("[[a]] [[b|x]] [[a#part]] [[ c ]] [[]] [d](d.md)") == ["a", "b", "c"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "named"),
     [
