@@ -237,10 +237,10 @@ class Conformance:
         stop = threading.Event()
 
         def write() -> None:
-            number = 1
-            while not stop.wait(0.001):  # a reader comes in between
+            for number in range(1, 100):  # what grows for ever is read ever more slowly
+                if stop.wait(0.002):  # a reader comes in between
+                    return
                 lab.add_pair(number)
-                number += 1
 
         def look(reader: Reader) -> None:
             pairs = pairs_seen(reader)
