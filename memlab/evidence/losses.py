@@ -10,7 +10,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.clock import moment_or_now
 from memlab.evidence.past import Deletion, gone_and_deleted, of_others, past_of
-from memlab.evidence.reads import remembered_reads
+from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.evidence.searches import searched_for
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
@@ -117,7 +117,7 @@ class Losses(Shown):
         return Sheet(title, facts, [_table(self.frame), below] if len(self.frame) else [below])
 
 
-def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame:
+def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
     """Return what somebody else deleted from a store or emptied, what was asked for since first.
 
     Git knows it where the store is a folder that git tracks, and the archive where copies of the
@@ -132,7 +132,7 @@ def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame
     ----------
     source : path, URL, SqliteMemoryStore or Source
         The store.
-    log : DataFrame, optional
+    log : DataFrame, str or Path, optional
         An access log; those that ``memlab.toml`` remembers by default.
 
     Returns
@@ -158,7 +158,7 @@ def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame
 def losses_of(
     source: SourceLike,
     *,
-    log: pd.DataFrame | None = None,
+    log: Log = None,
     now: datetime | None = None,
     own: bool = True,
 ) -> Losses:
@@ -171,7 +171,7 @@ def losses_of(
     frame = _frame_of(opened, kept)
     if not (len(frame) or own):
         return Losses(opened.name, _with_needs(frame, []), {}, known_by)
-    log = remembered_reads(settings_of(opened)) if log is None else log
+    reads, _ = reads_in(log, settings_of(opened), call="memlab.lost")
     searches = list(opened.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = gone_and_deleted(opened, with_body=bool(searches))
@@ -186,7 +186,7 @@ def losses_of(
     since = dict(zip(by_memlab[c.MEMORY_ID], _away_since(by_memlab), strict=True))
     lost_since = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
     since |= dict(zip(frame[c.MEMORY_ID], lost_since, strict=True))
-    references = find_references(past, log, now=None if log is None else moment)
+    references = find_references(past, reads, now=None if reads is None else moment)
     named = references[references[c.AT] > references[c.TARGET_ID].map(since).astype(c.TIME)]
     needs = [
         (str(name), at, READS if kind == "log" else c.REFERENCES)

@@ -104,6 +104,15 @@ def reads_in(log: Log, settings: Settings, *, call: str) -> tuple[pd.DataFrame |
     return remembered_reads(settings), next(iter(settings.log), None)
 
 
+def log_option(
+    reads: pd.DataFrame | None, file: Path | None, settings: Settings
+) -> tuple[str, ...]:
+    """Return how a command is given a log; nothing without one, or where the settings name it."""
+    if reads is None or file in settings.log:
+        return ()
+    return ("--log", str(file or "LOG"))
+
+
 def remembered_reads(settings: Settings) -> pd.DataFrame | None:
     """Return the reads of every access log that is remembered of a store; None without one."""
     if not settings.log:

@@ -26,7 +26,7 @@ from memlab.evidence.past import (
     rows_of_gaps,
     with_gaps,
 )
-from memlab.evidence.reads import Log, reads_in, remembered_reads
+from memlab.evidence.reads import Log, log_option, reads_in, remembered_reads
 from memlab.frame.loading import expect_references
 from memlab.settings import NOTHING, Settings
 from memlab.sources.base import Source
@@ -201,9 +201,7 @@ class Evidence(NamedTuple):
     @property
     def log_option(self) -> tuple[str, ...]:
         """How a command is given the log; nothing where there is none or the settings name it."""
-        if self.log is None or self.log_file in self.settings.log:
-            return ()
-        return ("--log", str(self.log_file or "LOG"))
+        return log_option(self.log, self.log_file, self.settings)
 
 
 def evidence_of(

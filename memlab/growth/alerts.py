@@ -49,24 +49,19 @@ class Alert:
 
 
 class Look(NamedTuple):
-    """A store as it was just read, and an access log of it, with their names for commands."""
+    """A store as it was just read, and an access log of it, and how a command is given both."""
 
     source: Source
     memories: Arrays
     summary: StoreSummary
     name: str
     log: "pd.DataFrame | None" = None
-    log_name: str = ""
+    log_option: Sequence[str] = ()
 
     @property
     def start(self) -> int:
         """Tokens of the largest start; 0 where none loads anything."""
         return max((s.tokens for s in self.summary.starts), default=0) * self.summary.loads_any
-
-    @property
-    def log_option(self) -> tuple[str, ...]:
-        """What names the log to a command."""
-        return ("--log", self.log_name) if self.log_name else ()
 
     @property
     def loaded(self) -> Integers:

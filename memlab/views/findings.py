@@ -230,8 +230,9 @@ def examine(
     summary = summarize(past, now=found.now)
     store, harvest, alerts = store or called(found.name), "", list[Alert]()
     log_name = log_name or (found.log_file.name if found.log_file else "")
+    option = ("--log", log_name or "LOG") if found.log_option else ()
     if source is not None:
-        alerts = alerts_of(Look(source, arrays_of(past), summary, store, found.log, log_name))
+        alerts = alerts_of(Look(source, arrays_of(past), summary, store, found.log, option))
     if source is not None and found.log_file is None and is_harvestable(source.like or found.name):
         output = () if source.like else ("-o", "reads.jsonl")
         harvest = command("harvest", store, *output)
@@ -242,7 +243,7 @@ def examine(
         past=past,
         log=found.log,
         log_name=log_name,
-        log_option=("--log", log_name or "LOG") if found.log_option else (),
+        log_option=option,
         references=references,
         counts=found.counts,
         sizing=sizing,

@@ -135,12 +135,13 @@ def show(
 
         keep, number, _ = number_in_force(source)
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
-    reads, file = None, None
+    reads, option = None, tuple[str, ...]()
     if log is not None:
         from memlab.evidence.cut import cut_losses
-        from memlab.evidence.reads import reads_in
+        from memlab.evidence.reads import log_option, reads_in
 
         reads, file = reads_in(log, settings, call=call)
+        option = log_option(reads, file, settings)
         more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
     more |= {
         "past": source.past_note(),
@@ -149,14 +150,14 @@ def show(
     }
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
     summary = summary_of(arrays, now=now, threshold=keep if backlog is None else backlog)
-    look = Look(source, arrays, summary, name, reads, str(file or ""))
+    look = Look(source, arrays, summary, name, reads, option)
     return Overview(
         name,
         summary,
         alerts_of(look),
         {key: part for key, part in more.items() if part},
         "" if settings.policy is None else "retire" if settings.retire else "delete",
-        look.log_option,
+        option,
     )
 
 

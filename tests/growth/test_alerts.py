@@ -22,6 +22,7 @@ from memlab.growth.context import LEAST
 from memlab.growth.summary import past_arrays, summary_of
 from memlab.settings import FILE
 from memlab.sources.opening import open_source
+from memlab.views.findings import examine
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 READ = {f"e{number}" for number in range(1, 21)}
@@ -33,7 +34,9 @@ def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
     arrays, _ = past_arrays(source)
     summary = summary_of(arrays, now=NOW, threshold=None)
     frame = None if log is None else memlab.read_access_log(log)
-    found = alerts_of(Look(source, arrays, summary, "STORE", frame, "LOG" if log else ""))
+    found = alerts_of(
+        Look(source, arrays, summary, "STORE", frame, ("--log", "LOG") if log else ())
+    )
     return {alert.name: alert for alert in found}
 
 
@@ -169,3 +172,20 @@ def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: P
     sections = page.read_text().split("<section id=")
     assert "never compacted: 61" in sections[1]
     assert {each["name"] for each in told} < set(ALERTS)
+
+
+def test_the_command_after_an_alert_names_a_log_where_the_settings_do_not(tmp_path: Path) -> None:
+    found = memlab.store_path("looked_up")
+    store = memlab.copy_store(found, tmp_path / "m.db")
+    log = found.with_suffix(".searches.jsonl")
+    (tmp_path / FILE).write_text(f"log = {json.dumps([str(log), str(log)])}\n")
+
+    def steps(**asked: Path) -> set[str]:
+        return {each.next for each in examine(store, now=NOW, **asked).alerts}
+
+    assert steps() == {"memlab size m.db", "memlab rows m.db --where unread"}
+    (tmp_path / FILE).unlink()
+    assert steps(log=log) == {
+        f"{step} --log {log.name}"
+        for step in ("memlab size m.db", "memlab rows m.db --where unread")
+    }
