@@ -216,8 +216,8 @@ class _Advice(Shown):
             return None
         return f"{self._compact(str(store) or self.source, self.number)} --apply"
 
-    def _compact(self, store: str, number: int | None) -> str:
-        return command("compact", store, *self.OPTIONS, number)
+    def _compact(self, store: str, number: int | None, log_option: Sequence[str] = ()) -> str:
+        return command("compact", store, *self.OPTIONS, number, *log_option)
 
     def _remark(self, rows: pd.DataFrame) -> str:  # noqa: ARG002 - a budget's
         return MARKS
@@ -244,7 +244,7 @@ class _Advice(Shown):
             Look first, and leave to ``--explain`` what else there is to know.
         """
         name, source = str(store) or self.source, open_source(store) if store else None
-        parts = [[*self._to_act_on(name, source, brief=brief)]]
+        parts = [[*self._to_act_on(name, source, log_option, brief=brief)]]
         to_know_more = self.weight < 0.5 and self.interval is not None
         if brief:
             lead, own = "     " if parts[0] else "next:", "; how to have a number of its own"
@@ -257,12 +257,19 @@ class _Advice(Shown):
         parts.append(self._in_settings(source))
         return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
 
-    def _to_act_on(self, name: str, source: Source | None, *, brief: bool) -> Iterator[str]:  # noqa: ARG002 - a cap's
+    def _to_act_on(
+        self,
+        name: str,
+        source: Source | None,  # noqa: ARG002 - a cap's
+        log_option: Sequence[str],
+        *,
+        brief: bool,
+    ) -> Iterator[str]:
         if self._ends:
             for number, end in zip(self._ends, ("target", "budget"), strict=True):
                 lead = "next:" if end == "target" else "     "
                 does = " --apply" if self.NUMBER == KEEP_RECENT else ""
-                yield f"{lead} {self._compact(name, number)}{does}    for the {end}"
+                yield f"{lead} {self._compact(name, number, log_option)}{does}    for the {end}"
             return
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             yield f"next: {command('floor', name)}    what the load-bearing memories cost"
@@ -270,7 +277,7 @@ class _Advice(Shown):
         if self.number is None:
             yield f"next: {command('size', name, *self.BY)}    again, once it holds episodes"
             return
-        dry_run = self._compact(name, self.number)
+        dry_run = self._compact(name, self.number, log_option)
         if self.number < self._most:
             yield f"next: {dry_run}    shows what would go"
             for policy, does in ({} if brief else self.OTHERS).items():
@@ -283,7 +290,7 @@ class _Advice(Shown):
         likely = self.likely or 0
         if likely < min(self.number, self._most):
             serves = f"the likely number: even odds that it serves {self.target:.0%}"
-            yield f"      {self._compact(name, likely)}    {serves}"
+            yield f"      {self._compact(name, likely, log_option)}    {serves}"
 
     def _to_know_more(self, store: str, source: Source | None, log: Path | None) -> Iterator[str]:
         """Say how a store comes to a number of its own; `log` is one that it has already."""
@@ -437,9 +444,11 @@ class Advice(_Advice):
         by_its_rule = "a cap of that size in its own settings, by its own rule"
         return [] if setting is None else [f"      {setting}    {by_its_rule}"]
 
-    def _to_act_on(self, name: str, source: Source | None, *, brief: bool) -> Iterator[str]:
+    def _to_act_on(
+        self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
+    ) -> Iterator[str]:
         if source is None or source.deletes:
-            yield from super()._to_act_on(name, source, brief=brief)
+            yield from super()._to_act_on(name, source, log_option, brief=brief)
         else:
             for cap in self._ends:
                 yield f"either {source.instead(cap)[-1].strip()}"
