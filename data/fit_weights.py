@@ -44,7 +44,7 @@ from memlab.store.sqlite_store import SqliteMemoryStore
 FEATURES: Final = (*WRITTEN, *LIVED)
 SEEN: Final = {
     "references": FEATURES,
-    "reads": ("age", "needs", "days", "fading needs", "days since last"),
+    "reads": ("size", "age", "needs", "days", "fading needs", "days since last"),
 }
 """Features of which histories of each kind of evidence say something."""
 UNSEEN: Final = 0.2
@@ -53,7 +53,8 @@ LEAST, MOST = 0.03, 1.0
 """Bounds of a spread: few owners say no more."""
 ROUNDS: Final = 20
 LONGEST: Final = 2_000
-"""Characters of what a change left, at most, and of a note whose length is not known."""
+"""Characters of what a change left, at most, and of notes where no length is known; of a note whose
+length alone is not known, the median of the others in its store."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,9 @@ def _history(folder: Path, name: str) -> Store:
 
 def _recalls(folder: Path, name: str) -> Store:
     """Return a store's notes, and the best hit of each search."""
-    frame = _frame(
-        _item(row["position"], int(row["chars"] or LONGEST), row["born"])
-        for row in rows_of(folder / f"{name}-memories.csv.gz")
-    )
+    notes = list(rows_of(folder / f"{name}-memories.csv.gz"))
+    usual = int(np.median([int(row["chars"]) for row in notes if row["chars"]] or [LONGEST]))
+    frame = _frame(_item(row["position"], int(row["chars"] or usual), row["born"]) for row in notes)
     hits = (row for row in rows_of(folder / f"{name}-reads.csv.gz") if row["best"] == "1")
     log = pd.DataFrame(
         [(f"m{row['position']}", row["at"]) for row in hits], columns=["memory_id", "at"]

@@ -1,6 +1,6 @@
 """What `Learned` serves beside the newest as many, on stores it was not fitted on.
 
-    python .ci/bench/bench_learned.py [FOLDER] [--evidence reads references] [--since SHARE]
+    python .ci/bench/bench_learned.py [FOLDER] [--evidence reads references]
 
 FOLDER is as for data/fit_law.py. What `Learned` starts from is fitted anew without all stores of
 the owner that is measured; what it learns beside that is the store's own past. Reads: caps and
@@ -12,15 +12,16 @@ above `KeepRecent` and `TokenBudget` for each store, their mean, the worst tenth
 Of reads it prints beside them what the newest serve, and the most that any rule could add that
 knows which memories were read before and will be again, and by age alone which will be for the
 first time. A cap that is a share of the final number is a larger share of what was there before:
-with --since 0.75 the reads count that came when a store had three quarters of it. --nights follows
-what plans would do every night (what was needed returns and stays for a while, in the room there
-is), beside replays that decide at each write. --between measures by how much what a budget serves
+with --by-then it is a share of what had been written when each read came. --nights follows what
+plans would do every night (what was needed returns and stays for a while, in half of the room),
+beside replays that decide at each write. --between measures by how much what a budget serves
 differs from one stretch of a store to the next, which `memlab.evidence.usage.BETWEEN` takes over.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 from fit_weights import Store, fit, read_stores
 
 from memlab import columns as c
-from memlab.compaction.planner import STAYS_FOR, STAYS_TIMES
+from memlab.compaction.planner import STAYS_FOR, STAYS_IN, STAYS_TIMES
 from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Evidence
 from memlab.policies import KeepRecent, Learned, Policy, TokenBudget
+from memlab.policies.base import lowest_of
+from memlab.policies.experience import Floats, Ints
 from memlab.policies.learned import Expectation, Moment, Space, Weights
 from memlab.replay.by_use import GROWN
 from memlab.replay.life import Flags, Life, life_of
@@ -72,7 +75,7 @@ def life_for(store: Store, weights: Weights, evidence: Evidence) -> Life:
 
 
 def gains_on(
-    store: Store, weights: Weights, evidence: Evidence, since: float = 0.0
+    store: Store, weights: Weights, evidence: Evidence
 ) -> tuple[list[float], list[float], list[float]]:
     """Points that each pair of policies is apart on what counts; newest; the most there could be.
 
@@ -82,7 +85,6 @@ def gains_on(
     last = np.arange(len(life.at)) >= len(life.at) / 3
     if evidence == "references":
         last = life.at > len(life) // 2
-    last &= life.at >= since * len(life)
     gains, served, most = [], [], []
     for newest, learned in pairs_for(life, evidence) if last.sum() >= FEWEST else ():
         before, after = (_kept(life, each, evidence)[last].mean() for each in (newest, learned))
@@ -114,12 +116,51 @@ def _kept(life: Life, policy: Policy, evidence: Evidence) -> Flags:
     return walk_through(life, policy, retire=evidence == "reads").references["kept"].to_numpy(bool)
 
 
+def _by_then(life: Life, share: float, *, of_tokens: bool) -> tuple[Flags, Flags]:
+    """Which needs fall on what is newest, or expected most, in a share of what was there."""
+    past, sizes = life.expectation.experience, life.history.tokens
+    sizes = sizes if of_tokens else np.ones_like(sizes)
+    kept = np.zeros((2, len(past.at)), dtype=bool)
+    for need, (written, target) in enumerate(zip(past.at, past.target, strict=True)):
+        size, there = sizes[:written], np.arange(written)
+        room = int(share * size.sum()) if of_tokens else round(share * written)
+        moment = Moment(written, past.before[need], past.when[need])
+        score = life.expectation.scores(there, moment, Space(room, of_tokens))
+        lowest = lowest_of((score, there), size, int(size.sum()) - room, fill=of_tokens)
+        kept[:, need] = size[target:].sum() <= room, target not in lowest
+    return kept[0], kept[1]
+
+
+def measure_by_then(stores: Sequence[Store]) -> None:
+    """Print the points by which what is expected serves more than the newest as many."""
+    sizes = list(product(("#", "tokens"), SHARES))
+    rows, newest = [], []
+    for store in stores:
+        weights = fit([each for each in stores if each.owner != store.owner], "reads")
+        life = life_for(store, weights, "reads")
+        last = np.arange(len(life.at)) >= len(life.at) / 3
+        if last.sum() >= FEWEST:
+            both = [_by_then(life, share, of_tokens=unit == "tokens") for unit, share in sizes]
+            served = np.array([[100 * each[last].mean() for each in pair] for pair in both])
+            rows.append(served[:, 1] - served[:, 0])
+            newest.append(served[:, 0])
+    table = pd.DataFrame(rows, columns=[f"{unit} {share}" for unit, share in sizes])
+    summary = {
+        "mean": table.mean(),
+        "worst tenth": table.quantile(0.1),
+        "newest": pd.Series(np.mean(newest, axis=0), table.columns),
+    }
+    print(f"{len(table)} stores")
+    print(pd.DataFrame(summary).T.round(1).to_string())
+
+
 def night_by_night(life: Life, budget: int) -> tuple[Flags, float]:
     """Which needs find their memory loaded where a plan retires every night; mean load / budget."""
     past, tokens, count = life.expectation.experience, life.history.tokens, len(life)
     needed_on, written_on = np.floor(past.when), np.floor(past.born)
     loaded = np.zeros(count, dtype=bool)
     stays_until, times = np.full(count, -np.inf), np.zeros(count, dtype=np.int64)
+    latest = np.zeros(count)
     found, loads = np.zeros(len(past.at), dtype=bool), []
     for day in np.arange(written_on[0], max(needed_on[-1], written_on[-1]) + 1):
         written = int(np.searchsorted(written_on, day, side="right"))
@@ -130,18 +171,29 @@ def night_by_night(life: Life, budget: int) -> tuple[Flags, float]:
         held = STAYS_FOR.days * STAYS_TIMES ** np.clip(times - 1, 0, 6)
         again = np.intersect1d(today, np.flatnonzero(np.isfinite(stays_until)))
         stays_until[again] = np.maximum(stays_until[again], day + 1 + held[again])
-        stays = loaded & (stays_until > day + 1)
-        there = np.setdiff1d(np.arange(written), np.flatnonzero(stays))
-        moment = Moment(written, int(np.searchsorted(needed_on, day, side="right")), day + 1)
-        score = life.expectation.scores(there, moment, Space(budget, of_tokens=True))
-        order = there[np.lexsort((-there, -score))]
-        loaded[:] = stays
-        loaded[order[np.cumsum(tokens[order]) <= budget - tokens[stays].sum()]] = True
-        loaded[back] = True
         times[back] += 1
         stays_until[back] = day + 1 + STAYS_FOR.days * STAYS_TIMES ** np.clip(times[back] - 1, 0, 6)
+        latest[today] = day
+        stays = _held(np.flatnonzero(stays_until > day + 1), latest, tokens, budget)
+        there = np.setdiff1d(np.arange(written), stays)
+        moment = Moment(written, int(np.searchsorted(needed_on, day, side="right")), day + 1)
+        score = life.expectation.scores(there, moment, Space(budget, of_tokens=True))
+        surplus = int(tokens[there].sum() + tokens[stays].sum()) - budget
+        loaded[:written] = True
+        if surplus > 0:
+            loaded[there[lowest_of((score, there), tokens[there], surplus, fill=True)]] = False
         loads.append(tokens[loaded].sum() / budget)
     return found, float(np.mean(loads))
+
+
+def _held(came_back: Ints, latest: Floats, tokens: Ints, budget: int) -> Ints:
+    """Return what of that which came back is held, as `memlab.compaction.planner` has it."""
+    held, taken = [], 0
+    for memory in came_back[np.argsort(latest[came_back], kind="stable")[::-1]].tolist():
+        if taken + tokens[memory] <= budget * (STAYS_IN if taken else 1):
+            held.append(memory)
+            taken += int(tokens[memory])
+    return np.array(held, dtype=np.int64)
 
 
 def measure_nights(stores: Sequence[Store]) -> None:
@@ -195,7 +247,7 @@ def measure_between(stores: Sequence[Store]) -> None:
     print(f"BETWEEN = {variance / of_one:.3f}")
 
 
-def measure(stores: Sequence[Store], evidence: Evidence, since: float) -> None:
+def measure(stores: Sequence[Store], evidence: Evidence) -> None:
     """Print a line for each store, then what all of them say."""
     owners = {store.owner for store in stores}
     weights = {
@@ -205,7 +257,7 @@ def measure(stores: Sequence[Store], evidence: Evidence, since: float) -> None:
     names = [f"{unit} {size}" for unit in ("#", "tokens") for size in sizes]
     rows, newest, most = {}, {}, {}
     for store in stores:
-        gains, served, could = gains_on(store, weights[store.owner], evidence, since)
+        gains, served, could = gains_on(store, weights[store.owner], evidence)
         if gains:
             rows[store.name], newest[store.name], most[store.name] = gains, served, could
             print(f"{store.name:<18}", *(f"{gain:+6.1f}" for gain in gains), flush=True)
@@ -232,8 +284,11 @@ def main() -> None:
     parser.add_argument("--evidence", nargs="*", choices=EVIDENCE, default=EVIDENCE)
     parser.add_argument("--nights", action="store_true")
     parser.add_argument("--between", action="store_true")
-    parser.add_argument("--since", type=float, default=0.0, metavar="SHARE")
+    parser.add_argument("--by-then", action="store_true")
     asked = parser.parse_args()
+    if asked.by_then:
+        measure_by_then(read_stores(asked.folder, "reads"))
+        return
     if asked.nights:
         measure_nights(read_stores(asked.folder, "reads"))
         return
@@ -242,7 +297,7 @@ def main() -> None:
         return
     for evidence in asked.evidence:
         print(f"by {evidence}")
-        measure(read_stores(asked.folder, evidence), evidence, asked.since)
+        measure(read_stores(asked.folder, evidence), evidence)
 
 
 if __name__ == "__main__":

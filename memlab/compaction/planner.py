@@ -45,8 +45,8 @@ from memlab.evidence.reads import Log, reads_in, remembered_reads
 from memlab.evidence.references import find_references
 from memlab.frame.fields import Mask, as_instant, retired_rows
 from memlab.frame.loading import frame_of
-from memlab.policies import KeepAll, Policy
-from memlab.policies.base import Decision, decision_of
+from memlab.policies import CappedPolicy, KeepAll, Policy
+from memlab.policies.base import HELD, Decision, decision_of
 from memlab.policies.successors import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source, settings_of
@@ -65,6 +65,8 @@ STAYS_FOR: Final = timedelta(days=30)
 :data:`STAYS_TIMES` as long. What is loaded is not read, so only leaving it out again shows that it
 is not needed any more."""
 STAYS_TIMES: Final = 4
+STAYS_IN: Final = 0.5
+"""What comes back, and stays, takes up so much of a policy's room at most, or is one memory."""
 _MOST_TIMES: Final = 6  # 84 years
 CAME_BACK: Final = "came-back"
 """Why a memory stays that a policy does not keep."""
@@ -110,7 +112,8 @@ def plan(
         Whether to retire what the policy does not keep, so that it stays in the store and is not
         loaded, instead of deleting it. Retired memories return that were read or referred to since,
         or that the policy keeps now. One that came back stays for a month at least, and four times
-        as long each further time that it was needed.
+        as long each further time that it was needed. Those that come back and stay take up half of
+        the policy's room at most, what was needed latest first.
     log : DataFrame, str or Path, optional
         An access log; the logs that ``memlab.toml`` remembers by default.
     now : datetime, optional
@@ -233,24 +236,38 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
 
     retired, load_bearing = retired_rows(frame), frame[col.LOAD_BEARING].to_numpy(dtype=bool)
     active = frame[col.ACTIVE].to_numpy(dtype=bool)
-    stays = active & ~load_bearing & (as_instant(now) < _stays_until(frame, source, needed_at))
-    # What stays takes up room, as load-bearing memories do.
-    candidates = frame.drop(columns=col.RETIRED_AT, errors="ignore").assign(
-        **{
-            col.ACTIVE: active | retired,
-            col.LOAD_BEARING: load_bearing | stays,
-            col.PRUNABLE: (active | retired) & ~(load_bearing | stays),
-        }
-    )
-    decision = decision_of(candidates, policy, now=now)
-    keep, reason = decision.keep.copy(), decision.reason.copy()
-    reason[stays] = len(decision.reasons)
+    came_back = active & (as_instant(now) < _stays_until(frame, source, needed_at))
+    needed = np.zeros_like(retired)
     if retired.any():
         needed = retired & (needed_at > frame[col.RETIRED_AT].to_numpy("datetime64[us]"))
-        keep[needed] = True
-        reason[needed] = len(decision.reasons) + 1
+    candidates = frame.drop(columns=col.RETIRED_AT, errors="ignore").assign(
+        **{col.ACTIVE: active | retired, col.PRUNABLE: (active | retired) & ~load_bearing}
+    )
+    held = (needed | came_back) & ~load_bearing
+    latest = np.argsort(needed_at.astype(np.int64))[::-1]
+    for step in policy.steps:
+        if isinstance(step, CappedPolicy) and (room := step.slots) is not None:
+            _leave_out(held, latest, step, room, candidates)
+    decision = decision_of(candidates.assign(**{HELD: held}), policy, now=now)
+    keep, reason = decision.keep.copy(), decision.reason.copy()
+    reason[held] = len(decision.reasons) + needed[held]
     keep[~active & ~retired] = True  # what is superseded is not loaded
     return Decision(keep, reason, [*decision.reasons, CAME_BACK, NEEDED])
+
+
+def _leave_out(
+    held: Mask, latest: Places, policy: CappedPolicy, slots: int, rows: pd.DataFrame
+) -> None:
+    """Leave to the policy what there is no room to hold: what was needed latest is held first."""
+    size, floor = policy.sizes(rows), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+    for scope in policy.scopes(rows):
+        among = np.zeros_like(held)
+        among[scope.members] = True
+        room = slots - int(size[among & floor].sum()) * policy.counts_load_bearing
+        taken = 0
+        for place in latest[(held & among)[latest]].tolist():
+            held[place] = taken + size[place] <= room * (STAYS_IN if taken else 1)
+            taken += int(held[place] * size[place])
 
 
 def _stays_until(

@@ -33,7 +33,7 @@ HALF_LIFE: Final = 14.0
 """Days in which what a read says fades by half."""
 SIZES: Final = (0.1, 0.25, 0.5)
 """Shares of a store at which age and use are compared; of memories, a quarter decides."""
-BETWEEN: Final = 0.1
+BETWEEN: Final = 0.12
 """By how much what is served varies from one stretch of a store to the next beyond the noise of
 both, in times the variance of one read; ``bench_learned.py --between`` measures it."""
 AS_GOOD: Final = 0.05

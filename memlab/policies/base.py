@@ -17,6 +17,9 @@ from memlab.clock import moment_or_now
 from memlab.frame.fields import as_instant, retired_rows
 from memlab.policies.typed import check_settings
 
+HELD: Final = "held"
+"""Column of a frame that marks what stays whatever a policy says, in the room that there is."""
+
 STAYS: Final = ("kept", "superseded", "load-bearing", "retired")
 """Reasons for which a memory stays."""
 
@@ -152,6 +155,8 @@ class CappedPolicy(Policy):
 
     reason: ClassVar[str] = "over-capacity"
     counts_load_bearing: ClassVar[bool] = True
+    fills: ClassVar[bool] = False
+    """Whether what still fits stays, where a row ranked above it takes up too much."""
 
     @property
     @abstractmethod
@@ -192,8 +197,9 @@ class CappedPolicy(Policy):
         if self.slots is None or rows.empty:
             return pd.Series(dtype="str")
         size = self.sizes(rows)
-        may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-        counted = size * (may_go | self.counts_load_bearing)
+        may_go = ~spared(rows)
+        floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+        counted = size * (~floor | self.counts_load_bearing)
         here = np.ones(len(rows), dtype=bool)
         keys: Keys | None = None
         for scope in sorted(self.scopes(rows), key=lambda one: int(one.owners[-1])):
@@ -203,7 +209,9 @@ class CappedPolicy(Policy):
             if surplus <= 0 or not len(candidates):
                 continue
             keys = self.eviction_keys(rows, now=now) if keys is None else keys
-            lowest = lowest_of([key[candidates] for key in keys], size[candidates], surplus)
+            lowest = lowest_of(
+                [key[candidates] for key in keys], size[candidates], surplus, fill=self.fills
+            )
             here[candidates[lowest]] = False
         return pd.Series(self.reason, index=np.flatnonzero(~here), dtype="str")
 
@@ -228,10 +236,23 @@ class DatedPolicy(Policy):
         return pd.Series(self.reason, index=due, dtype="str")
 
 
+def spared(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether rows stay whatever a policy says: they are load-bearing, or held."""
+    floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+    return floor | rows[HELD].to_numpy(dtype=bool) if HELD in rows else floor
+
+
 def lowest_of(
-    keys: Sequence[npt.NDArray[Any]], size: npt.NDArray[np.int64], surplus: int
+    keys: Sequence[npt.NDArray[Any]],
+    size: npt.NDArray[np.int64],
+    surplus: int,
+    *,
+    fill: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Return the places of the lowest rows, as many as take up the surplus together."""
+    """Return the places of the lowest rows, as many as take up the surplus together.
+
+    To `fill` is to leave out of them, the highest first, what the last of them made room for.
+    """
     keys = [_comparable(key) for key in keys]
     lowest = np.arange(len(size))
     for key in keys:
@@ -243,7 +264,12 @@ def lowest_of(
         return lowest[:1]
     order = np.lexsort(tuple(reversed(keys)))
     taken = np.cumsum(size[order])
-    return order[taken - size[order] < surplus]
+    lowest = order[taken - size[order] < surplus]
+    room, fits = int(size[lowest].sum()) - surplus, np.zeros(len(lowest), dtype=bool)
+    for place in np.flatnonzero(fill & (size[lowest] <= room))[::-1].tolist():
+        fits[place] = size[lowest[place]] <= room
+        room -= int(fits[place] * size[lowest[place]])
+    return lowest[~fits]
 
 
 def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -370,7 +396,7 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     named = policy.evict(part, now=now)
     _check_named(policy, named, len(where))
     gone = where[named.index.to_numpy(dtype=np.int64)]
-    may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)[gone]
+    may_go = ~spared(rows)[gone]
     named = named.set_axis(gone, axis=0)
     named = named if may_go.all() else named[may_go]
     return named if named.dtype == "str" else named.astype("str")

@@ -291,8 +291,8 @@ class Learned(CappedPolicy):
     With `max_items` it counts memories, and load-bearing ones come on top, as under `KeepRecent`:
     what is needed tends to be long, so the same number of them takes more tokens than the newest
     would. With `max_tokens` it counts tokens, load-bearing ones among them, as `TokenBudget` does,
-    and keeps what is the most likely to be needed per token; while age alone decides, of two
-    memories of one age the shorter.
+    and keeps what is the most likely to be needed per token, then what else fits; while age alone
+    decides, of two memories of one age the shorter.
 
     A store that has been compacted shows only what was kept, and a log of reads is no part of it.
     :func:`memlab.plan` gives both; anywhere else do so with :meth:`after`. Without them it learns
@@ -320,6 +320,7 @@ class Learned(CappedPolicy):
     origin: ClassVar[str] = "memlab: what needs so far, here and elsewhere, say of the next"
     reason: ClassVar[str] = "least-expected"
     by_age: ClassVar[str] = "oldest: use served fewer needs than age"
+    fills: ClassVar[bool] = True
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "learned"
     goes_by: ClassVar[GoesBy] = "use"

@@ -166,7 +166,8 @@ class Capped:
             surplus = room.taken - self.policy.slots
             if surplus > 0 and room.count:
                 rows = room.candidates
-                lowest = lowest_of(self.keys(rows, moment, now), self._size[rows], surplus)
+                keys, size = self.keys(rows, moment, now), self._size[rows]
+                lowest = lowest_of(keys, size, surplus, fill=self.policy.fills)
                 reason = self.reason(moment)
                 for row in rows[lowest].tolist():
                     self.remove(row)

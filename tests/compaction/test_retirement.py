@@ -32,7 +32,7 @@ from memlab.errors import (
     DamagedArchiveWarning,
     PlanError,
 )
-from memlab.policies import PurgeSuperseded, TokenBudget
+from memlab.policies import Learned, Policy, PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
 
 DAY = timedelta(days=1)
@@ -101,7 +101,7 @@ def test_what_was_read_or_referred_to_since_returns_and_so_does_what_the_policy_
     write_rows(
         store, [row("e11", created_at=f"{START + DAY:%Y-%m-%d}", evidence_refs_json='["e4"]')]
     )
-    plan = retiring(store, 6, at=START + 2 * DAY)
+    plan = retiring(store, 8, at=START + 2 * DAY)
     assert dict(zip(ids(plan.returns), (each.reason for each in plan.returns), strict=True)) == {
         "e2": NEEDED,
         "e4": NEEDED,
@@ -110,7 +110,7 @@ def test_what_was_read_or_referred_to_since_returns_and_so_does_what_the_policy_
     assert plan.retires == ()
     store.with_name("memlab.toml").unlink()
     log = memlab.read_access_log(store.with_name("reads.jsonl"))
-    by_log = memlab.plan(store, KeepRecent(6), retire=True, log=log, now=START + 2 * DAY)
+    by_log = memlab.plan(store, KeepRecent(8), retire=True, log=log, now=START + 2 * DAY)
     assert by_log.returns == plan.returns
     assert cost_of(by_log, log=log).references == 2 + cost_of(by_log).references
     receipt = memlab.apply(plan)
@@ -128,10 +128,10 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
     night(store, at=START)
     note_reads(store, [("e2", START + DAY)])
     plan = retiring(store, 3, at=START + 2 * DAY)
-    assert (ids(plan.retires), ids(plan.returns)) == (["e7"], ["e2"])
+    assert (ids(plan.retires), ids(plan.returns)) == (["e7", "e8"], ["e2"])
     other = retiring(store, 4, at=START + 2 * DAY)
     found = difference_of(other, plan).to_dict()
-    assert [each["memory_id"] for each in found["retires"]["added"]] == ["e7"]
+    assert [each["memory_id"] for each in found["retires"]["added"]] == ["e8"]
     assert found["returns"] == {"added": [], "removed": [], "rewritten": []}
     assert "only the second retires: 1" in str(difference_of(other, plan))
 
@@ -144,12 +144,31 @@ def test_what_came_back_stays_and_longer_each_time_that_it_was_needed(store: Pat
         at += 2 * DAY
         assert ids(night(store, at=at).returns) == ["e2"]
         back = at
-        while not (plan := night(store, at=at)).retires:
-            kept = [g.memories for g in plan.groups if g.reason == CAME_BACK]
-            assert kept == [1]
+        while "e2" not in ids((plan := night(store, at=at)).retires):
+            assert CAME_BACK in {group.reason for group in plan.groups}
+            assert memlab.load(store).active.sum() == 2 + 4  # load-bearing ones, and the cap
             at += STAYS_FOR / 2
         stayed.append((at - back) // STAYS_FOR)
     assert stayed == [1, 4, 16]
+
+
+@pytest.mark.parametrize("policy", [KeepRecent(4), TokenBudget(60), Learned(max_tokens=60)])
+def test_what_was_needed_returns_into_the_room_there_is_the_latest_first(
+    store: Path, policy: Policy
+) -> None:
+    memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
+    was_retired = retired(store)
+    note_reads(store, [(f"e{n}", START + n * DAY) for n in range(1, 11)])
+    plan = memlab.plan(store, policy, retire=True, now=START + 20 * DAY)
+    back = [each.memory_id for each in plan.returns if each.reason == NEEDED]
+    assert back == was_retired[-len(back) :]
+    memlab.apply(plan, now=START + 20 * DAY)
+    frame = memlab.load(store)
+    loaded = frame[frame.active & ~frame.load_bearing]
+    assert len(loaded) <= 4 if isinstance(policy, KeepRecent) else plan.boot_after.tokens <= 60
+    later = memlab.plan(store, policy, retire=True, now=START + 21 * DAY)
+    assert sum(g.memories for g in later.groups if g.reason == CAME_BACK) == len(back) > 0
+    assert later.is_empty
 
 
 def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
@@ -314,6 +333,7 @@ def test_a_year_of_nights_does_not_swing_and_brings_back_what_is_needed(tmp_path
         wanted = {"e3", "e7", *(["e9"] if week == 5 else [])} & set(retired(store))
         note_reads(store, [(name, at - DAY / 2) for name in wanted])
         plan = night(store, 20, at=at)
+        assert memlab.load(store).active.sum() <= 1 + 20
         missed.update(wanted)
         moves.update([*ids(plan.retires), *ids(plan.returns)])
     assert missed == {"e3": 3, "e7": 3, "e9": 1}

@@ -50,6 +50,16 @@ def test_what_is_referred_to_by_kind_is_learned_in_as_many_slots_and_tokens() ->
     assert expected > fitting + 0.03
 
 
+def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
+    rng = np.random.default_rng(7)
+    for budget in rng.integers(20, 4_000, 25).tolist():
+        sizes = rng.integers(1, 900, 60).tolist()
+        frame = make_frame(*(row(f"e{n}", tokens=size) for n, size in enumerate(sizes)))
+        tokens, keep = frame[c.TOKENS], decide(frame, Learned(max_tokens=budget), now=NOW)[c.KEEP]
+        left = budget - tokens[keep].sum()
+        assert 0 <= left < tokens[~keep].min()
+
+
 def test_weights_say_what_made_the_difference() -> None:
     weights = Expectation(experience_of(*work())).weights[-1]
     by_name = dict(zip((*WRITTEN, *LIVED), weights, strict=True))
