@@ -51,7 +51,7 @@ def retirement(store: Path) -> Plan:
     store.with_name("memlab.toml").write_text('log = "reads.jsonl"\n')
     read = {"memory_id": "e1", "at": (NOON + timedelta(days=1)).isoformat()}
     store.with_name("reads.jsonl").write_text(json.dumps(read))
-    return plan(store, KeepRecent(8), retire=True, now=NOON + timedelta(days=2))
+    return plan(store, KeepRecent(9), retire=True, now=NOON + timedelta(days=2))
 
 
 def cut_short(store: Path) -> str:

@@ -91,7 +91,7 @@ def test_what_was_read_returns_to_the_top_and_every_plan_is_taken_back(tmp_path:
     folder = filled(tmp_path)
     states, receipts = [content(folder)], [memlab.apply(retiring(folder, 4), now=NOW)]
     note_read(folder, "t_2.md", NOW + DAY)
-    for keep, day in ((3, 2), (9, 3)):
+    for keep, day in ((4, 2), (9, 3)):
         states.append(content(folder))
         plan = retiring(folder, keep, now=NOW + day * DAY)
         receipts.append(memlab.apply(plan, now=NOW + day * DAY))
@@ -176,7 +176,7 @@ def test_who_is_killed_at_a_step_leaves_all_or_nothing_and_it_can_be_finished(
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
-    before, plan = content(folder), retiring(folder, 3, now=NOW + 2 * DAY)
+    before, plan = content(folder), retiring(folder, 4, now=NOW + 2 * DAY)
     file = tmp_path / "plan.json"
     file.write_text(plan.to_json())
     gone, left = ["t_1.md", "t_2.md", "t_3.md"], ["t_1.md", "t_3.md", "t_4.md"]
