@@ -129,15 +129,16 @@ class Policy(ABC):
         ----------
         rows : DataFrame
             The rows of this policy's population in order of position, numbered from 0. Load-bearing
-            rows are among them because they take up room.
+            rows, and where a plan retires those that came back and stay, are among them because
+            they take up room.
         now : datetime
             The moment of the decision, with a time zone.
 
         Returns
         -------
         Series of str
-            A reason for each row that goes, indexed by its label in `rows`. Load-bearing rows in it
-            are ignored.
+            A reason for each row that goes, indexed by its label in `rows`. Rows in it that stay
+            whatever a policy says are ignored.
         """
 
 

@@ -456,6 +456,8 @@ FEW: Final = 30
 GOOD: Final = 0.9
 """The share of references that a cap to look at next serves."""
 
+_COSTS: Final = ["boot_tokens_mean", "boot_tokens_p95", "deleted"]
+
 _LEGEND: Final = {
     "served": (
         "references in this past that found their memory, as they were; memlab size estimates "
@@ -520,6 +522,14 @@ class Comparison(Shown):
         """Return the policies, shares as exact as the references allow, and how to read them."""
         went = "not loaded" if self.table["retire"].any() else "deleted"
         header = ("policy", "served", "at best", "tokens", "95%", went, "only here")
+        same = self.fitting.assign(label=self.fitting.index.str.removesuffix(RETIRED))
+        repeats = same.duplicated(["label", "served", *_COSTS]).to_numpy()
+        keeps_all = ((same["deleted"] == 0) & (same["policy"] != KeepAll.name)).to_numpy()
+        left_out = (
+            f"{counted(int(keeps_all.sum()), 'more lines')} keep all" * bool(keeps_all.any()),
+            "one line where to retire serves what to delete does"
+            * bool((repeats & ~keeps_all).any()),
+        )
         rows: list[tuple[Cell, ...]] = [
             (
                 str(label),
@@ -530,14 +540,15 @@ class Comparison(Shown):
                 int(row["deleted"]),
                 int(row["only_here"]),
             )
-            for label, row in self.fitting.iterrows()
+            for label, row in same[~repeats & ~keeps_all].iterrows()
         ]
         searched = self.table.attrs.get(col.RECALLED)
         of = ("there to be found", "moments") if searched else ("loaded at start", "starts")
         shown = {"retired"} if went != "deleted" else set()
         shown |= _LEGEND.keys() - {"retired"} if self.references else set()
         legend = [(name, words.format(*of)) for name, words in _LEGEND.items() if name in shown]
-        tables = [Table("", header, rows, whole=True), Table("", (), legend, whole=True)]
+        remark = "; ".join(filter(None, left_out))
+        tables = [Table("", header, rows, remark, whole=True), Table("", (), legend, whole=True)]
         return tables[: 1 + bool(legend)]
 
     def next_steps(self) -> list[str]:
@@ -549,7 +560,8 @@ class Comparison(Shown):
         if len(caps):
             cap = str(caps["boot_tokens_mean"].idxmin()).removeprefix("recent ")
             shows = "what that would delete; deletes nothing yet"
-            lines.append(f"      {command('compact', self.store, '--keep-recent', cap)}    {shows}")
+            does = command("compact", self.store, "--keep-recent", cap, *self.log)
+            lines.append(f"      {does}    {shows}")
         retired = table[table["retire"] & (table["options"] != "")]
         good = retired[retired["served"] >= GOOD].sort_values("boot_tokens_mean")
         best = pd.concat([good, retired.sort_values("served", ascending=False)])["options"]

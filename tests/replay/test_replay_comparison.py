@@ -146,6 +146,18 @@ def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
     assert f"memlab compact memory.db --keep-recent {min(good)} " in next_steps[-1]
 
 
+def test_what_keeps_all_and_what_retiring_does_not_change_is_said_in_one_line() -> None:
+    frame = make_episodes(10)
+    policies = [KeepRecent(5), KeepRecent(10), KeepRecent(500), Learned(5)]
+    found = compare(frame, policies=policies, retire=True)
+    assert len(found.table) == 9
+    shown = str(found)
+    assert [label for label in found.table.index if f"\n  {label}  " in shown] == [
+        *("recent 5", "learned 5", "all")
+    ]
+    assert "4 more lines keep all; one line where to retire serves what to delete does" in shown
+
+
 def test_the_floor_is_counted_apart() -> None:
     frame, references = history()
     frame.loc[:9, c.LOAD_BEARING] = True
