@@ -23,8 +23,8 @@ from memlab.sources.base import (
     Reader,
     Rows,
     Watch,
+    WholeReader,
     Writer,
-    check_asked,
     portions,
     rows_of_each,
     unwatched,
@@ -100,6 +100,10 @@ class FolderSource(FileSource, Index):
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the memories of a folder."""
 
+    def records_in(self, moment: FolderMoment) -> dict[Key, bytes]:
+        """Return the records of the memories of a folder by key."""
+        return {each.key: record_of(each, _file_of(each, moment)) for each in self.memories(moment)}
+
     @abstractmethod
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return what is a kind's own of a memory's row, see :meth:`whole_row`."""
@@ -126,7 +130,7 @@ class FolderSource(FileSource, Index):
     def reading(self) -> Iterator[Reader]:
         """Open the folder at one moment; what was read is looked at again at the end."""
         with folder_moment(self.path, self) as moment:
-            yield _Reader(self, moment)
+            yield WholeReader(self, self.records_in(moment))
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
@@ -214,83 +218,60 @@ class FolderSource(FileSource, Index):
         self.check_place(found)
 
 
-class _Reader(Reader):
-    """The memories of a folder at one moment."""
-
-    def __init__(self, source: FolderSource, moment: FolderMoment) -> None:
-        self._source = source
-        self._moment = moment
-        self._known: tuple[object, dict[str, Found]] | None = None
-
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        check_asked(columns, (), self._source.name)
-        moment = self._now()
-        for some in portions(self._by_key(moment).values(), _ROWS_AT_ONCE):
-            rows = [self._source.whole_row(each, _file_of(each, moment)) for each in some]
-            yield rows_of_each(rows, with_body=with_body)
-
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
-        moment = self._now()
-        found = self._by_key(moment)
-        for key in keys:
-            if each := found.get(str(key)):
-                yield key, record_of(each, _file_of(each, moment))
-
-    def _now(self) -> FolderMoment:
-        return self._moment
-
-    def _by_key(self, moment: FolderMoment) -> dict[str, Found]:
-        """Return the memories; those of a moment like the last are known."""
-        seen = moment.listing, moment.index
-        if self._known is None or self._known[0] != seen:
-            memories = sorted(
-                self._source.memories(moment), key=lambda each: int(each.place["position"])
-            )
-            self._known = seen, {each.key: each for each in memories}
-        return self._known[1]
-
-
-class FolderWriter(_Reader, Writer):
+class FolderWriter(Writer):
     """A folder that is locked and being changed."""
 
     suspect = "somebody else who writes to the folder"
 
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
-        super().__init__(source, moment_now(change.folder, source))
-        self._change = change
+        self._source, self._change = source, change
+        self._known: tuple[object, WholeReader] | None = None
+
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+        """Yield what is there now."""
+        return self._reader().batches(with_body=with_body, columns=columns)
+
+    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records that are there now."""
+        return self._reader().records(keys)
+
+    def _reader(self) -> WholeReader:
+        """Return what reads the folder as it is now; one of a moment like the last is known."""
+        moment = self._now()
+        seen = moment.listing, moment.index
+        if self._known is None or self._known[0] != seen:
+            self._known = seen, WholeReader(self._source, self._source.records_in(moment))
+        return self._known[1]
 
     def _now(self) -> FolderMoment:
         return moment_now(self._change.folder, self._source)
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
         """Keep the files that were compared: no other may be moved out."""
-        moment = self._now()
-        found = self._by_key(moment)
-        self._leaving, stale = self._derived(moment), list[Key]()
-        for key, fingerprint in expected.items():
-            each = found.get(str(key))
-            file = None if each is None else _file_of(each, moment)
-            if each is None or fingerprint_of(record_of(each, file)) != fingerprint:
-                stale.append(key)
-            else:
-                self._leaving[each.key] = Parts(file, list(each.said))
-        self._stay = found.keys() - self._leaving.keys()
-        return stale
+        there = self._reader().memories
+        self._leaving = self._derived()
+        for found, file in (_kept(there[key]) for key in expected if key in there):
+            self._leaving[found.key] = Parts(file, found.said)
+        self._stay = there.keys() - expected.keys()
+        return [key for key, now in expected.items() if fingerprint_of(there.get(key, b"")) != now]
 
     def _delete(self, expected: Mapping[Key, str]) -> None:  # noqa: ARG002 - as they were compared
         self._change.take_out(self._leaving)
 
     def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:  # noqa: ARG002
         """Check that just these went; what somebody wrote meanwhile may be there."""
-        now = self._by_key(self._now()).keys()
-        if wrong := sorted((self._stay - now) | (set(map(str, expected)) & now)):
+        now = self._keys()
+        if wrong := sorted((self._stay - now) | (expected.keys() & now)):
             raise CompactionError(
                 f"{wrong[0]} and {len(wrong) - 1:,} more would have gone or stayed by mistake in "
                 f"{self._change.folder.path}; all was taken back: try again when nobody writes"
             )
 
     def _count(self) -> int:
-        return len(self._by_key(self._now()))
+        return len(self._keys())
+
+    def _keys(self) -> set[Key]:
+        return {each.key for each in self._source.memories(self._now())}
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
         """Say which files are there under the names of memories that come back."""
@@ -304,7 +285,7 @@ class FolderWriter(_Reader, Writer):
             found, file = _kept(record)
             file = file and self._change.folder.with_rights_here(file)
             coming[str(key)] = Parts(file, found.said)
-        if derived := self._derived(self._now()):
+        if derived := self._derived():
             self._change.take_out(derived)
         self._change.put_back(coming)
         return len(coming)
@@ -313,13 +294,10 @@ class FolderWriter(_Reader, Writer):
         """Whether a memory is there as it was, but for owner and permissions."""
         return _but_for_rights(there) == _but_for_rights(record)
 
-    def _derived(self, moment: FolderMoment) -> dict[str, Parts]:
-        here = set(moment.names)
-        return {
-            f"{_DERIVED}{name}": Parts(moment.read(name), None)
-            for name in self._source.derived
-            if name in here
-        }
+    def _derived(self) -> dict[str, Parts]:
+        moment = self._now()
+        here = [name for name in self._source.derived if name in moment.names]
+        return {f"{_DERIVED}{name}": Parts(moment.read(name), None) for name in here}
 
 
 def record_of(found: Found, file: FileCopy | None) -> bytes:
