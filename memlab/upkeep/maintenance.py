@@ -191,25 +191,20 @@ class _Work:
     """The steps on one store, one after the other."""
 
     def __init__(
-        self,
-        source: Source,
-        now: datetime,
-        *,
-        do_it: bool,
-        yes: bool = False,
-        all_prunable: bool = False,
+        self, source: Source, now: datetime, *, do_it: bool, yes: bool, all_prunable: bool
     ) -> None:
         self._source, self._now, self._do_it = source, now, do_it
         self._all_prunable = all_prunable
         self._settings = settings = settings_of(source)
-        age = settings.archive_for
-        self._erases_at_once = age is not None and age < _SHORTEST
+        self._found: dict[str, Any] = {}
+        kept_for = settings.archive_for
+        self._erases_at_once = kept_for is not None and kept_for < _SHORTEST
         if settings.not_obeyed:
             raise SettingsError(
                 f"{settings.not_obeyed}; nothing was done to {source.name}: move it away, or take "
                 "it over with chown, and write what you want"
             )
-        has_work = settings.policy is not None or settings.archive_for is not None
+        has_work = settings.policy is not None or kept_for is not None
         if not (has_work or settings.vacuum_free or settings.keep_copies):
             raise SettingsError(
                 f"nothing is remembered of {source.name}: save a cap with "
@@ -217,12 +212,11 @@ class _Work:
             )
         if source.like is not None and not source.like.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
-        if do_it and not yes and self._erases_at_once:
+        if do_it and not yes and kept_for is not None and self._erases_at_once:
             raise settings.error(
                 "archive_for",
-                f"archive_for={age_text(settings.archive_for or timedelta())!r} erases what was "
-                "deleted within a day, for good; nothing was done: keep it longer, or say --yes "
-                "(yes=True) where that is meant",
+                f"archive_for={age_text(kept_for)!r} erases what was deleted within a day, for "
+                "good; nothing was done: keep it longer, or say --yes (yes=True) if that is meant",
             )
         if settings.delete_retired_after is not None and not (settings.retire and settings.policy):
             words = "delete_retired_after goes with a policy and retire = true; add them"
@@ -231,26 +225,24 @@ class _Work:
             words = 'harvest goes with a log, such as log = "reads.log"; add one'
             raise settings.error("harvest", words)
         policy_in(settings, number=0)  # what cannot be used is told before anything is done
-        self._found: dict[str, Any] = {}
 
     def result(self) -> Maintenance:
-        """Go through the steps until one fails."""
-        diagnosis = doctor(self._source)
+        """Go through the steps that are remembered until one fails."""
+        settings, diagnosis = self._settings, doctor(self._source)
         steps = [self._health(diagnosis)]
-        todo = {"compact": self._compact, "drop": self._drop, "vacuum": self._vacuum}
-        if self._settings.delete_retired_after is not None:
-            todo = {"compact": self._compact, "delete": self._delete} | todo
-        if self._settings.harvest is not None:
-            todo = {"harvest": self._harvest} | todo
-        if self._settings.keep_copies:
-            todo = {"copy": self._copy} | todo
-        for name, do in todo.items():
-            if steps[-1].outcome is StepOutcome.FAILED:
-                break
-            try:
-                steps.append(Step(name, *do()))
-            except MemlabError as error:
-                steps.append(Step(name, StepOutcome.FAILED, str(error)))
+        for name, is_on, do in (
+            ("copy", settings.keep_copies, self._copy),
+            ("harvest", settings.harvest, self._harvest),
+            ("compact", True, self._compact),
+            ("delete", settings.delete_retired_after is not None, self._delete),
+            ("drop", True, self._drop),
+            ("vacuum", True, self._vacuum),
+        ):
+            if is_on and steps[-1].outcome is not StepOutcome.FAILED:
+                try:
+                    steps.append(Step(name, *do()))
+                except MemlabError as error:
+                    steps.append(Step(name, StepOutcome.FAILED, str(error)))
         self._found.pop("last", None)
         return Maintenance(self._source.name, self._do_it, tuple(steps), diagnosis, **self._found)
 
@@ -288,10 +280,10 @@ class _Work:
         made, receipt = self._carried_out(policy, "plan", retire=self._settings.retire)
         self._found["receipt"] = receipt
         if made.is_empty:
-            stays = "nothing to retire and nothing to return"
-            if not self._settings.retire:
-                stays = "under the remembered policy every memory stays"
-            return StepOutcome.NOTHING, f"{stays}{how}"
+            all_stay = "under the remembered policy every memory stays"
+            retires = self._settings.retire
+            words = "nothing to retire and nothing to return" if retires else all_stay
+            return StepOutcome.NOTHING, f"{words}{how}"
         if made.moves:
             both = [sized(made.labelled(label)) for label in (RETIRES, RETURNS)]
             words = "retire {}, return {}" if receipt is None else "retired {}, returned {}"
@@ -302,24 +294,20 @@ class _Work:
         return StepOutcome.DONE, f"deleted and archived {sized(made.deletes)}{how}"
 
     def _carried_out(
-        self, policy: Policy, name: str, *, retire: bool = False
+        self, policy: Policy, name: str, *, retire: bool = False, tries: int = PLANNED_AT_MOST
     ) -> tuple[Plan, Receipt | None]:
         """Return a plan, and its receipt where it was applied; planned anew where it is stale."""
-        meant = self._all_prunable
-        for attempt in range(1, PLANNED_AT_MOST + 1):
-            made = plan(self._source, policy, retire=retire, now=self._now)
-            self._found[name] = made
-            self._check_brakes(made)
-            if made.is_empty or not self._do_it:
-                return made, None
-            try:
-                receipt = apply(made, store=self._source, now=self._now, all_prunable=meant)
-            except StalePlanError:
-                if attempt == PLANNED_AT_MOST:
-                    raise
-            else:
-                return made, receipt
-        raise AssertionError("the last attempt returns or raises")
+        now, meant = self._now, self._all_prunable
+        self._found[name] = made = plan(self._source, policy, retire=retire, now=now)
+        self._check_brakes(made)
+        if made.is_empty or not self._do_it:
+            return made, None
+        try:
+            return made, apply(made, store=self._source, now=now, all_prunable=meant)
+        except StalePlanError:
+            if tries == 1:
+                raise
+        return self._carried_out(policy, name, retire=retire, tries=tries - 1)
 
     def _check_brakes(self, made: Plan) -> None:
         """Stop before anything where too much would go, or all, and nobody said that it is meant.
