@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import new as new_hash
 from io import BufferedReader
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired, run
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import IO, Final, NamedTuple
 
 from memlab.sources.folder.files import LARGEST, FileCopy, Folder, Listing, Stamp, is_file_path
@@ -70,7 +70,7 @@ class Commit(NamedTuple):
     at: datetime
     name: str
     is_merge: bool
-    changes: Sequence[Change]
+    changes: list[Change]
 
 
 @dataclass
@@ -140,29 +140,22 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
     """
     if shutil.which("git") is None:
         raise ValueError("git is not installed; install it")
-    command = _command(
-        folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD"
-    )
-    try:
-        answer = run(
-            command,
-            env=_environment(),
-            stdin=DEVNULL,
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-    except TimeoutExpired:
-        raise ValueError(f"git gave no answer in {_PATIENCE:.0f} seconds; look at {root}") from None
-    inside, shallow, head = (*answer.stdout.decode().split(), "", "", "")[:3]
-    said = answer.stderr.decode(errors="replace").strip()
+    asked = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
+    with _git(folder, *asked, stderr=PIPE) as process:
+        try:
+            answer, complaint = process.communicate(timeout=_PATIENCE)
+        except TimeoutExpired:
+            words = f"git gave no answer in {_PATIENCE:.0f} seconds; look at {root}"
+            raise ValueError(words) from None
+    inside, shallow, head = (*answer.decode().split(), "", "", "")[:3]
+    said = complaint.decode(errors="replace").strip()
     if "dubious ownership" in said or "unsafe repository" in said:
         trust = in_shell("git", "config", "--global", "--add", "safe.directory", str(root))
         raise ValueError(f"{root} belongs to somebody else; if you trust it: {trust}")
     no_work = inside == "false" or "bare repository" in said  # it is a repository, or in .git
     if no_work or "unknown revision" in said:  # or nothing is committed yet
         return "", False
-    if answer.returncode:
+    if process.returncode:
         raise ValueError(f"it says {said.splitlines()[:1]!r:.200}; look at {root}")
     return head, shallow == "true"
 
@@ -172,15 +165,17 @@ def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> Hist
     """Read what leads to a commit."""
     faults = ["its clone is shallow: git fetch --unshallow brings what was before"] * is_shallow
     entries = _entries(folder, head, faults)
-    index = entries.pop(index_name, (0, ""))[1]
+    index = entries.pop(index_name, Life("")).blob
     walk = _Walk(index_name, index, entries, head)
     for commit in _commits(folder, head, faults):
         walk.step(commit)
     lives = tuple(each for each in walk.lives if each.is_there or each.taken)
-    if lost := _unreadable(folder, {each.blob for each in lives if each.taken}):
+    with blobs(folder) as content:
+        lost = sum(content(blob) is None for blob in {each.blob for each in lives if each.taken})
+    if lost:
         faults.append(f"the words of {lost:,} that are gone cannot be read")
     missing = f"git does not have all of its history: {'; '.join(faults)}" if faults else ""
-    return History(lives, index, missing, walk.there)
+    return History(lives, index, missing, entries)
 
 
 class _Walk:
@@ -189,15 +184,8 @@ class _Walk:
     A name that comes again is the same file; one that a rename took over is another.
     """
 
-    def __init__(
-        self, index_name: str, index: str, entries: Mapping[str, tuple[int, str]], head: str
-    ) -> None:
-        self.there = {
-            name: Life(name, is_there=True, mode=mode, blob=blob)
-            for name, (mode, blob) in entries.items()
-        }
-        self.lives = [*self.there.values()]
-        self.of = {**self.there}
+    def __init__(self, index_name: str, index: str, there: Mapping[str, Life], head: str) -> None:
+        self.lives, self.of = [*there.values()], {**there}
         """By the path that it has in the commits that come now."""
         self.index = index
         self.empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
@@ -276,27 +264,21 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
 
 
 def _told(stream: BufferedReader) -> Iterator[Commit]:
-    """Yield the commits that git tells of."""
-    changes: list[Change] = []
-    words: list[bytes] = []
-    tokens = _tokens(stream)
+    """Yield the commits that git tells of: the committer's time, the name, the parents."""
+    commit, tokens = None, _tokens(stream)
     for token in tokens:
         what = token.split()  # a line break may stand before it
         if what[0].startswith(b"@"):
-            yield from _commit(words, changes)
-            words, changes = what, []
-        else:
+            if commit:
+                yield commit
+            seconds = min(max(int(what[0][1:] or 0), 0), _LATEST)  # which may be any number
+            at = datetime.fromtimestamp(seconds, UTC)
+            commit = Commit(at, what[1].decode(), len(what) > 3, [])
+        elif commit:
             two = what[4][:1] in b"RC"
-            changes += _change(what, [next(tokens, b"") for _ in range(1 + two)])
-    yield from _commit(words, changes)
-
-
-def _commit(words: Sequence[bytes], changes: Sequence[Change]) -> Iterator[Commit]:
-    """Yield what git says of a commit: its committer's time, its name, its parents."""
-    if words:
-        seconds = min(max(int(words[0][1:] or 0), 0), _LATEST)  # which may be any number
-        at = datetime.fromtimestamp(seconds, UTC)
-        yield Commit(at, words[1].decode(), len(words) > 3, changes)
+            commit.changes.extend(_change(what, [next(tokens, b"") for _ in range(1 + two)]))
+    if commit:
+        yield commit
 
 
 def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Iterator[Change]:
@@ -309,15 +291,16 @@ def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Iterator[Change]:
         yield Change(before if was else "", after if is_now else "", mode, old, new)
 
 
-def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, tuple[int, str]]:
-    """Return the ordinary files of a commit: permissions, and git's name of the content."""
+def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:
+    """Return the ordinary files of a commit."""
     found = {}
     with _git(folder, "ls-tree", "-r", "-z", head) as process:
         for token in _tokens(process.stdout):
             words, _, path = token.partition(b"\t")
             mode, _, blob = words.split()
             if mode.startswith(_FILE):
-                found[os.fsdecode(path)] = int(mode[-3:], 8), blob.decode()
+                name = os.fsdecode(path)
+                found[name] = Life(name, is_there=True, mode=int(mode[-3:], 8), blob=blob.decode())
         if process.wait():
             faults.append(f"commit {head[:12]} cannot be read")
     return found
@@ -433,16 +416,6 @@ def _written(life: Life) -> int:
     return int(at.timestamp()) * 10**9 if at else 0
 
 
-def _unreadable(folder: Path, names: Iterable[str]) -> int:
-    """Return how many contents git does not have, by its names of them."""
-    count = 0
-    with _git(folder, "cat-file", "--batch-check") as process:
-        for name in names:
-            _ask(process, f"{name}\n".encode())
-            count += len(process.stdout.readline().split()) != 3
-    return count
-
-
 @contextmanager
 def blobs(folder: Path) -> Iterator[Callable[[str], bytes | None]]:
     """Hand out what returns the content of a file by git's name of it; None where it cannot."""
@@ -453,7 +426,8 @@ def blobs(folder: Path) -> Iterator[Callable[[str], bytes | None]]:
             if not running:
                 running.append(stack.enter_context(_git(folder, "cat-file", "--batch")))
             process = running[0]
-            _ask(process, f"{name}\n".encode())
+            with suppress(BrokenPipeError):  # what has stopped gives no answer
+                os.write(process.stdin.fileno(), f"{name}\n".encode())
             words = process.stdout.readline().split()
             if len(words) == 2:  # it is missing
                 return None
@@ -482,26 +456,15 @@ class _Process(Popen[bytes]):
 
 
 @contextmanager
-def _git(folder: Path, *words: str, stdin: IO[bytes] | int = PIPE) -> Iterator[_Process]:
+def _git(
+    folder: Path, *words: str, stdin: IO[bytes] | int = PIPE, stderr: int = DEVNULL
+) -> Iterator[_Process]:
     """Run a command of git's; what it has not done when the block ends is not wanted."""
-    command, environment = _command(folder, *words), _environment()
-    with _Process(command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
+    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
+    own |= _ENVIRONMENT
+    command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]
+    with _Process(command, stdin=stdin, stdout=PIPE, stderr=stderr, env=own) as process:
         try:
             yield process
         finally:
             process.kill()
-
-
-def _ask(process: _Process, words: bytes) -> None:
-    """Write to a command; what has stopped gives no answer, which is looked at then."""
-    with suppress(BrokenPipeError):
-        os.write(process.stdin.fileno(), words)
-
-
-def _command(folder: Path, *words: str) -> list[str]:
-    return [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]
-
-
-def _environment() -> dict[str, str]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
-    return own | _ENVIRONMENT
