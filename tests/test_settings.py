@@ -99,6 +99,7 @@ def test_a_number_that_is_found_each_time_needs_one_to_be_a_policy(tmp_path: Pat
         ("\n\ntoken_budget = -1\n", 3, "token_budget=-1 is not a whole number of 0 or more"),
         ("log = [1]\n", 1, "is not text"),
         ('archive_for = "a year"\n', 1, "is not an age like"),
+        ("keep_copies = 1\n", 1, "keep_copies=1 is neither true nor false"),
         ('policy = "recent"\n', 1, "policy must name a policy and its settings"),
         ('policy = { name = "recent", keep = 3, sized = 4 }\n', 1, "sized is what memlab size"),
         (f"policy = {{ name = 'ttl', ttl = '3d', sized = {SIZED % 80} }}\n", 1, "sized is what"),
