@@ -37,22 +37,20 @@ def columns_of(path: Path) -> dict[str, Any]:
 # The file
 
 
-def test_memory_items_stays_as_a_plain_store_makes_it(tmp_path: Path) -> None:
+def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(
+    path: Path,
+) -> None:
     def schema(path: Path) -> dict[str, Any]:
         with closing(sqlite3.connect(path)) as connection:
             return dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
 
-    LifecycleStore(tmp_path / "a.db", capacity=ValueCap(1)).close()
-    SqliteMemoryStore(tmp_path / "b.db").close()
-    plain = schema(tmp_path / "b.db")
-    assert "memory_signals" not in plain
-    assert schema(tmp_path / "a.db").items() >= plain.items()
-
-
-def test_a_plain_store_works_as_before_on_the_same_file(path: Path) -> None:
-    with LifecycleStore(path) as store:
+    SqliteMemoryStore(path.with_name("plain.db")).close()
+    plain_schema = schema(path.with_name("plain.db"))
+    assert "memory_signals" not in plain_schema
+    with LifecycleStore(path, capacity=ValueCap(9)) as store:
         for name in "abc":
             store.put(item(name), agent_id="g")
+    assert schema(path).items() >= plain_schema.items()
     with SqliteMemoryStore(path) as plain:
         assert ids(plain) == ["a", "b", "c"]
         plain.supersede("a", by_memory_id="b")
@@ -191,12 +189,9 @@ def test_a_row_and_its_signals_are_one_transaction(
     ("settings", "words"),
     [
         ({"importance": 1.1}, "importance=1.1"),
-        ({"importance": -0.1}, "importance=-0.1"),
         ({"importance": float("nan")}, "importance=nan"),
         ({"importance": "high"}, "importance='high'"),
-        ({"importance": True}, "importance=True"),
         ({"ttl": "soon"}, "'soon' is not an age like 30d"),
-        ({"ttl": float("nan")}, "ttl=nan"),
         ({"ttl": float("inf")}, "ttl=inf"),
         ({"ttl": True}, "ttl=True"),
         ({"ttl": 1e12}, "beyond the calendar"),
@@ -232,20 +227,17 @@ SCOPES = {
 
 @pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
 def test_a_put_is_counted_against_all_that_matches_it(
-    open_store: Open, path: Path, written: str, left: list[str]
+    open_store: Open, written: str, left: list[str]
 ) -> None:
-    for store in (open_store(capacity=ValueCap(1)), None):
-        again = store or open_store(capacity=ValueCap(1))
-        for number, each in enumerate(written.split()):
-            who, *tags = each.split("#")
-            agent, value, thread = re.fullmatch(r"(\D*)([\d.]+)(\D*)", who).groups()  # type: ignore[union-attr]
-            again.put(
-                item(f"m{number}", tags=tuple(tags)), agent_id=agent or None,
-                thread_id=thread or None, importance=float(value),
-            )  # fmt: skip
-            again = store or open_store(capacity=ValueCap(1))
-        assert ids(again) == left
-        again.connection.execute("DELETE FROM memory_items")
+    store = open_store(capacity=ValueCap(1))
+    for number, each in enumerate(written.split()):
+        who, *tags = each.split("#")
+        agent, value, thread = re.fullmatch(r"(\D*)([\d.]+)(\D*)", who).groups()  # type: ignore[union-attr]
+        store.put(
+            item(f"m{number}", tags=tuple(tags)), agent_id=agent or None,
+            thread_id=thread or None, importance=float(value),
+        )  # fmt: skip
+    assert ids(store) == left
 
 
 def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
@@ -263,57 +255,45 @@ def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
     assert stats.evicted == {"lowest-value": 1}
 
 
+SPOILS = "CREATE TRIGGER spoils {} DELETE ON memory_items BEGIN {}; END"
+MENDS = "DROP TRIGGER spoils"
+LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"
+
+
 @pytest.mark.parametrize(
-    ("when", "does", "words"),
+    ("spoils", "mends", "words"),
     [
-        ("BEFORE", "SELECT RAISE(ABORT, 'not this')", "not this"),
-        ("AFTER", "DELETE FROM memory_items WHERE kind = 'semantic'", "trigger"),
+        (SPOILS.format("BEFORE", "SELECT RAISE(ABORT, 'not this')"), MENDS, "not this"),
+        (SPOILS.format("AFTER", "DELETE FROM memory_items WHERE kind = 'semantic'"), MENDS, "trig"),
+        (LAST_USED.format("'lately'"), LAST_USED.format("NULL"), "lately"),
     ],
-    ids=["that refuses", "that is greedy"],
+    ids=["a trigger that refuses", "a trigger that is greedy", "a time that is none"],
 )
-def test_an_eviction_that_a_trigger_spoils_leaves_the_put_and_every_row_and_is_counted(
-    open_store: Open, path: Path, when: str, does: str, words: str
+def test_an_eviction_that_is_spoiled_leaves_the_put_and_every_row_and_is_counted(
+    open_store: Open, path: Path, spoils: str, mends: str, words: str
 ) -> None:
     store = open_store(capacity=ValueCap(1))
     store.put(item("d", kind="semantic"))
     store.put(item("a"), agent_id="g", importance=0.1)
-    store.connection.execute(
-        f"CREATE TRIGGER spoils {when} DELETE ON memory_items BEGIN {does}; END"
-    )
+    store.connection.execute(spoils)
     store.put(item("b"), agent_id="g")
     assert ids(store) == ["d", "a", "b"]
     assert store.stats().enforcement_failures == 1
     assert words in (store.stats().last_failure or "")
     assert store.stats().evicted == {}
     assert not archive_path(path).exists()
-    store.connection.execute("DROP TRIGGER spoils")
+    store.connection.execute(mends)
     store.put(item("c"), agent_id="g", importance=0.9)
     assert ids(store) == ["d", "c"]
     assert archived_rows(path)["memory_id"].tolist() == ["a", "b"]
 
 
-def written_past(path: Path, signals: str) -> None:
-    """Set signals past every store."""
-    with closing(sqlite3.connect(path)) as other, other:
-        other.execute(f"UPDATE memory_signals SET {signals}")
-
-
-def test_candidates_are_not_looked_at_within_capacity(open_store: Open, path: Path) -> None:
-    store = open_store(capacity=ValueCap(2))
-    store.put(item("a"), agent_id="g")
-    written_past(path, "last_accessed_at = 'lately'")
-    store.put(item("b"), agent_id="g")
-    assert store.stats().enforcement_failures == 0
-    store.put(item("c"), agent_id="g")
-    assert ids(store) == ["a", "b", "c"]
-    assert store.stats().enforcement_failures == 1
-    assert "lately" in (store.stats().last_failure or "")
-
-
 def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2))
     store.put(item("a"), agent_id="g")
-    written_past(path, "importance = 9e999, last_accessed_at = NULL, access_count = NULL")
+    with closing(sqlite3.connect(path)) as other, other:
+        nothing = "importance = 9e999, last_accessed_at = NULL, access_count = NULL"
+        other.execute(f"UPDATE memory_signals SET {nothing}")
     assert store.touch(["a"], now=START) == 1
     signals = columns_of(path)["a"]
     assert (signals["access_count"], signals["last_accessed_at"][:10]) == (1, "2026-03-01")
@@ -383,9 +363,8 @@ def test_importance_has_no_bounds_where_no_capacity_goes_by_it(
     open_store: Open, path: Path
 ) -> None:
     store = open_store()
-    store.put(item("a"), importance=3.0)
-    store.put(item("b"), importance=-2)
-    assert [columns_of(path)[name]["importance"] for name in "ab"] == [3.0, -2.0]
+    store.put(item("a"), importance=-3.0)
+    assert columns_of(path)["a"]["importance"] == -3.0
     with pytest.raises(ValueError, match="finite"):
         store.put(item("c"), importance=float("inf"))
 
@@ -399,7 +378,6 @@ DEDUP = NearDuplicate(0.92)
     ("settings", "trust", "left"),
     [
         ({"duplicates": NearDuplicate(0)}, ("trusted", "trusted"), ["m0", "m1"]),
-        ({}, ("trusted", "trusted"), ["m0", "m1"]),
         ({"duplicates": DEDUP}, ("user-approved", "untrusted"), ["m0", "m1"]),
         ({"duplicates": DEDUP}, ("trusted", "auto-approved"), ["m1"]),
     ],
