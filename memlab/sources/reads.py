@@ -137,10 +137,16 @@ class LineReader:
         counted = Found() if found is None else found
         self.left_out = counted.left_out
         self._progress = progress
-        sizes = {file: self._size_of(file) for file in sorted(files)}
-        self.files = [file for file, size in sizes.items() if size is not None]
-        self.total = sum(size or 0 for size in sizes.values())
-        self.done = 0
+        self.files: list[Path] = []
+        self.total = self.done = 0
+        for file in sorted(files):
+            with suppress(OSError):
+                looked_at = file.stat()
+                if S_ISREG(looked_at.st_mode):
+                    self.files.append(file)
+                    self.total += looked_at.st_size
+                    continue
+            self.left_out[UNREADABLE] += 1
         counted.files, counted.bytes = len(self.files), self.total
 
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
@@ -157,8 +163,11 @@ class LineReader:
                             break
                         continue
                     known = known or b'"type"' in line
-                    if wanted(line) and (parsed := self._parsed(line)) is not None:
-                        yield parsed
+                    if wanted(line):
+                        if isinstance(found := parsed(line), dict):
+                            yield found
+                        else:
+                            self.left_out[BROKEN] += 1
         except OSError:
             self.left_out[UNREADABLE] += 1
         if known:
@@ -182,22 +191,6 @@ class LineReader:
             if self.done - told > _TOLD_EVERY:
                 told = self.done
                 self._progress(min(self.done, self.total), self.total)
-
-    def _parsed(self, line: bytes) -> dict[str, Any] | None:
-        found = parsed(line)
-        if not isinstance(found, dict):
-            self.left_out[BROKEN] += 1
-            return None
-        return found
-
-    def _size_of(self, file: Path) -> int | None:
-        """Return the size of an ordinary file; None for what is none."""
-        with suppress(OSError):
-            found = file.stat()
-            if S_ISREG(found.st_mode):
-                return found.st_size
-        self.left_out[UNREADABLE] += 1
-        return None
 
 
 def parsed(text: Any) -> Any:

@@ -8,7 +8,6 @@ and belongs to the session that made it first.
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
@@ -48,7 +47,6 @@ _NOT_THERE: Final = pattern(
     r"""^\w+: (?:[^\n]*[/ '"])?([^/\n'"]+?)['"]?: No such file""", MULTILINE
 )
 _A_DAY: Final = 86_400.0
-_DEEPEST: Final = 12
 
 
 class Touch(NamedTuple):
@@ -88,11 +86,10 @@ class _Sighting(NamedTuple):
     forked_from: str
 
 
-@dataclass
-class _Call:
+class _Call(NamedTuple):
     touch: Touch
     at: datetime | None
-    sightings: list[_Sighting] = field(default_factory=list)
+    sightings: list[_Sighting]
 
 
 def _projects_folder(asked: Asked, beside: Path | None) -> Path:
@@ -114,21 +111,16 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
     Sessions lie in a project's folder, those of their agents in ``<session>/subagents``.
     """
     found: list[Path] = []
-    seen = set()
+    seen = set[str]()
     for folder, inner, names in os.walk(root, followlinks=follow_links):
-        where = Path(folder)
+        where, real = Path(folder), os.path.realpath(folder)
         parts = where.relative_to(root).parts
-        try:
-            known = where.stat()
-        except OSError:  # gone since
-            continue
-        if (known.st_dev, known.st_ino) in seen or len(parts) > _DEEPEST:
+        if real in seen:  # links may lead round
             inner.clear()
             continue
-        seen.add((known.st_dev, known.st_ino))
-        of_agents = "subagents" in parts
+        seen.add(real)
         for name in names:
-            wanted = name.startswith("agent-") if of_agents else len(parts) < 2
+            wanted = name.startswith("agent-") if "subagents" in parts else len(parts) < 2
             if wanted and name.endswith(".jsonl") and name != "journal.jsonl":
                 found.append(where / name)
     return found
@@ -223,11 +215,9 @@ class _Scan:
 
     def answers(self, line: bytes) -> bool:
         """Whether a line holds the result of a call that waits for one."""
-        if self.waiting and b"tool_use_id" in line:
-            for match in _RESULT_OF.finditer(line):
-                if match[1] in self.waiting:
-                    return True
-        return False
+        if not self.waiting or b"tool_use_id" not in line:
+            return False
+        return not self.waiting.isdisjoint(_RESULT_OF.findall(line))
 
     def take_results(self, line: dict[str, Any]) -> None:
         """Take in the results of a line."""
@@ -245,7 +235,7 @@ class _Scan:
         for touch in self._look.touches(line):
             key = (touch.call, touch.memory_id, touch.writes, touch.place)
             if key not in self._calls:
-                self._calls[key] = _Call(touch, moment(line.get("timestamp"), self._found))
+                self._calls[key] = _Call(touch, moment(line.get("timestamp"), self._found), [])
             self._calls[key].sightings.append(_sighting(file, line))
             if touch.needs_result and touch.call not in self._results:
                 self.waiting.add(touch.call.encode())
@@ -254,30 +244,25 @@ class _Scan:
         """Yield the touches that succeeded; count the others by reason."""
         left_out = self._found.left_out
         oldest = cache(partial(_oldest, times_of=cache(_times_by_line)))
-        for call in self._calls.values():
-            touch, unseen = call.touch, (WITHOUT_RESULT, set[str]())
-            outcome, missing = self._results.get(touch.call, unseen)
-            if not touch.needs_result:
-                outcome = _SUCCESS
+        for touch, at, sightings in self._calls.values():
+            outcome, missing = self._results.get(touch.call, (WITHOUT_RESULT, set[str]()))
+            outcome = outcome if touch.needs_result else _SUCCESS
             if outcome == _SUCCESS and touch.how == _SHELL and touch.memory_id in missing:
                 outcome = FAILED  # the shell went on without it
-            if outcome == _SUCCESS and call.at is None:
-                outcome = WITHOUT_TIME
-            if outcome == _SUCCESS and call.at is not None:
-                yield Seen(call.touch, call.at, _session(call.sightings, oldest))
-                if not call.touch.writes:
-                    left_out[COPIES] += len(call.sightings) - 1
-            elif not call.touch.writes:
-                left_out[outcome] += 1
+            why, more = outcome or WITHOUT_TIME, 1
+            if outcome == _SUCCESS and at is not None:
+                yield Seen(touch, at, _session(sightings, oldest))
+                why, more = COPIES, len(sightings) - 1
+            if not touch.writes:
+                left_out[why] += more
 
 
 def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
     """Return why a result is no success; the empty text where it is one."""
     said = next(iter(_texts(block)), "")[:200]
     details = line.get("toolUseResult")
-    if block.get("is_error") is True or said.startswith("<tool_use_error>"):
-        return FAILED
-    if isinstance(details, str) and details.startswith("Error"):
+    failed = block.get("is_error") is True or said.startswith("<tool_use_error>")
+    if failed or text(details).startswith("Error"):
         return FAILED
     kind = mapping(details)
     if kind.get("interrupted") is True:
@@ -337,11 +322,12 @@ def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]
     as_written = all(
         lines[file] and abs(changed[file] - max(lines[file].values())) < _A_DAY for file in files
     )
-    begun = dict.fromkeys(files, 0.0)
-    for file in files if as_written else ():
+
+    def begun(file: Path) -> float:
         others = set().union(*(lines[other] for other in files if other != file))
-        begun[file] = min((at for line, at in lines[file].items() if line not in others), default=0)
-    return min(sorted(files), key=lambda file: (begun[file], changed[file]))
+        return min((at for line, at in lines[file].items() if line not in others), default=0)
+
+    return min(sorted(files), key=lambda file: (as_written and begun(file), changed[file]))
 
 
 def _times_by_line(file: Path) -> dict[int, float]:
