@@ -9,12 +9,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import (
-    ArchiveError,
-    ChangedWhileReadError,
-    StoreError,
-    UnsafeDeletionError,
-)
+from memlab.errors import ArchiveError, ChangedWhileReadError, StoreError, UnsafeDeletionError
 from memlab.lazy import import_extra
 from memlab.sources.address import Address, address_of
 
@@ -160,11 +155,8 @@ def streamed(connection: Any, query: str, values: Any) -> Iterator[list[tuple[An
     with connection.cursor(name="memlab") as cursor:
         cursor.itersize = _STREAMED
         cursor.execute(query, values)
-        while True:
-            with understood():
-                some = cursor.fetchmany(_STREAMED)
-            if not some:
-                return
+        fetch = understood()(cursor.fetchmany)
+        while some := fetch(_STREAMED):
             yield some
 
 
@@ -240,23 +232,20 @@ class Catalogue:
         """Return a table that is there."""
         columns = selected(
             self._connection,
-            "SELECT attname, format_type(atttypid, atttypmod), atthasdef FROM pg_attribute "
-            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
-            "AND attgenerated = '' ORDER BY attnum",
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atthasdef, "
+            "coalesce(a.attnum = ANY (i.indkey), false) FROM pg_attribute AS a "
+            "LEFT JOIN pg_index AS i ON i.indrelid = a.attrelid AND i.indisprimary "
+            "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped "
+            "AND a.attgenerated = '' ORDER BY a.attnum",
             (name,),
-            *(str, str, bool),
+            *(str, str, bool, bool),
         )
-        key = selected(
-            self._connection,
-            "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a "
-            "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) "
-            "WHERE i.indrelid = to_regclass(%s) AND i.indisprimary ORDER BY a.attnum",
-            (name,),
-            str,
+        return Table(
+            name,
+            {column: kind for column, kind, _, _ in columns},
+            frozenset(column for column, _, has_default, _ in columns if has_default),
+            tuple(column for column, _, _, is_key in columns if is_key),
         )
-        types = {column: kind for column, kind, _ in columns}
-        defaulted = frozenset(column for column, _, has_default in columns if has_default)
-        return Table(name, types, defaulted, tuple(column for (column,) in key))
 
     def _references(self, side: str, name: str, *, several: bool) -> list[Reference]:
         """Return the foreign keys on one side of which a table stands, by table and column."""

@@ -23,17 +23,22 @@ _INVALIDATED: Final = b"__redis__:invalidate"
 def connected(address: Address, database: int) -> Iterator["Line"]:
     """Hand out a connection to a server."""
     valkey = import_extra("valkey", extra="valkey")
-    with (
-        _errors_in_words(address, valkey),
-        closing(Line(_connection(address, database, valkey))) as line,
-    ):
-        if b"_mode:cluster" in line.ask("INFO", "server"):
-            raise UnsafeDeletionError(
-                f"{address.without_password()} is one node of a cluster, which keeps memories on "
-                "several; memlab reads a single server",
-                instead="the system's own setting for a cap",
-            )
-        yield line
+    with _errors_in_words(address, valkey):
+        pool = valkey.ConnectionPool.from_url(
+            address.without_password(*address.options),
+            db=database,
+            password=address.password or next(filter(None, map(environ.get, PASSWORDS)), None),
+            socket_timeout=_ANSWER_WITHIN,
+            socket_connect_timeout=_CONNECT_WITHIN,
+        )
+        with closing(Line(pool.make_connection())) as line:
+            if b"_mode:cluster" in line.ask("INFO", "server"):
+                raise UnsafeDeletionError(
+                    f"{address.without_password()} is one node of a cluster, which keeps memories "
+                    "on several; memlab reads a single server",
+                    instead="the system's own setting for a cap",
+                )
+            yield line
 
 
 class Line:
@@ -88,15 +93,15 @@ class Line:
 
         self.connection.send_packed_command(self.connection.pack_commands(commands))
         answers: list[Any] = []
-        refused: list[Exception] = []
+        refused: ResponseError | None = None
         with _understood(commands[0][0]):
             for _ in commands:
                 try:
                     answers.append(self.connection.read_response())
                 except ResponseError as error:
-                    refused.append(error)
+                    refused = refused or error
         if refused:
-            raise refused[0]
+            raise refused
         return answers
 
 
@@ -176,18 +181,6 @@ _ANSWERS: Final[dict[str, Callable[[tuple[Any, ...], Any], bool]]] = {
     "TIME": lambda _, said: _is_list(said, bytes, length=2) and b"".join(said).isdigit(),
 }
 """What a server answers to each command that is asked."""
-
-
-def _connection(address: Address, database: int, valkey: Any) -> Any:
-    given = next((environ[name] for name in PASSWORDS if environ.get(name)), None)
-    pool = valkey.ConnectionPool.from_url(
-        address.without_password(*address.options),
-        db=database,
-        password=address.password or given,
-        socket_timeout=_ANSWER_WITHIN,
-        socket_connect_timeout=_CONNECT_WITHIN,
-    )
-    return pool.make_connection()
 
 
 def host_and_port(address: Address) -> tuple[str, int]:

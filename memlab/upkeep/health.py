@@ -146,8 +146,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     file = path_named(source.name) if source.agents_own else None
     if file is not None and not file.exists():
         advice = "check the path; an agent that has remembered nothing has no store"
-        absent = f"there is no store at {name} yet"
-        yield Check("memory_integrity", Status.WARN, absent, advice)
+        yield Check("memory_integrity", Status.WARN, f"there is no store at {name} yet", advice)
         return
     try:
         if file is not None:
@@ -169,10 +168,9 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
     yield _insertion_order(frame)
-    for trouble in source.troubles():
-        fault = trouble.summary if trouble.found else ""
-        counts = {"found": trouble.found}
-        yield _warned(trouble.name, trouble.summary, fault, trouble.advice, counts)
+    for each in source.troubles():
+        fault, counts = each.summary if each.found else "", {"found": each.found}
+        yield _warned(each.name, each.summary, fault, each.advice, counts)
     yield from _lost(source)
     if note := source.past_note():
         yield Check("past", Status.WARN, note)
@@ -205,21 +203,18 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in active[col.TAGS]),
         "episodes": int(kinds.get(MemoryKind.EPISODIC, 0)),
         "prunable": int(frame[col.PRUNABLE].sum()),
-        "superseded": len(frame) - len(active) - int(retired_rows(frame).sum()),
-        "retired": int(retired_rows(frame).sum()),
+        "superseded": len(frame) - len(active) - (retired := int(retired_rows(frame).sum())),
     }
-    if not counts["retired"]:
-        del counts["retired"]
+    counts |= {"retired": retired} if retired else {}
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
-    goes_by_none = threshold is None and is_uncapped(source)
-    no_cap = goes_by_none and source.agents_own and counts["prunable"] > FORGE_LOOPS
     if threshold is None or counts["prunable"] <= threshold:
-        return Check("memory_integrity", Status.OK, summary, _NO_CAP if no_cap else "", counts)
+        many = source.agents_own and counts["prunable"] > FORGE_LOOPS
+        advice = _NO_CAP if threshold is None and many and is_uncapped(source) else ""
+        return Check("memory_integrity", Status.OK, summary, advice, counts)
     shown = command("compact", source.name, "--keep-recent", threshold)
     advice = f"more than {threshold:,} prunable: {shown} shows what would go"
-    return Check(
-        "memory_integrity", Status.WARN, f"{summary}; the cap is {threshold:,}", advice, counts
-    )
+    summary += f"; the cap is {threshold:,}"
+    return Check("memory_integrity", Status.WARN, summary, advice, counts)
 
 
 def _sqlite_integrity(file: Path) -> Check:
@@ -231,13 +226,9 @@ def _sqlite_integrity(file: Path) -> Check:
     found = read_snapshot(store_file(file), read)
     if found == ["ok"]:
         return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")
-    return Check(
-        "sqlite_integrity",
-        Status.FAIL,
-        f"SQLite finds {counted(len(found), 'faults')}: {some_of(found)}",
-        "restore a backup, or copy what can be read with the sqlite3 shell's .recover",
-        {"faults": len(found)},
-    )
+    summary = f"SQLite finds {counted(len(found), 'faults')}: {some_of(found)}"
+    advice = "restore a backup, or copy what can be read with the sqlite3 shell's .recover"
+    return Check("sqlite_integrity", Status.FAIL, summary, advice, {"faults": len(found)})
 
 
 def _classification(frame: pd.DataFrame, file: Path | None) -> Check:
@@ -310,15 +301,13 @@ def _in_cycles(links: Mapping[str, str]) -> list[str]:
 
 def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
     """Return which ids are among the archived rows."""
-    place = archive_at(source)
-    if not lexists(place.path):
-        return set()
 
     def read(archive: Archive) -> set[str]:
         records = (record for entry in archive.entries() for _, record in archive.records(entry))
         return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
 
-    return read_archive(place, read)
+    place = archive_at(source)
+    return read_archive(place, read) if lexists(place.path) else set()
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
@@ -363,11 +352,8 @@ def _archive(source: Source) -> Check:
         if (renamed := archive_of_other_name(place)) is None:
             return nothing
         fault = f"{renamed} is the archive of this store, which had another name"
-        advice = (
-            f"rename it to {place.path}: until then nothing is restored, and no number counts "
-            "what was deleted"
-        )
-        return Check("archive", Status.WARN, fault, advice)
+        until = "until then nothing is restored, and no number counts what was deleted"
+        return Check("archive", Status.WARN, fault, f"rename it to {place.path}: {until}")
 
     def look(reader: Reader) -> Check:
         return read_archive(place, lambda archive: _against_store(reader, source, archive))
