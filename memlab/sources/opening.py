@@ -10,7 +10,6 @@ from contextlib import suppress
 from importlib import import_module
 from os import PathLike, fspath
 from pathlib import Path, PurePath
-from stat import S_ISREG
 from typing import Any, Final, NamedTuple, cast
 
 from memlab.arguments import refusal
@@ -153,7 +152,7 @@ def recognise(path: Path) -> Recognised | None:
     ChangedWhileReadError
         If a file was written to all the while.
     """
-    try:
+    with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return None
         tables = tables_of(path) if path.is_file() else {}
@@ -163,8 +162,6 @@ def recognise(path: Path) -> Recognised | None:
         for kind in kinds().values():
             if kind.lookalike in tables:
                 return Recognised(None, path, f"another table called {kind.lookalike}")
-    except (OSError, ValueError):
-        return None
     return None
 
 
@@ -264,15 +261,17 @@ def usual_places(environment: Mapping[str, str] | None = None) -> list[Path]:
 def find_below(folders: list[Path]) -> Search:
     """Look for stores in folders and all that is below them."""
     stores: dict[str, Recognised] = {}
-    shut: list[Path] = []
+    shut: list[OSError] = []
     others: list[Path] = []
     for folder in folders:
-        for here, names, files in os.walk(folder, onerror=lambda error: shut.append(_of(error))):
+        for here, names, files in os.walk(folder, onerror=shut.append):
             names[:] = sorted(set(names) - NOT_ENTERED)
             for found in _stores_at(Path(here), names, files, others):
                 stores.setdefault(os.path.realpath(found.path), found)
     return Search(
-        tuple(stores[path] for path in sorted(stores, key=Path)), tuple(shut), tuple(others)
+        tuple(stores[path] for path in sorted(stores, key=Path)),
+        tuple(Path(os.fsdecode(error.filename or "?")) for error in shut),
+        tuple(others),
     )
 
 
@@ -283,18 +282,15 @@ def _stores_at(
     inside = {*names, *files}
     if any(kind.may_be(folder, inside) for kind in asked) and (found := recognise(folder)):
         yield found
-    archived = {name.removesuffix(ARCHIVES) for name in files if name.endswith(ARCHIVES)} - {""}
-    suggested = {
-        name
-        for name in files
-        if not name.endswith(ARCHIVES) and any(kind.may_be(folder / name, None) for kind in asked)
-    }
-    for name in sorted(archived | suggested):
+    archives = {name for name in files if name.endswith(ARCHIVES)}
+    archived = {name.removesuffix(ARCHIVES) for name in archives} - {""}
+    named = {name for name in files if any(kind.may_be(folder / name, None) for kind in asked)}
+    for name in sorted(archived | (named - archives)):
         path = folder / name
         if path.is_symlink() and path.exists():
             continue
         is_named = name in archived or name.endswith(DATABASES)
-        is_database = _is_database(path)
+        is_database = begins_as_sqlite(path)
         with suppress(ChangedWhileReadError):
             if (is_database or path.is_dir() or not is_named) and (found := recognise(path)):
                 yield found
@@ -304,14 +300,3 @@ def _stores_at(
                 continue
         if is_named:
             yield Recognised("file", path, "named like a store")
-
-
-def _is_database(path: Path) -> bool:
-    """Whether a file is an ordinary one that begins as a SQLite file does."""
-    with suppress(OSError):
-        return S_ISREG(path.lstat().st_mode) and begins_as_sqlite(path)
-    return False
-
-
-def _of(error: OSError) -> Path:
-    return Path(os.fsdecode(error.filename or "?"))

@@ -4,7 +4,7 @@ import sqlite3
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -23,6 +23,7 @@ from memlab.sources.base import (
 from memlab.store.database import (
     check_encoding,
     connect_reading,
+    exact,
     sqlite_errors_in_words,
     store_file,
 )
@@ -66,29 +67,27 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
 
     What is written all the while raises: to say that it is no store would be wrong.
     """
-
-    def look() -> dict[str, frozenset[str]]:
-        found: dict[str, set[str]] = {}
-        with open_snapshot(store_file(path)) as uri, closing(connect_reading(uri)) as connection:
-            for table, column in connection.execute(_COLUMNS_OF_TABLES):
-                found.setdefault(table, set()).add(column)
-        return {table: frozenset(columns) for table, columns in found.items()}
-
+    found: dict[str, set[str]] = {}
     try:
-        return retry_if_changed(look)
+        for table, column in read_database(
+            path, lambda c: c.execute(_COLUMNS_OF_TABLES).fetchall()
+        ):
+            found.setdefault(table, set()).add(column)
     except ChangedWhileReadError:
         raise
-    except (MemlabError, sqlite3.Error, OSError):
+    except (MemlabError, OSError):
         return {}
+    return {table: frozenset(columns) for table, columns in found.items()}
 
 
 def begins_as_sqlite(path: Path) -> bool:
-    """Whether a file's first bytes are those of a SQLite file.
+    """Whether a path is an ordinary file whose first bytes are those of a SQLite file.
 
     Not for a file that this process may have open: closing it here would drop its locks.
     """
-    with ordinary_file(path, most=sys.maxsize) as file:
+    with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
         return file.read(len(_MAGIC)) == _MAGIC
+    return False
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
@@ -109,15 +108,12 @@ def exact_rows(
     columns = columns_of(connection, table)
     chosen = selecting(columns, "row")
     for some in portions(values):
-        factory, connection.text_factory = connection.text_factory, bytearray
-        try:
+        with exact(connection):
             rows = connection.execute(
                 f"SELECT {chosen} FROM main.{quoted(table)} AS row "
                 f"WHERE row.{quoted(column)} IN ({', '.join('?' * len(some))})",
                 some,
             ).fetchall()
-        finally:
-            connection.text_factory = factory
         for row in rows:
             pairs = zip(columns, map(jsonable, row), strict=True)
             yield {name: value for name, value in pairs if value is not None}
