@@ -69,9 +69,8 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
     """
     found: dict[str, set[str]] = {}
     try:
-        for table, column in read_database(
-            path, lambda c: c.execute(_COLUMNS_OF_TABLES).fetchall()
-        ):
+        pairs = read_database(path, lambda c: c.execute(_COLUMNS_OF_TABLES).fetchall())
+        for table, column in pairs:
             found.setdefault(table, set()).add(column)
     except ChangedWhileReadError:
         raise
