@@ -198,15 +198,13 @@ def _lock(folder: Folder) -> None:
     until = time.monotonic() + _PATIENCE
     while True:
         try:
-            fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > until:
                 raise StoreError(
                     f"{folder.path} is being changed by another memlab; try again when it is done"
                 ) from error
             time.sleep(0.05)
-        else:
-            return
 
 
 @contextmanager
@@ -216,7 +214,6 @@ def _in_words(folder: Folder) -> Iterator[None]:
         yield
     except OSError as error:
         begun = folder.inode_of(PENDING) is not None
-        state = (
-            "what was begun is taken back by the next command" if begun else "nothing was changed"
-        )
-        raise StoreError(refused(f"{folder.path} cannot be changed, {state}", error)) from error
+        pending = "what was begun is taken back by the next command"
+        what = f"{folder.path} cannot be changed, {pending if begun else 'nothing was changed'}"
+        raise StoreError(refused(what, error)) from error

@@ -82,15 +82,13 @@ class Folder:
 
     def listing(self) -> Listing:
         """Return what is in it, by name."""
-        files: dict[str, Stamp] = {}
-        others = []
-        for name, found in self._entries(""):
-            is_file = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
-            if is_file and _is_text(name):
-                files[name] = Stamp.of(found)
-            else:
-                others.append(name)
-        return Listing({name: files[name] for name in sorted(files)}, tuple(sorted(others)))
+        found = dict(sorted(self._entries("")))
+        files = {
+            name: Stamp.of(each)
+            for name, each in found.items()
+            if stat.S_ISREG(each.st_mode) and each.st_size <= LARGEST and _is_text(name)
+        }
+        return Listing(files, tuple(name for name in found if name not in files))
 
     def _entries(self, above: str) -> Iterator[tuple[str, os.stat_result]]:
         with os.scandir(self.handle) as entries:
@@ -104,14 +102,13 @@ class Folder:
                 if not (is_folder and _is_text(name) and self.enters(name)):
                     yield name, found
                     continue
-                with ExitStack() as stack:
-                    try:
-                        below = stack.enter_context(self.subfolder(entry.name))
-                    except PermissionError as error:
-                        raise _unreadable(self.path / entry.name, error) from error
-                    except OSError as error:  # it was a folder a moment ago
-                        raise changed(self.path) from error
-                    yield from replace(below, enters=self.enters)._entries(f"{name}/")
+                try:
+                    with self.subfolder(entry.name) as below:
+                        yield from replace(below, enters=self.enters)._entries(f"{name}/")
+                except PermissionError as error:
+                    raise _unreadable(self.path / entry.name, error) from error
+                except OSError as error:  # it was a folder a moment ago
+                    raise changed(self.path) from error
 
     @contextmanager
     def _holding(self, name: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
@@ -121,13 +118,12 @@ class Folder:
             folder = self
             for part in above:
                 if makes and folder.stat_of(part) is None:
-                    around = os.fstat(folder.handle)
-                    os.mkdir(part, stat.S_IMODE(around.st_mode), dir_fd=folder.handle)
+                    mode = stat.S_IMODE(os.fstat(folder.handle).st_mode)
+                    below = stack.enter_context(folder.new_subfolder(part, mode))
                     folder.sync()
-                    folder = stack.enter_context(folder.subfolder(part))
-                    _give(folder.handle, (around.st_uid, around.st_gid))
                 else:
-                    folder = stack.enter_context(folder.subfolder(part))
+                    below = stack.enter_context(folder.subfolder(part))
+                folder = below
             yield folder.handle, last
 
     def read(self, name: str, stamp: Stamp | None = None) -> FileCopy:
@@ -228,9 +224,9 @@ class Folder:
             os.close(handle)
 
     @contextmanager
-    def new_subfolder(self, name: str) -> Iterator["Folder"]:
-        """Make a folder that is not there, for the owner of this one alone, and hand it out."""
-        os.mkdir(name, 0o700, dir_fd=self.handle)
+    def new_subfolder(self, name: str, mode: int = 0o700) -> Iterator["Folder"]:
+        """Make a folder that is not there, by default for the owner of this one alone."""
+        os.mkdir(name, mode, dir_fd=self.handle)
         with self.subfolder(name) as made:
             around = os.fstat(self.handle)
             _give(made.handle, (around.st_uid, around.st_gid))
@@ -265,13 +261,10 @@ def opened_folder(path: Path | str, enters: Callable[[str], bool] = _nowhere) ->
         handle = os.open(resolved, _READ_FOLDER)
     except FileNotFoundError as error:
         raise StoreError(f"there is no folder {path}; check the path") from error
-    except NotADirectoryError as error:
-        raise StoreError(f"{path} is not a folder; name the folder itself") from error
     except (OSError, ValueError, RuntimeError) as error:
-        words = getattr(error, "strerror", None) or error
-        raise StoreError(
-            f"{path} cannot be opened ({words}); check the path and its permissions"
-        ) from error
+        why = getattr(error, "strerror", None) or error
+        words = f"{path} cannot be opened as a folder ({why}); check the path and its permissions"
+        raise StoreError(words) from error
     try:
         yield Folder(resolved, handle, enters)
     finally:

@@ -99,13 +99,10 @@ class Operation:
 
     def write(self) -> None:
         """Write it down."""
-        content = {
-            "memlab_folder_change": _FORMAT,
-            "taking_out": self.taking_out,
-            "entries": [entry._asdict() for entry in self.entries],
-        }
-        owner = os.geteuid(), os.getegid()
-        self.own.write(FileCopy(_JOURNAL, json.dumps(content).encode(), 0o600, 0, owner))
+        entries = [entry._asdict() for entry in self.entries]
+        content = {"memlab_folder_change": _FORMAT, "taking_out": self.taking_out}
+        data = json.dumps(content | {"entries": entries}).encode()
+        self.own.write(FileCopy(_JOURNAL, data, 0o600, 0, (os.geteuid(), os.getegid())))
 
     def edit(self, index: Index, *, undo: bool = False) -> Edit:
         """Return what it does to the index, or what takes that back."""
@@ -148,10 +145,10 @@ class Operation:
             with suppress(FileNotFoundError):
                 own.unlink(left)
         around = os.fstat(folder.handle)
-        owner = (around.st_uid, around.st_gid) if now is None else now.owner
-        written = file_clock()
-        own.write(FileCopy(VERSION, new, 0o600 if now is None else now.mode, written, owner))
-        own.write(FileCopy(_MADE, _digest(new), 0o600, written, owner))
+        like = now or FileCopy(name, b"", 0o600, 0, (around.st_uid, around.st_gid))
+        version = like._replace(name=VERSION, data=new, written=file_clock())
+        own.write(version)
+        own.write(version._replace(name=_MADE, data=_digest(new), mode=0o600))
         own.sync()  # without them nobody can tell later whether they have changed places
         try:
             if now is None:
@@ -204,20 +201,19 @@ class Operation:
         """Let the index be as it was, or where it was edited since, take back what was changed."""
         if not (name := index.index_name):
             return
-        made, now = self.own.read_if_there(_MADE), self.folder.read_if_there(name)
-        version = self.own.read_if_there(VERSION)
+        made, version = self.own.read_if_there(_MADE), self.own.read_if_there(VERSION)
+        now = self.folder.read_if_there(name)
         is_linked = self.own.inode_of(VERSION) == self.folder.inode_of(name)
         is_new = made and version and made.data == _digest(version.data) and not is_linked
         if made is None or is_new:  # they have not changed places
             return
-        if now is not None and made.data == _digest(now.data):
-            if is_linked:
-                self.folder.unlink(name)  # there was none before
-                return
-            if version is not None:  # and no link
-                self.own.exchange(VERSION, self.folder, name)
-                return
-        self.swap_index(index, undo=True)
+        is_unedited = now is not None and made.data == _digest(now.data)
+        if is_unedited and is_linked:
+            self.folder.unlink(name)  # there was none before
+        elif is_unedited and version is not None:
+            self.own.exchange(VERSION, self.folder, name)
+        else:
+            self.swap_index(index, undo=True)
 
 
 def take_back(folder: Folder, index: Index) -> None:
@@ -418,13 +414,9 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
             "memlab follows no link: put the file itself there"
         )
     places = {name: Place(folder, name, stamp) for name, stamp in listing.files.items()}
-    raw = None
-    if name in listing.files:
-        try:
-            raw = folder.read(name, listing.files[name])
-        except FileNotFoundError as error:
-            raise changed(folder.path) from error
-    return FolderMoment(folder, listing, raw, is_pending=False, _places=places)
+    seen = FolderMoment(folder, listing, None, is_pending=False, _places=places)
+    # It is not looked at again at the end: whoever edits it then disturbs nobody.
+    return replace(seen, index=seen.read(name), _used=set()) if name in places else seen
 
 
 def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMoment:
