@@ -197,8 +197,7 @@ class LifecycleStore(SqliteMemoryStore):
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced and that have not expired."""
-        items = super().list_active(kind=kind)
-        expired = self._expired()
+        items, expired = super().list_active(kind=kind), self._expired()
         return tuple(i for i in items if i.memory_id not in expired or is_load_bearing_memory(i))
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
@@ -240,13 +239,12 @@ class LifecycleStore(SqliteMemoryStore):
             How many were reinforced.
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
-        now = self._clock() if now is None else now
-        at = as_text(now)
-        reinforced = 0
+        at, given = as_text(now or self._clock()), texts(ids, call="store.touch", name="ids")
         with self._writing():
-            for memory_id in dict.fromkeys(texts(ids, call="store.touch", name="ids")):
-                reinforced += side.reinforce(self.connection, memory_id, at, graduated=graduated)
-        return reinforced
+            return sum(
+                side.reinforce(self.connection, memory_id, at, graduated=graduated)
+                for memory_id in dict.fromkeys(given)
+            )
 
     def expire(self, now: datetime | None = None) -> int:
         """Delete what has expired, and signals whose row is gone.

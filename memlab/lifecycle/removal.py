@@ -5,10 +5,11 @@ It is archived first, deleted row by row, and counted by reason.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Final
 
+from memlab.clock import moment_and_zone
 from memlab.errors import CompactionError
 from memlab.items import MemoryItem, is_load_bearing_memory
 from memlab.policies.duplicates import NearDuplicate, TextIndex
@@ -73,21 +74,19 @@ class Removals:
     @contextmanager
     def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
         """Archive rows before the block deletes them, where the store archives."""
+        connection, place = self._connection, self._place
         chosen = "rowid IN (SELECT position FROM temp.going)"
-        if self._place is not None or is_tied(self._connection):
+        if place is not None or is_tied(connection):
             by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
-            found = (self._connection.execute(by_id, (each,)).fetchone() for each in doomed)
-            fill_positions(self._connection, "going", (position for (position,) in found))
-            if self._place is None:
-                check_deletion(self._connection, chosen)
-        if self._place is None:
+            found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
+            fill_positions(connection, "going", (position for (position,) in found))
+            if place is None:  # else archiving checks it
+                check_deletion(connection, chosen)
+        if place is None:
             yield
             return
-        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
-        settle = not self._is_settled
-        with archived_first(
-            self._connection, self._place, chosen, why, at=now, settle=settle
-        ) as digest:
+        why, settle = Why({"policy": "LifecycleStore", "reason": reason}, reason), self._is_settled
+        with archived_first(connection, place, chosen, why, at=now, settle=not settle) as digest:
             yield
         self._going.append((digest, now))
         self._is_settled = True
@@ -148,10 +147,7 @@ class Repeats:
     def _known(self) -> TextIndex | None:
         if self._texts is None and self._policy:
             found = self._connection.execute(_REPEATABLE)
-            rows = [
-                (name, title, body, (_made_at(at), position))
-                for name, title, body, at, position in found
-            ]
+            rows = [(*row, (_made_at(at), position)) for *row, at, position in found]
             self._texts = TextIndex(self._policy, rows)
         return self._texts
 
@@ -171,8 +167,6 @@ def _may_repeat(item: MemoryItem) -> bool:
 
 def _made_at(created: object) -> datetime:
     """Return when a row says it was made; no time is the oldest, one without a zone is UTC."""
-    try:
-        moment = datetime.fromisoformat(str(created))
-    except ValueError:
-        return _OLDEST
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    with suppress(ValueError):
+        return moment_and_zone(str(created))[0]
+    return _OLDEST

@@ -93,8 +93,7 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
         life = as_age(ttl) if isinstance(ttl, Age) else timedelta(seconds=ttl)
         return as_text(now + life) if life > timedelta(0) else None
     except OverflowError as error:
-        words = f"ttl={ttl!r} ends beyond the calendar: leave it out to keep it"
-        raise ValueError(words) from error
+        raise ValueError(f"ttl={ttl!r} ends beyond the calendar; leave it out") from error
 
 
 def checked_importance(importance: float, *, bounded: bool) -> float:
@@ -163,13 +162,9 @@ def write_signals(
     connection: sqlite3.Connection, item: MemoryItem, signals: Mapping[str, Any], position: int
 ) -> None:
     """Write what is known of a memory beside its row."""
-    row = {"memory_id": item.memory_id, "access_count": 0, "graduated": 0, "position": position}
-    row |= signals
-    marks = ", ".join("?" * len(SIGNAL_COLUMNS))
-    connection.execute(
-        f"INSERT INTO memory_signals ({', '.join(SIGNAL_COLUMNS)}) VALUES ({marks})",
-        [row[name] for name in SIGNAL_COLUMNS],
-    )
+    row = {"memory_id": item.memory_id, "access_count": 0, "position": position, **signals}
+    values = ", ".join(f":{name}" for name in row)
+    connection.execute(f"INSERT INTO memory_signals ({', '.join(row)}) VALUES ({values})", row)
 
 
 def reinforce(
