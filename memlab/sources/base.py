@@ -524,7 +524,7 @@ class Source(ABC):
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
     ) -> Iterator[Rows]:
         """Yield archived memories as :meth:`Reader.batches` yielded them; reads nothing else."""
-        for some in portions(records, _ROWS_AT_ONCE):
+        for some in portions(records):
             yield rows_of_each([self.row_of(record) for _, record in some], with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
@@ -568,8 +568,7 @@ class Source(ABC):
         """Make a store of these memories at an empty file, where it is one; return how many."""
         raise UnsafeDeletionError(
             f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
-            "restore into the store that they came from, or write them to a file with memlab "
-            "archive --export",
+            "restore into the store that they came from, or export them",
             instead="memlab archive STORE --export memories.jsonl",
         )
 
@@ -804,7 +803,6 @@ def archive_elsewhere(name: str) -> Path:
 
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-_ROWS_AT_ONCE: Final = 1_000
 _TIE_BITS: Final = 20
 LEAST_PLACE_OF_TIME: Final = 10**12 << _TIE_BITS
 """A :func:`place_of` since 2001 is at least that; no number of a row is."""

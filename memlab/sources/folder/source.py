@@ -43,7 +43,6 @@ from memlab.store.records import (
 )
 from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, whole
 
-_ROWS_AT_ONCE: Final = 1_000
 _ID: Final = whole(0, 2**32 - 2)
 """Of a user or group; one more stands for nobody."""
 _BYTES: Final = either(text, fields({"text": digits}))
@@ -153,32 +152,30 @@ class FolderSource(FileSource, Index):
 
     def gone(self, *, with_body: bool) -> Iterator[Rows]:
         """Yield what was committed to git and is not there any more."""
-        for some in portions(self._gone(), _ROWS_AT_ONCE):
-            rows = [self.whole_row(found, file) for found, file, _ in some]
-            lives = [life for _, _, life in some]
+        for some in portions(self._gone()):
             others: dict[str, list[object]] = {
-                DELETED_AT: [life.taken for life in lives],
-                WRITTEN_AT: [life.written for life in lives],
-                COMMIT: [life.commit for life in lives],
+                DELETED_AT: [each.at for each in some],
+                WRITTEN_AT: [each.since for each in some],
+                COMMIT: [each.commit for each in some],
             }
+            rows = [self.row_of(each.record) for each in some]
             yield rows_of_each(rows, with_body=with_body, others=others)
 
     def losses(self) -> Iterator[Loss]:
         """Yield what was committed to git and is not there any more, or has no words any more."""
-        for emptied in (False, True):
-            for found, file, life in self._gone(emptied=emptied):
-                if file.data:  # else git cannot read it, or there was nothing in it
-                    own = record_of(found, file), life.taken, life.written, life.commit
-                    yield Loss(found.key, *own, is_emptied=emptied)
+        for emptied in (False, True):  # what git cannot read, or was empty all along, is no loss
+            yield from (each for each in self._gone(emptied=emptied) if self.content(each.record))
 
-    def _gone(self, *, emptied: bool = False) -> Iterator[tuple[Found, FileCopy, Life]]:
+    def _gone(self, *, emptied: bool = False) -> Iterator[Loss]:
         history = self.history()
         if not history.lives:
             return
         with folder_moment(self.path, self) as now, blobs(self.path) as content:
             for then in past_moments(now, history, content, emptied=emptied):
                 for found in self.memories(then):
-                    yield found, then.read(found.name), then.lives[found.name]
+                    life, record = then.lives[found.name], record_of(found, then.read(found.name))
+                    own = life.taken, life.written, life.commit
+                    yield Loss(found.key, record, *own, is_emptied=emptied)
 
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""
