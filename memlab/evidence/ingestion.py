@@ -200,7 +200,7 @@ def harvest(
     moments = [read.at for read in found.reads]
     return Harvest(
         source=without_passwords(asked.source),
-        way=way.name,
+        way=way.NAME,
         log=path,
         reads=len(found.reads),
         new=len(new),
@@ -243,7 +243,7 @@ def _way_for(asked: Asked) -> Way:
         raise MemlabError(open_source(asked.path).without_reads())
     if asked.path.is_file() and begins_as_sqlite(asked.path):
         read_database(asked.path, lambda connection: connection.execute(_ANYTHING).fetchone())
-    kinds = ", ".join(way.name for way in ways())
+    kinds = ", ".join(way.NAME for way in ways())
     raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
 
 

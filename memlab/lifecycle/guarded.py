@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -239,12 +240,11 @@ class LifecycleStore(SqliteMemoryStore):
             How many were reinforced.
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
-        at, given = as_text(now or self._clock()), texts(ids, call="store.touch", name="ids")
+        at = as_text(self._clock() if now is None else now)
+        given = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
         with self._writing():
-            return sum(
-                side.reinforce(self.connection, memory_id, at, graduated=graduated)
-                for memory_id in dict.fromkeys(given)
-            )
+            touch = partial(side.reinforce, self.connection, at=at, graduated=graduated)
+            return sum(map(touch, given))
 
     def expire(self, now: datetime | None = None) -> int:
         """Delete what has expired, and signals whose row is gone.

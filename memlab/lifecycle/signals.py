@@ -168,7 +168,7 @@ def write_signals(
 
 
 def reinforce(
-    connection: sqlite3.Connection, memory_id: str, at: str, *, graduated: bool | None
+    connection: sqlite3.Connection, memory_id: str, *, at: str, graduated: bool | None
 ) -> int:
     """Count an access of one row that is there and has not expired; return how many were."""
     return connection.execute(

@@ -60,9 +60,8 @@ class System(NamedTuple):
 
     @property
     def way(self) -> Way:
-        """How what was read is found in it."""
-        module = import_module(self.reads, _PACKAGE)
-        return Way(module.NAME, module.recognises, module.find)
+        """The module that finds what was read in it."""
+        return cast("Way", import_module(self.reads, _PACKAGE))
 
 
 SYSTEMS: tuple[System, ...] = (
@@ -117,31 +116,30 @@ def is_harvestable(source: object) -> bool:
 
 def open_source(where: SourceLike) -> Source:
     """Return the source that a name means. Nothing of it is read but what tells its kind."""
+    if isinstance(where, Source):
+        return where
     if isinstance(where, SqliteMemoryStore):
         return _as_chosen(made_by("file", where))
     if not isinstance(where, str | PathLike):
-        if isinstance(where, Source):
-            return where
         raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
     scheme, colon, rest = text.partition(":")
     known = schemes()
     if "://" not in text:
         looked_at(Path(rest if scheme in known else text))
-    if colon and scheme in known:
-        return _as_chosen(made_by(scheme, text))
-    if "://" in text:
+    elif scheme not in known:
         raise MemlabError(
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"
         )
-    found = recognise(Path(text))  # what cannot be looked at is for a file's adapter to say
-    return _as_chosen(made_by("file" if found is None else found.scheme or "file", where))
+    if not colon or scheme not in known:
+        found = recognise(Path(text))  # what cannot be looked at is for a file's adapter to say
+        scheme = "file" if found is None else found.scheme or "file"
+    return _as_chosen(made_by(scheme, where))
 
 
 def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
     """Return a source of a known kind, its module imported now."""
-    make = cast("Callable[[Any], Source]", schemes()[scheme].kind)
-    return make(where)
+    return cast("Callable[[Any], Source]", schemes()[scheme].kind)(where)
 
 
 def recognise(path: Path) -> Recognised | None:

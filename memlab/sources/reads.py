@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 from memlab.clock import moment_and_zone
 from memlab.files import ordinary_file
@@ -74,10 +74,10 @@ class Asked:
         return Path(os.path.normpath(Path(self.source).expanduser().absolute()))
 
 
-class Way(NamedTuple):
-    """How one kind of source is harvested."""
+class Way(Protocol):
+    """How one kind of source is harvested: a module of a system's."""
 
-    name: str
+    NAME: str
     recognises: Callable[[Asked], bool]
     find: Callable[[Asked], Found]
 
