@@ -319,8 +319,4 @@ def _give(handle: int, owner: tuple[int, int]) -> None:
 @cache
 def _renameat2() -> Any:
     """Return the system's call that exchanges two names; None where it has none."""
-    found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if found is not None:
-        name = [ctypes.c_int, ctypes.c_char_p]
-        found.argtypes = [*name, *name, ctypes.c_uint]
-    return found
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import new as new_hash
 from io import BufferedReader
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, Final, NamedTuple
 
 from memlab.sources.folder.files import LARGEST, FileCopy, Folder, Listing, Stamp, is_file_path
@@ -47,7 +47,6 @@ _CHANGES: Final = (
 _ALIKE: Final = "-M70%"
 _SAME: Final = "-M100%"
 """What counts as renamed, and what does where the contents are not there to be compared."""
-_PATIENCE: Final = 60.0
 _MOST_BROKEN: Final = 50
 _LATEST: Final = 253_402_300_799
 _FILE: Final = b"100"
@@ -142,11 +141,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
         raise ValueError("git is not installed; install it")
     asked = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
     with _git(folder, *asked, stderr=PIPE) as process:
-        try:
-            answer, complaint = process.communicate(timeout=_PATIENCE)
-        except TimeoutExpired:
-            words = f"git gave no answer in {_PATIENCE:.0f} seconds; look at {root}"
-            raise ValueError(words) from None
+        answer, complaint = process.communicate()
     inside, shallow, head = (*answer.decode().split(), "", "", "")[:3]
     said = complaint.decode(errors="replace").strip()
     if "dubious ownership" in said or "unsafe repository" in said:
@@ -351,9 +346,11 @@ def past_moments(
     for (blob, _), lives in groups.items():
         raw = content(blob) if blob else None
         index = None if raw is None else FileCopy("", raw, 0, 0, (0, 0))
-        stamps = {
-            name: Stamp(int(life.blob, 16), 0, _written(life), 0) for name, life in lives.items()
-        }
+        stamps = {}
+        for name, life in lives.items():
+            at = life.written or life.taken
+            written = int(at.timestamp()) * 10**9 if at else 0
+            stamps[name] = Stamp(int(life.blob, 16), 0, written, 0)
         places = {name: Place(moment.folder, name, stamp) for name, stamp in stamps.items()}
         listing = Listing(stamps, ())
         yield PastMoment(
@@ -408,12 +405,6 @@ def _may_lie_in(folder: Folder, name: str) -> bool:
     parts = name.split("/")
     above = ("/".join(parts[:count]) for count in range(1, len(parts)))
     return is_file_path(name) and all(map(folder.enters, above))
-
-
-def _written(life: Life) -> int:
-    """Return when a file was last written, as the times of files are counted."""
-    at = life.written or life.taken
-    return int(at.timestamp()) * 10**9 if at else 0
 
 
 @contextmanager
