@@ -347,24 +347,18 @@ class Writer(Reader):
     def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:
         gone = before - self._count()
         if gone != len(expected):
-            raise CompactionError(
-                f"{len(expected):,} memories were to go and {gone:,} would have gone; all was "
-                f"rolled back: look for {self.suspect}"
-            )
+            words = f"{len(expected):,} memories were to go and {gone:,} would have gone"
+            raise CompactionError(f"{words}; all was rolled back: look for {self.suspect}")
 
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
+        undone = f"all was rolled back: look for {self.suspect}"
         back = self.records([key for key, _ in records])
         for key, record in records:
             found, there = next(back, (None, b""))
             if found != key or not self.is_back(there, record):
-                raise ArchiveError(
-                    f"memory {key} would not have come back as it was; all was rolled back: look "
-                    f"for {self.suspect}"
-                )
+                raise ArchiveError(f"memory {key} would not have come back as it was; {undone}")
         if self._count() != wanted:
-            raise ArchiveError(
-                f"other memories would have changed; all was rolled back: look for {self.suspect}"
-            )
+            raise ArchiveError(f"other memories would have changed; {undone}")
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory that was put back is what was archived."""
@@ -508,8 +502,7 @@ class Source(ABC):
             When it cannot be written.
         """
         raise UnsafeDeletionError(
-            f"memlab deletes nothing from {self.name}; nothing was changed: delete with the tools "
-            "of the system that wrote it",
+            f"memlab deletes nothing from {self.name}; delete with its system's own tools",
             instead="the tools of the system that wrote it",
         )
 
@@ -634,10 +627,8 @@ class Source(ABC):
         """Open a source that :attr:`supersedes` as :meth:`changing` does."""
         if self.supersedes:
             return self.changing()
-        raise PlanError(
-            f"in {self.name} no memory can stand for another; shorten or delete load-bearing ones "
-            "with the tools of the system that wrote them"
-        )
+        words = "no memory can stand for another; shorten or delete load-bearing ones by its system"
+        raise PlanError(f"in {self.name} {words}")
 
     def retiring(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`retires` as :meth:`changing` does."""

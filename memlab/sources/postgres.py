@@ -90,8 +90,7 @@ def _errors_in_words(address: Address, psycopg: Any) -> Iterator[None]:
         kind = type(error).__name__
         if isinstance(error, wrong.SerializationFailure):
             raise ChangedWhileReadError(
-                f"somebody changed the same memories of {name} at the same time; nothing was "
-                "changed: try again"
+                f"{name} was changed at the same time; nothing was changed: try again"
             ) from error
         if isinstance(error, wrong.IntegrityError):
             raise ArchiveError(
@@ -100,10 +99,8 @@ def _errors_in_words(address: Address, psycopg: Any) -> Iterator[None]:
         if kind in _NEXT:
             raise StoreError(f"{name} refuses ({said}); {_NEXT[kind]}") from error
         if isinstance(error, psycopg.OperationalError):
-            raise StoreError(
-                f"{name} does not answer ({said}); check the address, the login and that the "
-                "server runs, then try again: nothing was changed half"
-            ) from error
+            check = "check the address, the login and that the server runs, then try again"
+            raise StoreError(f"{name} does not answer ({said}); {check}") from error
         raise StoreError(f"{name} refuses: {said}") from error
 
 
@@ -113,10 +110,9 @@ def understood() -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise StoreError(
-            f"the server answers with other values than it was asked for ({error!s:.80}); check "
-            "that it is PostgreSQL, with the tables that MemForge makes"
-        ) from error
+        check = "check that it is PostgreSQL, with the tables that MemForge makes"
+        words = f"the server answers with other values than it was asked for ({error!s:.80})"
+        raise StoreError(f"{words}; {check}") from error
 
 
 @understood()

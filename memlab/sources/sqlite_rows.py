@@ -149,9 +149,8 @@ class TableReader(Reader):
             found = {key: dict(zip(asked, row, strict=True)) for key, *row in stored}
             if lost := [key for key in some if key not in found]:
                 raise StoreError(
-                    f"row {lost[0]} is listed in {self.table} and is not to be found there: the "
-                    "file is damaged; restore a backup, or copy what can be read with the sqlite3 "
-                    "shell's .recover"
+                    f"row {lost[0]} of {self.table} is listed and not there: the file is damaged; "
+                    "restore a backup, or copy what can be read with the sqlite3 shell's .recover"
                 )
             rows = [self._row(found[key]) for key in some]
             others = {name: [found[key][name] for key in some] for name in columns}

@@ -99,10 +99,8 @@ def _projects_folder(asked: Asked, beside: Path | None) -> Path:
     for folder in candidates:
         if folder is not None and folder.is_dir():
             return folder
-    raise MemlabError(
-        f"there are no transcripts in {asked.transcripts or home}; name the folder they lie in "
-        "with --transcripts, such as ~/.claude/projects"
-    )
+    where = asked.transcripts or home
+    raise MemlabError(f"there are no transcripts in {where}; name their folder with --transcripts")
 
 
 def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:

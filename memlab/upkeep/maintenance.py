@@ -200,10 +200,8 @@ class _Work:
         kept_for = settings.archive_for
         self._erases_at_once = kept_for is not None and kept_for < _SHORTEST
         if settings.not_obeyed:
-            raise SettingsError(
-                f"{settings.not_obeyed}; nothing was done to {source.name}: move it away, or take "
-                "it over with chown, and write what you want"
-            )
+            words = f"{settings.not_obeyed}; nothing was done to {source.name}"
+            raise SettingsError(f"{words}: move it away, or take it over with chown")
         has_work = settings.policy is not None or kept_for is not None
         if not (has_work or settings.vacuum_free or settings.keep_copies):
             raise SettingsError(

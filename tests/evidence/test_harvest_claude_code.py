@@ -327,7 +327,7 @@ class TestFolder:
     def test_no_transcripts_are_said(self, tmp_path: Path) -> None:
         (tmp_path / "notes").mkdir()
         (tmp_path / "notes" / "MEMORY.md").touch()
-        with pytest.raises(MemlabError, match="name the folder they lie in with --transcripts"):
+        with pytest.raises(MemlabError, match="name their folder with --transcripts"):
             harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
         assert [each.name for each in tmp_path.iterdir()] == ["notes"]
 

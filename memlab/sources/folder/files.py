@@ -141,10 +141,7 @@ class Folder:
             if not stat.S_ISREG(before.st_mode):
                 raise FileNotFoundError(f"{path} is no ordinary file")
             if before.st_size > LARGEST:
-                raise StoreError(
-                    f"{path} has more than {LARGEST // 2**20} MiB, which nothing here has; look at "
-                    "what it is, and move it away"
-                )
+                raise StoreError(f"{path} has more than {LARGEST // 2**20} MiB; move it elsewhere")
             data = file.read(before.st_size)  # of LARGEST bytes, room would be made for each file
             after = os.fstat(handle)
         if Stamp.of(before) != Stamp.of(after) or stamp not in (None, Stamp.of(before)):

@@ -133,10 +133,8 @@ class Operation:
             if self._swapped(name, now, new):
                 self.folder.sync()
                 return new if now is None else before
-        raise StoreError(
-            f"{self.folder.path / name} is written faster than it can be changed; nothing was "
-            "changed: try again when it is quiet"
-        )
+        where = self.folder.path / name
+        raise StoreError(f"{where} is written all the while; nothing was changed: try again later")
 
     def _swapped(self, name: str, now: FileCopy | None, new: bytes) -> bool:
         """Try once; return whether the index was still what `new` was made from."""
@@ -243,6 +241,8 @@ def sweep(folder: Folder) -> None:
 @contextmanager
 def pending_operations(folder: Folder) -> Iterator[list[Operation]]:
     """Hand out the operations of a pending change, the first first; none where none is pending."""
+    where = folder.path / PENDING
+    elsewhere = "that is memlab's name for a change under way: move it elsewhere"
     with ExitStack() as stack:
         try:
             pending = stack.enter_context(folder.subfolder(PENDING))
@@ -250,17 +250,11 @@ def pending_operations(folder: Folder) -> Iterator[list[Operation]]:
             yield []
             return
         except OSError as error:
-            raise StoreError(
-                f"{folder.path / PENDING} is in the way ({error.strerror}); it is memlab's name "
-                "for a change under way: move it elsewhere"
-            ) from error
+            raise StoreError(f"{where} is in the way ({error.strerror}); {elsewhere}") from error
         found, around = os.fstat(pending.handle), os.fstat(folder.handle)
         owners = around.st_uid, os.geteuid(), 0
         if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid not in owners:
-            raise StoreError(
-                f"{folder.path / PENDING} was not made by memlab, for others may write to it; look "
-                "into it and move it elsewhere"
-            )
+            raise StoreError(f"{where} was not made by memlab: others may write to it; {elsewhere}")
         try:
             operations = _operations(folder, pending, stack)
         except (StoreError, OSError, ValueError, RecursionError) as error:
