@@ -271,12 +271,8 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return what was evicted and why, and how full every scope is. Reads all signals."""
         with self._errors_in_words():
-            return side.read_stats(
-                self.connection,
-                self.capacity.slots if self.capacity else None,
-                failures=self._failures,
-                last_failure=self._last_failure,
-            )
+            slots = self.capacity.slots if self.capacity else None
+            return side.read_stats(self.connection, slots, self._failures, self._last_failure)
 
     def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
         """Write a row and its signals, and keep in mind what it says."""

@@ -303,7 +303,7 @@ class LifecycleStats:
 
 
 def read_stats(
-    connection: sqlite3.Connection, slots: int | None, *, failures: int, last_failure: str | None
+    connection: sqlite3.Connection, slots: int | None, failures: int, last_failure: str | None
 ) -> LifecycleStats:
     """Count a store's scopes, each with what overlaps it, and read what was evicted from it."""
     written = connection.execute(

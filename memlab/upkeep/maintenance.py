@@ -102,10 +102,7 @@ class Maintenance(Shown):
             "store": self.store,
             "applied": self.applied,
             "failed": self.failed,
-            "steps": [
-                {"step": step.name, "outcome": str(step.outcome), "words": step.words}
-                for step in self.steps
-            ],
+            "steps": [{"step": n, "outcome": str(end), "words": w} for n, end, w in self.steps],
             "deleted": self.deleted,
             "retired": self.receipt.retired if self.receipt else 0,
             "returned": self.receipt.returned if self.receipt else 0,

@@ -352,15 +352,8 @@ def past_moments(
             written = int(at.timestamp()) * 10**9 if at else 0
             stamps[name] = Stamp(int(life.blob, 16), 0, written, 0)
         places = {name: Place(moment.folder, name, stamp) for name, stamp in stamps.items()}
-        listing = Listing(stamps, ())
-        yield PastMoment(
-            *(moment.folder, listing, index),
-            is_pending=False,
-            _places=places,
-            known=known,
-            lives=lives,
-            content=content,
-        )
+        own = moment.folder, Listing(stamps, ()), index, places
+        yield PastMoment(*own, known=known, lives=lives, content=content)
 
 
 def _removed(moment: FolderMoment, history: History) -> list[Life]:

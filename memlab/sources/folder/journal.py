@@ -335,9 +335,9 @@ class FolderMoment:
     folder: Folder
     listing: Listing
     index: FileCopy | None
-    is_pending: bool
     _places: dict[str, Place] = field(repr=False)
     _used: set[Place] = field(default_factory=set, repr=False)
+    is_pending: bool = False
     known: Collection[str] | None = None
     """Of a moment in the past, the names of all files that ever were there."""
 
@@ -408,7 +408,7 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
             "memlab follows no link: put the file itself there"
         )
     places = {name: Place(folder, name, stamp) for name, stamp in listing.files.items()}
-    seen = FolderMoment(folder, listing, None, is_pending=False, _places=places)
+    seen = FolderMoment(folder, listing, None, places)
     # It is not looked at again at the end: whoever edits it then disturbs nobody.
     return replace(seen, index=seen.read(name), _used=set()) if name in places else seen
 

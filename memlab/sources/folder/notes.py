@@ -4,7 +4,6 @@ A note's key is its path in the folder. What a system has of its own is which fi
 each was born, which of them a start loads and which memlab may judge.
 """
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ class NotesSource(FolderSource):
             "kind": "episodic" if found.place["judged"] else "semantic",
             "title": title,
             "body": body,
-            "tags_json": json.dumps([]),
+            "tags_json": "[]",
             "authored_by": self.scheme,
             "created_at": found.place["created_at"],
             "at_start": self.at_start(found.key, whole),

@@ -37,7 +37,6 @@ from memlab.store.records import (
     check_canonical,
     encoded,
     fingerprint_of,
-    jsonable,
     with_place,
     without_place,
 )
@@ -301,18 +300,10 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
     """Return all that deleting a memory would take away."""
     said = list(found.said)
     texts = [str(each["text"]).encode("utf-8", "surrogateescape") for each in said]
-    own: dict[str, Any] = {
-        "memory_id": found.key,
-        "index": [jsonable(bytearray(each)) for each in texts],
-    }
+    own: dict[str, Any] = {"memory_id": found.key, "index": list(map(bytearray, texts))}
     if file is not None:
-        own["file"] = {
-            "name": file.name,
-            "mode": file.mode,
-            "written": file.written,
-            "owner": list(file.owner),
-            "data": jsonable(bytearray(file.data)),
-        }
+        own["file"] = {name: getattr(file, name) for name in ("name", "mode", "written", "owner")}
+        own["file"]["data"] = bytearray(file.data)
     return with_place(encoded(own), {**found.place, "said": said})
 
 
