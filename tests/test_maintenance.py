@@ -137,29 +137,22 @@ def test_what_there_is_nothing_to_go_by_for_is_told_before_anything_is_done(
     assert bytes_in(store.parent) == before
 
 
-def saved_by_size(store: Path, *words: str) -> None:
-    """Let ``memlab size`` remember its number, and nothing else."""
-    (store.parent / FILE).unlink(missing_ok=True)
-    done = CliRunner().invoke(main, ["size", str(store), "--save", *words], catch_exceptions=False)
-    assert done.exit_code == 0
-
-
 @pytest.fixture
 def young(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(40))
 
 
-@pytest.mark.parametrize("by", ["memories", "tokens"])
-def test_a_number_that_was_found_rules_until_its_horizon(young: Path, by: str) -> None:
-    saved_by_size(young, "--unit", by)
+def test_a_number_that_was_found_rules_until_its_horizon(young: Path) -> None:
+    again = f"memlab size {young} --unit tokens --save"
+    assert CliRunner().invoke(main, shlex.split(again)[1:]).exit_code == 0
     write_rows(young, episodes(7, start=41))
     assert outcomes(maintain(young, apply=True, now=NOW))["compact"] in {"done", "nothing"}
     write_rows(young, episodes(433, start=48))
+    memlab.apply(memlab.plan(young, memlab.KeepRecent(10), now=NOW), now=NOW)
     before = bytes_in(young.parent)
     for found in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
         assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
         assert "spoke until 48 were written, and 480 are" in said(found, "compact")
-        again = f"memlab size {young}{' --unit tokens' if by == 'tokens' else ''} --save"
         assert again in said(found, "compact")
         assert "number: " in said(found, "doctor")
     assert bytes_in(young.parent) == before
@@ -167,26 +160,16 @@ def test_a_number_that_was_found_rules_until_its_horizon(young: Path, by: str) -
     assert not maintain(young, apply=True, now=NOW).failed
 
 
-def test_what_was_deleted_since_counts_for_the_horizon(young: Path) -> None:
-    saved_by_size(young)
-    write_rows(young, episodes(60, start=41))
-    memlab.apply(memlab.plan(young, memlab.KeepRecent(10), now=NOW), now=NOW)
-    assert outcomes(maintain(young, apply=True, now=NOW))["compact"] == "FAILED"
-
-
-@pytest.mark.parametrize(("policy", "name"), [("recent", "keep_recent"), ("tokens", "max_tokens")])
-def test_auto_is_sized_each_time(young: Path, policy: str, name: str) -> None:
-    number = {"recent": "keep", "tokens": "max_tokens"}[policy]
-    find = {"recent": memlab.recommend_cap, "tokens": memlab.sizing.recommend_budget}[policy]
-    (young.parent / FILE).write_text(f'policy = {{ name = "{policy}", {number} = "auto" }}\n')
+def test_auto_is_sized_each_time(young: Path) -> None:
+    (young.parent / FILE).write_text('policy = { name = "tokens", max_tokens = "auto" }\n')
     numbers = []
     for start in (41, 441, 1_241):
         write_rows(young, episodes(start - 41 or 1, start=start))
-        numbers.append(safe := getattr(find(young), name))
+        numbers.append(safe := memlab.sizing.recommend_budget(young).max_tokens)
         found = maintain(young, apply=True, now=NOW)
         assert found.plan is not None
-        assert safe in found.plan.policy.values()
-        assert f'"auto": {name} = {safe:,} is safe' in said(found, "compact")
+        assert found.plan.policy["max_tokens"] == safe
+        assert f'"auto": max_tokens = {safe:,} is safe' in said(found, "compact")
     assert numbers == sorted(set(numbers))
 
 
