@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -46,7 +46,6 @@ _FORMAT: Final = 1
 _TRIES: Final = 5
 _LOOKS: Final = 100
 
-Edit = Callable[[bytes], bytes]
 _FAULTS: Final = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
 )
@@ -104,30 +103,25 @@ class Operation:
         data = json.dumps(content | {"entries": entries}).encode()
         self.own.write(FileCopy(_JOURNAL, data, 0o600, 0, (os.geteuid(), os.getegid())))
 
-    def edit(self, index: Index, *, undo: bool = False) -> Edit:
-        """Return what it does to the index, or what takes that back."""
+    def edited(self, index: Index, raw: bytes, *, undo: bool = False) -> bytes:
+        """Return what it makes of the index, or the index with that taken back."""
         said = {entry.key: entry.said for entry in self.entries if entry.said is not None}
         names = (entry.name for entry in self.entries if entry.name)
         there = {*self.folder.listing().files, *names}
         does = index.insert_entries if self.taking_out == undo else index.remove_entries
-
-        def edited(raw: bytes) -> bytes:
-            try:
-                return does(raw, said, there)
-            except _FAULTS as error:
-                raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
-
-        return edited
+        try:
+            return does(raw, said, there)
+        except _FAULTS as error:
+            raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
 
     def swap_index(self, index: Index, *, undo: bool = False) -> bytes | None:
         """Let the index and an edited version of it change places; return what came out."""
-        if not index.index_name:
+        if not (name := index.index_name):
             return None
-        edit, name = self.edit(index, undo=undo), index.index_name
         for _ in range(_TRIES):
             now = self.folder.read_if_there(name)
             before = b"" if now is None else now.data
-            new = edit(before)
+            new = self.edited(index, before, undo=undo)
             if new == before:
                 return None
             if self._swapped(name, now, new):
@@ -199,7 +193,7 @@ class Operation:
         """Let the index be as it was, or where it was edited since, take back what was changed."""
         if not (name := index.index_name):
             return
-        made, version = self.own.read_if_there(_MADE), self.own.read_if_there(VERSION)
+        made, version = map(self.own.read_if_there, (_MADE, VERSION))
         now = self.folder.read_if_there(name)
         is_linked = self.own.inode_of(VERSION) == self.folder.inode_of(name)
         is_new = made and version and made.data == _digest(version.data) and not is_linked
@@ -425,5 +419,5 @@ def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMom
             places.pop(entry.name, None)
     raw = seen.index
     if raw is not None:
-        raw = raw._replace(data=operation.edit(index, undo=True)(raw.data))
+        raw = raw._replace(data=operation.edited(index, raw.data, undo=True))
     return replace(seen, index=raw, is_pending=True, _places=places)
