@@ -80,14 +80,6 @@ class Line:
                 _check(command, answer)
         return answers
 
-    def heard(self) -> list[Any]:
-        """Return what comes next on a connection that listens: a pong, or keys that changed."""
-        with _understood("PING"):
-            answer: list[Any] = self.connection.read_response()
-            if answer[0] != b"pong" and not (answer[2] is None or _is_list(answer[2], bytes)):
-                raise _WrongAnswerError("PING", answer)
-        return answer
-
     def _answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         from valkey.exceptions import ResponseError
 
@@ -117,11 +109,16 @@ class Changes:
     def so_far(self) -> set[bytes]:
         """Return the keys changed since the last call, up to the last answer of the other line."""
         changed: set[bytes] = set()
-        self._listening.connection.send_command("PING")
-        while (answer := self._listening.heard())[0] != b"pong":
-            if answer[2] is None:
-                raise ChangedWhileReadError("the server was emptied while it was read; try again")
-            changed.update(answer[2])
+        connection = self._listening.connection
+        connection.send_command("PING")
+        with _understood("PING"):
+            while (answer := connection.read_response())[0] != b"pong":
+                if answer[2] is None:
+                    words = "the server was emptied while it was read; try again"
+                    raise ChangedWhileReadError(words)
+                if not _is_list(answer[2], bytes):
+                    raise _WrongAnswerError("PING", answer)
+                changed.update(answer[2])
         return changed
 
 
@@ -147,10 +144,6 @@ def _check(command: tuple[Any, ...], answer: Any) -> None:
         raise _WrongAnswerError(command[0], answer)
 
 
-def _is_raw(value: Any) -> bool:
-    return type(value) is bytes
-
-
 def _is_whole(value: Any) -> bool:
     return type(value) is int and abs(value) < 2**63
 
@@ -162,18 +155,18 @@ def _is_list(value: Any, *kinds: type, length: int | None = None) -> bool:
 
 _OWN_ID: Final = ("CLIENT", "ID")
 _ANSWERS: Final[dict[str, Callable[[tuple[Any, ...], Any], bool]]] = {
-    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH"), lambda _, said: _is_raw(said)),
+    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH"), lambda _, said: type(said) is bytes),
     **dict.fromkeys(
         ("EXISTS", "DEL", "HSET", "HINCRBY", "PEXPIREAT", "PEXPIRETIME"),
         lambda _, said: _is_whole(said),
     ),
-    "CLIENT": lambda asked, said: _is_whole(said) if asked == _OWN_ID else _is_raw(said),
+    "CLIENT": lambda asked, said: _is_whole(said) if asked == _OWN_ID else type(said) is bytes,
     "HGETALL": lambda _, said: _is_list(said, bytes) and len(said) % 2 == 0,
     "HKEYS": lambda _, said: _is_list(said, bytes),
     "HMGET": lambda asked, said: _is_list(said, bytes, type(None), length=len(asked) - 2),
     "SCAN": lambda _, said: (
         _is_list(said, bytes, list, length=2)
-        and _is_raw(said[0])
+        and type(said[0]) is bytes
         and said[0].isdigit()
         and _is_list(said[1], bytes)
     ),
