@@ -11,7 +11,7 @@ from memlab.arguments import expect, refusal, texts
 from memlab.clock import Age, aware, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, UnsafeDeletionError
-from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
+from memlab.items import MemoryItem, MemoryKind
 from memlab.lifecycle import signals as side
 from memlab.lifecycle.removal import EXPIRED, LOWEST_VALUE, NEAR_DUPLICATE, Removals, Repeats
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
@@ -192,14 +192,13 @@ class LifecycleStore(SqliteMemoryStore):
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id; None when there is none or it has expired."""
         item = super().get(memory_id)
-        if item is None or is_load_bearing_memory(item):
-            return item
-        return None if self._expired(" AND signal.memory_id = ?", memory_id) else item
+        is_gone = item and self._expired("AND signal.memory_id = ?", memory_id)
+        return None if is_gone else item
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced and that have not expired."""
         items, expired = super().list_active(kind=kind), self._expired()
-        return tuple(i for i in items if i.memory_id not in expired or is_load_bearing_memory(i))
+        return tuple(item for item in items if item.memory_id not in expired)
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
         """Mark `memory_id` as replaced by `by_memory_id`; it leaves the count of its scope.
@@ -301,8 +300,7 @@ class LifecycleStore(SqliteMemoryStore):
 
     def _sweep(self, now: datetime) -> int:
         """Delete the rows that have expired."""
-        doomed = " AND NOT load_bearing(item.kind, item.tags_json)"
-        expired = side.expired_ids(self.connection, as_text(now), doomed)
+        expired = side.expired_ids(self.connection, as_text(now))
         self._remove(expired, EXPIRED, now)
         return len(expired)
 

@@ -183,10 +183,11 @@ def reinforce(
 
 
 def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values: str) -> list[str]:
-    """Return the ids of rows that have expired and are still in the file."""
+    """Return the ids of rows that have expired and are still in the file; none load-bearing."""
     expired = connection.execute(
-        "SELECT signal.memory_id FROM memory_signals AS signal "
-        f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.expires_at < ?{also}",
+        f"SELECT signal.memory_id FROM memory_signals AS signal JOIN memory_items AS item ON "
+        f"{HAS_SIGNALS} WHERE signal.expires_at < ? {also} "
+        "AND NOT load_bearing(item.kind, item.tags_json)",
         (at, *values),
     )
     return [memory_id for (memory_id,) in expired]
