@@ -104,17 +104,7 @@ class FolderSource(FileSource, Index):
 
     @abstractmethod
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return what is a kind's own of a memory's row, see :meth:`whole_row`."""
-
-    def whole_row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return a memory as a row for :func:`memlab.sources.base.rows_of_each`, body included."""
-        return {
-            "position": found.place["position"],
-            "key": found.key,
-            "memory_id": found.key,
-            "confidence": 1.0,
-            **self.row(found, file),
-        }
+        """Return what is a kind's own of a memory's row, see :meth:`row_of`."""
 
     @abstractmethod
     def file_of(self, key: str) -> str:
@@ -199,8 +189,11 @@ class FolderSource(FileSource, Index):
         return self.history().missing
 
     def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return an archived memory as it was loaded while it was in the folder."""
-        return self.whole_row(*_kept(record))
+        """Return a memory as a row, body included."""
+        found, file = _kept(record)
+        place, key = found.place["position"], found.key
+        own = self.row(found, file)
+        return {"position": place, "key": key, "memory_id": key, "confidence": 1.0, **own}
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of such a folder can have a record."""
