@@ -260,11 +260,8 @@ def test_only_one_changes_a_folder_at_a_time(
     folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memlab.sources.folder.change._PATIENCE", 0.1)
-    with (
-        changed_folder(folder, index),
-        pytest.raises(StoreError, match="another memlab"),
-        changed_folder(folder, index),
-    ):
+    refused = pytest.raises(StoreError, match="another memlab")
+    with changed_folder(folder, index), refused, changed_folder(folder, index):
         pass
 
 
@@ -330,32 +327,24 @@ def test_after_a_crash_a_hand_edit_of_index_and_file_survives(
         assert b"b.md:y" in raw or not kept
 
 
-def test_a_folder_of_that_name_from_somebody_else_is_refused(folder: Path, index: Lines) -> None:
+def test_what_somebody_else_has_put_there_is_refused(
+    folder: Path, index: Lines, tmp_path: Path
+) -> None:
+    (folder / ".memlab").symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="in the way"), changed_folder(folder, index):
+        pass
+    (folder / ".memlab").unlink()
     (folder / ".memlab" / "1").mkdir(parents=True)
-    (folder / ".memlab" / "1" / "journal.json").write_text(
-        json.dumps(
-            {
-                "memlab_folder_change": 1,
-                "taking_out": False,
-                "entries": [{"key": "x", "name": "../victim", "written": 0, "said": None}],
-            }
-        )
-    )
+    entry = {"key": "x", "name": "../victim", "written": 0, "said": None}
+    journal = {"memlab_folder_change": 1, "taking_out": False, "entries": [entry]}
+    (folder / ".memlab" / "1" / "journal.json").write_text(json.dumps(journal))
     with pytest.raises(StoreError, match="not made by memlab"), changed_folder(folder, index):
         pass
     for path in (folder / ".memlab", folder / ".memlab" / "1"):
         path.chmod(0o700)
-    with pytest.raises(StoreError, match="no file of the folder"), changed_folder(folder, index):
-        pass
-    with pytest.raises(StoreError, match="no file of the folder"), folder_moment(folder, index):
-        pass
-
-
-def test_a_link_at_that_name_is_refused(folder: Path, index: Lines, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (folder / ".memlab").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="in the way"), changed_folder(folder, index):
-        pass
+    for opened in (changed_folder, folder_moment):
+        with pytest.raises(StoreError, match="no file of the folder"), opened(folder, index):
+            pass
 
 
 def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(

@@ -74,36 +74,23 @@ class Commit(NamedTuple):
 
 @dataclass
 class Life:
-    """A file that was committed.
-
-    Attributes
-    ----------
-    name : str
-        The last name it had, in the folder.
-    is_there : bool
-        Whether the newest commit has it.
-    mode, blob : int, str
-        Its permissions, and git's name of its content; of what is gone, of the last that was not
-        empty.
-    index : str
-        Git's name of the index that was there when it was taken away; empty for none.
-    born, written : datetime or None
-        When it was first committed, and when last; None where no commit that can be read says so.
-    taken : datetime or None
-        When it was deleted or, where it is there, emptied; None where it is there with words.
-    commit : str
-        Which commit did that.
-    """
+    """A file that was committed, under the last name that it had in the folder."""
 
     name: str
     is_there: bool = False
+    """Whether the newest commit has it."""
     mode: int = 0o644
     blob: str = ""
+    """Git's name of its content; of what is gone, of the last that was not empty."""
     index: str = ""
+    """Git's name of the index that was there when it was taken away; empty for none."""
     born: datetime | None = None
     written: datetime | None = None
+    """When it was first committed, and when last, as far as commits can be read."""
     taken: datetime | None = None
+    """When it was deleted or, where it is there, emptied."""
     commit: str = ""
+    """Which commit did that."""
 
 
 @dataclass(frozen=True)
