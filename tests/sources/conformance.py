@@ -315,20 +315,15 @@ class Changing(Conformance):
         keys = keys_of(lab)[1::2]
         records = records_of(lab, keys)
         steps: list[str] = []
-        assert delete_all(lab, records, watch=steps.append) == len(keys)
+        with open_source(lab.name).changing() as writer:
+            assert writer.delete(prints(records, lab), watch=steps.append) == len(keys)
+            assert list(writer.records(keys)) == []
+            assert len(together(list(writer.batches(with_body=False)))) == COUNT - len(keys)
         assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
         assert put_back(lab, records, watch=steps.append) == len(keys)
         assert lab.exactly() == before
         assert records_of(lab, keys) == records
         assert steps == [DELETED, INSERTED]
-
-    def test_a_writer_reads_what_it_changes(self, lab: Lab) -> None:
-        keys = keys_of(lab)
-        with open_source(lab.name).changing() as writer:
-            records = list(writer.records(keys[1:3]))
-            writer.delete(prints(records, lab))
-            assert list(writer.records(keys[1:3])) == []
-            assert len(together(list(writer.batches(with_body=False)))) == COUNT - 2
 
     @pytest.mark.parametrize("meanwhile", ["changed", "gone"])
     def test_what_is_not_as_it_was_is_not_deleted_and_nothing_else_is(
