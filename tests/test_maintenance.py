@@ -97,14 +97,6 @@ def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store
     assert not memlab.compaction.archived_plans(store)
 
 
-def test_what_was_archived_by_a_wrong_clock_is_not_dropped_by_its_age(store: Path) -> None:
-    maintain(store, apply=True, now=datetime(1971, 1, 1, tzinfo=UTC))
-    found = maintain(store, apply=True, now=NOW)
-    assert outcomes(found)["drop"] == "nothing"
-    assert "passed over" in said(found, "drop")
-    assert [each.left for each in memlab.compaction.archived_plans(store)] == [80]
-
-
 def test_what_is_not_remembered_is_not_done(store: Path) -> None:
     (store.parent / FILE).write_text('[store."memory.db"]\narchive_for = "1d"\n')
     found = maintain(store, apply=True, now=NOW)
