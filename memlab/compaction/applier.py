@@ -4,7 +4,7 @@ What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -44,7 +44,7 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
 from memlab.store.archive.identity import check_archive_of
-from memlab.store.archive.location import is_begun, unchanged
+from memlab.store.archive.location import unchanged
 from memlab.store.archive.opening import archived_change, open_archive
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.records import fingerprint_of
@@ -143,14 +143,12 @@ def apply(
     source = open_source(plan.store if store is None else store)
     moment = moment_or_now(now, call="memlab.apply")
     location = archive_at(source)
-    is_needless = plan.is_empty and not is_begun(location)
-    if not is_needless:
-        check_archive_of(location)
+    has_archive = check_archive_of(location, is_needed=not plan.is_empty)
     if plan.is_empty:
         watch = unwatched
-    if is_needless:
-        with source.changing():
-            return replace(receipt_of(plan, source, moment), archive=None)
+        if not has_archive:
+            with source.changing():
+                return replace(receipt_of(plan, source, moment), archive=None)
 
     def carry_out() -> Receipt:
         with archived_change(location, opened_for(plan, source)) as both:
@@ -290,35 +288,28 @@ def _carried_out(
     links = {key: by for key, by in plan.links.items() if key not in expired}
     if not leaving and not links:
         return replace(done, deleted=0, retired=0, returned=0, expired=len(expired), archive=None)
+    copies = _copies(writer, leaving)
+    staying = writer.identity_sample(memory.key for memory in plan.memories)
     with archive.deleting(
         Apply(plan.digest, plan.policy, plan.made_at, len(leaving), plan.json_pieces),
-        _copies(writer, leaving),
+        copies,
         at=now,
-        staying=writer.identity_sample(memory.key for memory in plan.memories),
+        staying=staying,
         watch=watch,
         is_undone=lambda error: source.atomic or isinstance(error, StalePlanError),
     ):
-        if plan.moves:
-            _note_moves(archive, plan, links, now)
+        if plan.moves:  # noted before the store says so
+            retired = {each.key: each.memory_id for each in plan.retires if each.key in links}
+            returned = {each.key: each.reason == NEEDED for each in plan.returns}
+            note_retired(archive, plan.digest, retired=retired, returned=returned, at=now)
         if links:
             writer.supersede(links)
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             writer.delete(expected, watch=lambda _: watch(ApplyStep.DELETED))
         watch(ApplyStep.VERIFIED)
-    retired = sum(memory.key in links for memory in plan.retires)
-    return replace(done, deleted=len(leaving), retired=retired, expired=len(expired))
-
-
-def _note_moves(archive: Archive, plan: Plan, keys: Collection[Key], now: datetime) -> None:
-    """Note in the archive what a plan retires and returns, before the store says so."""
-    note_retired(
-        archive,
-        plan.digest,
-        retired={each.key: each.memory_id for each in plan.retires if each.key in keys},
-        returned={each.key: each.reason == NEEDED for each in plan.returns},
-        at=now,
-    )
+    count = sum(memory.key in links for memory in plan.retires)
+    return replace(done, deleted=len(leaving), retired=count, expired=len(expired))
 
 
 def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> None:

@@ -27,7 +27,6 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.copies import Counts, copy_contents, has_copies, make_table
 from memlab.store.archive.entries import RECOVERS, Apply, Archived
 from memlab.store.archive.identity import check_archive_of
-from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import archived_change, open_archive, read_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
@@ -197,8 +196,7 @@ def keep_copies(
             "up with the tools of its system"
         )
     location = archive_at(source)
-    check_archive_of(location)
-    if not (is_begun(location) and read_archive(location, has_copies)):
+    if not (check_archive_of(location) and read_archive(location, has_copies)):
         with archived_change(location, source.changing()) as both:  # made under the store's lock
             make_table(both.archive)
         watch(CopyStep.BEGUN)

@@ -81,12 +81,15 @@ def check_is_of(archive: Archive) -> None:
         )
 
 
-def check_archive_of(location: ArchiveLocation) -> None:
-    """Check what lies where the archive of a store would be; nothing may be there."""
-    check_not_renamed(location)
-    if location.has_sample and is_begun(location):
+def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bool:
+    """Check what lies where the archive of a store would be; whether there is one."""
+    has_archive = is_begun(location)
+    if has_archive and location.has_sample:
         with suppress(UnfilledArchiveError):
             read_archive(location, check_is_of)
+    elif is_needed:
+        check_not_renamed(location)
+    return has_archive
 
 
 def check_not_renamed(location: ArchiveLocation) -> None:
