@@ -5,7 +5,7 @@ What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -203,29 +203,25 @@ def plan_in(archive: Archive, entry: Entry) -> Plan:
 def settle(
     archive: Archive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
 ) -> tuple[str, ...]:
-    """Note plans as done that were stopped before their note; see :meth:`Archive.settle`.
+    """Note plans as done that were stopped before their note; see :meth:`Archive.settle`."""
 
-    A plan that retires and never began is forgotten with the others: the next one decides anew.
-    """
-
-    def is_done(entry: Entry) -> bool:
+    def is_done(entry: Entry) -> bool | None:
         return is_superseded(reader, source, archive, entry)
 
-    done = archive.settle(reader, at=now, is_done=is_done, forget=forget)
-    for entry in archive.entries() if forget else ():
-        if entry.finished_at is None and not entry.memories:
-            with suppress(ArchiveError):
-                if plan_in(archive, entry).moves:
-                    archive.forget(entry.digest)
-    return done
+    return archive.settle(reader, at=now, is_done=is_done, forget=forget)
 
 
-def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
-    """Whether what a plan was to supersede or retire is; not where nobody can say what it was."""
+def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:
+    """Whether what a plan was to supersede or retire is.
+
+    None where nobody can say, and of a plan that supersedes and never began: it is still to be
+    done, where the next one that retires decides anew.
+    """
     try:
-        return _is_linked(reader, source, plan_in(archive, entry))
+        plan = plan_in(archive, entry)
     except ArchiveError:
-        return False
+        return None
+    return _is_linked(reader, source, plan) or (False if plan.moves else None)
 
 
 def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
@@ -384,18 +380,6 @@ def _with_records(
             key, record = next(found, (None, b""))
 
 
-def _check_fresh(plan: Plan, gone: list[str], changed: list[str]) -> None:
-    """Raise where memories that a plan decided on are not any more as it saw them."""
-    stale = {"gone": gone, "changed": changed}
-    parts = [f"{len(ids):,} {how} ({some_of(ids)})" for how, ids in stale.items() if ids]
-    if parts:
-        raise StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
-            f"{_undone(plan)}",
-            memory_ids=tuple(dict.fromkeys(gone + changed)),
-        )
-
-
 def _undone(plan: Plan) -> str:
     return f"nothing was {'changed' if plan.links else 'deleted'}: make a new plan"
 
@@ -441,7 +425,13 @@ def _check_against_store(
                 raise CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")
     ended = plan.expired(now)
     gone = [memory.memory_id for _, memory in absent if memory.key not in ended]
-    _check_fresh(plan, gone, changed)
+    if stale := {how: ids for how, ids in (("gone", gone), ("changed", changed)) if ids}:
+        parts = (f"{len(ids):,} {how} ({some_of(ids)})" for how, ids in stale.items())
+        raise StalePlanError(
+            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
+            f"{_undone(plan)}",
+            memory_ids=tuple(dict.fromkeys(gone + changed)),
+        )
     keys = [memory.key for memory in plan.memories]
     if plan.written != (writer.side_effects(keys) if keys else ()):
         raise StalePlanError(

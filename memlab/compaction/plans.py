@@ -35,7 +35,7 @@ from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME, portions
 from memlab.sources.opening import start_words
 from memlab.store.triggers import TriggerEffect
-from memlab.text import Cell, Sheet, Shown, Table, counted, in_shell
+from memlab.text import Cell, Sheet, Shown, Table, command, counted
 
 TITLE: Final = 80
 """Characters of a title that a plan keeps for its reader."""
@@ -479,7 +479,7 @@ class Receipt(Shown):
     @property
     def undo(self) -> str:
         """The command that takes it back."""
-        return in_shell("memlab", "restore", self.store, self.digest[:12])
+        return command("restore", self.store, self.digest[:12])
 
     @property
     def done(self) -> list[tuple[str, int]]:
@@ -526,7 +526,7 @@ class Receipt(Shown):
         if self.archive:
             facts.append(("undo", self.undo))
         for digest in self.finished:
-            undo = in_shell("memlab", "restore", self.store, digest[:12])
+            undo = command("restore", self.store, digest[:12])
             what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
             facts.append(("finished", f"{what}; undo: {undo}"))
         return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)

@@ -327,17 +327,12 @@ def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterab
 
     Columns mostly are NULL in every row, or all text that has nothing to escape.
     """
-    kinds = {*map(type, values)}
-    if kinds == {str}:
+    if {*map(type, values)} == {str}:
         texts = "".join(values).encode()
         if texts.translate(_ESCAPED) == texts:
             return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
         return [repeat(head, len(values)), map(in_quotes, values)]
-    if kinds <= {int, float} and all(map(math.isfinite, values)):
-        return [repeat(head, len(values)), map(repr, values)]
     absent = f"{head}null" if defaulted else ""
-    if kinds == {type(None)}:
-        return [repeat(absent, len(values))]
     return [
         [
             absent

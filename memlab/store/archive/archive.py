@@ -17,7 +17,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -38,7 +38,9 @@ from memlab.store.archive.entries import (
     check_size,
     copy_of,
     entry_of,
+    key_in,
     moment_in,
+    moment_text,
     packed,
     record_of,
     text_in,
@@ -249,23 +251,30 @@ class Archive:
         reader: Records,
         *,
         at: datetime,
-        is_done: Callable[[Entry], bool] = lambda _: False,
+        is_done: Callable[[Entry], bool | None] = lambda _: None,
         forget: bool = True,
     ) -> tuple[str, ...]:
         """Note deletions as done whose memories are gone, and forget those that never began.
 
-        Whoever holds the store's write lock knows that nobody is between copies and deletion. What
-        an entry without memories stands for `is_done` says. Returns what was noted.
+        Whoever holds the store's write lock knows that nobody is between copies and deletion. Of an
+        entry without memories `is_done` says which of both it is, or neither. Returns what was
+        noted.
         """
         done = []
         for entry in self.entries():
             if entry.finished_at is not None:
                 continue
-            state = self.state_of(reader, entry)
-            if state.is_gone if entry.memories else is_done(entry):
+            if entry.memories:
+                state = self.state_of(reader, entry)
+                never_began = len(state.same) == entry.left > 0
+                is_gone: bool | None = state.is_gone
+            else:
+                is_gone = is_done(entry)
+                never_began = is_gone is False
+            if is_gone:
                 self.finish(entry.digest, at)
                 done.append(entry.digest)
-            elif forget and entry.memories and len(state.same) == entry.left > 0:
+            elif forget and never_began:
                 self.forget(entry.digest)
         return tuple(done)
 
@@ -309,7 +318,7 @@ class Archive:
         with self.changing() as connection:
             connection.execute(
                 "UPDATE applies SET finished_at = ? WHERE digest = ? AND finished_at IS NULL",
-                (_text(at), digest),
+                (moment_text(at), digest),
             )
 
     def forget(self, digest: str) -> None:
@@ -328,7 +337,7 @@ class Archive:
             connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
                 "(SELECT apply FROM applies WHERE digest = ?)",
-                ((_text(at), key, digest) for key in keys),
+                ((moment_text(at), key, digest) for key in keys),
             )
             yield
 
@@ -404,7 +413,7 @@ class Archive:
                 (entry.apply, *some),
             ).fetchall()
             if seen:
-                found = {_key(key): bytes(record) for _, key, record in rows}
+                found = {key_in(key): bytes(record) for _, key, record in rows}
             else:
                 sound = self._sound(entry, [rowid for rowid, _, _ in rows])
                 found = {copy.key: record for copy, record in sound}
@@ -449,9 +458,9 @@ class Archive:
             (
                 apply.digest,
                 json.dumps(dict(apply.policy)),
-                _text(apply.made_at),
+                moment_text(apply.made_at),
                 apply.memories,
-                _text(at),
+                moment_text(at),
                 apply.plan and packed(apply.plan),
             ),
         ).fetchone()
@@ -488,10 +497,6 @@ class Archive:
             )
 
 
-def _key(key: int | bytearray) -> Key:
-    return key if isinstance(key, int) else key.decode()
-
-
 def _copy_named(entry: Entry, rowid: int, key: object) -> str:
     name = f"key {key}" if isinstance(key, int) else f"row {rowid}"
     if isinstance(key, bytearray):
@@ -507,10 +512,6 @@ def _noted(written: Any) -> dict[int, str]:
     except (TypeError, ValueError, RecursionError):
         return {}
     return dict(noted)
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat()
 
 
 @contextmanager

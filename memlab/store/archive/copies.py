@@ -17,6 +17,7 @@ from memlab.store.archive.entries import (
     Copy,
     Key,
     check_size,
+    key_in,
     moment_in,
     packed,
     record_of,
@@ -178,7 +179,7 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
     for key, fingerprint, blob in found:
         with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
             be(fingerprint, bytes, "a blob")
-            place = key if type(key) is int else text_in(key, "its key")
+            place = key_in(key)
             whole_copy = Copy(place, fingerprint.hex(), "", None)
             raw = bytearray(unpacked(blob, _WORDS))
             record = record_of(raw, whole_copy, archive.location.check_copy)

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from memlab import columns as c
@@ -19,7 +19,14 @@ from memlab.clock import moment_of
 from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
 from memlab.store.archive.archive import Archive, archive_errors
-from memlab.store.archive.entries import DROPPED, Entry, digest_in, moment_in, text_in
+from memlab.store.archive.entries import (
+    DROPPED,
+    Entry,
+    digest_in,
+    moment_in,
+    moment_text,
+    text_in,
+)
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
 _KEY: Final = "facts_key"
@@ -110,15 +117,12 @@ def hashed(name: str, key: bytes) -> str:
 
 def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) -> None:
     """Erase an entry's copies and its plan, and keep these facts instead; all of it or nothing."""
-    deleted_at = (entry.finished_at or entry.archived_at).astimezone(UTC).isoformat()
+    moments = moment_text(entry.finished_at or entry.archived_at), moment_text(at)
     with archive.changing() as connection:
         connection.execute(DROPPED)
         connection.executemany(
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
-            (
-                (entry.apply, entry.digest, deleted_at, at.astimezone(UTC).isoformat(), each)
-                for each in facts
-            ),
+            ((entry.apply, entry.digest, *moments, each) for each in facts),
         )
         staying = archive.identity_sample()  # without those that are erased
         archive.erase(entry.digest)

@@ -10,7 +10,7 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
@@ -103,6 +103,16 @@ def moment_in(value: object, what: str) -> datetime:
     return moment_of(text_in(value, what))
 
 
+def moment_text(moment: datetime) -> str:
+    """Return a moment as an archive has it."""
+    return moment.astimezone(UTC).isoformat()
+
+
+def key_in(value: object) -> Key:
+    """Return the key of a memory."""
+    return value if type(value) is int else text_in(value, "its key")
+
+
 def digest_in(value: object) -> str:
     """Return the digest of a plan."""
     return _matching(_DIGEST, value, "its digest")
@@ -126,7 +136,7 @@ def copy_of(row: tuple[Any, ...]) -> Copy:
     """Return a copy: its key, fingerprint, reason, and when it was put back."""
     key, fingerprint, reason, restored_at = row
     return Copy(
-        key if type(key) is int else text_in(key, "its key"),
+        key_in(key),
         _matching(_FINGERPRINT, fingerprint, "its fingerprint"),
         text_in(reason, "its reason"),
         None if restored_at is None else moment_in(restored_at, "restored_at").isoformat(),

@@ -7,12 +7,12 @@ keyed hashes, for the words of the plan may be dropped. Standard library only.
 """
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.dropped import hashed, key_of, make_key
-from memlab.store.archive.entries import RETIRED, Key, moment_in, text_in
+from memlab.store.archive.entries import RETIRED, Key, key_in, moment_in, moment_text, text_in
 from memlab.store.shapes import whole
 
 
@@ -58,8 +58,7 @@ def retired_in(archive: Archive) -> RetiredMemories:
             if returned_at is not None:
                 since = moment_in(returned_at, "returned_at")
             whole(0, 2**31)(times)
-            place = key if type(key) is int else text_in(key, "its key")
-            found[place] = Retired(text_in(name, "its name"), at, since, times)
+            found[key_in(key)] = Retired(text_in(name, "its name"), at, since, times)
     return found
 
 
@@ -75,7 +74,7 @@ def note_retired(
 
     Of one that returns it is said whether because it was needed.
     """
-    hash_key, moment = make_key(archive), at.astimezone(UTC).isoformat()
+    hash_key, moment = make_key(archive), moment_text(at)
     with archive.changing() as connection:
         connection.execute(RETIRED)
         connection.executemany(

@@ -11,7 +11,6 @@ A plan does the same over any source, in :mod:`memlab.compaction.applier`. Stand
 """
 
 import secrets
-import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -26,6 +25,7 @@ from memlab.store.archive.location import ArchiveLocation, is_begun
 from memlab.store.archive.opening import archived_change, open_archive
 from memlab.store.records import Layout, layout_of, positions_where, records_at
 from memlab.store.triggers import check_deletion
+from memlab.text import command
 
 
 class Why(NamedTuple):
@@ -52,7 +52,7 @@ class Compacted(int):
         """The command that takes it back; None where the deletion is final."""
         if self.digest is None:
             return None
-        return shlex.join(["memlab", "restore", str(self.store), self.digest[:12]])
+        return command("restore", self.store, self.digest[:12])
 
 
 @contextmanager
