@@ -72,12 +72,6 @@ class Forks:
         how = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return any(os.waitid(os.P_PID, pid, how) is None for pid in pids)
 
-    def wait_until_stopped(self, pid: int) -> bool:
-        """Wait until a child has stopped itself, or has ended; whether it has stopped."""
-        waited = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        assert waited is not None
-        return waited.si_code == os.CLD_STOPPED
-
     def kill(self, pid: int) -> Ended:
         """Kill a child, stopped or running."""
         os.kill(pid, signal.SIGKILL)

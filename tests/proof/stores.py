@@ -7,8 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memlab import MemoryItem, MemoryKind, MemoryProvenance, SqliteMemoryStore
-from memlab.items import EventId, EventRef
+from stores import Row, row, run_sql, write_rows
 
 START = datetime(2025, 3, 1, tzinfo=UTC)
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
@@ -30,26 +29,15 @@ def make_store(
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA page_size = {page_size}")
         connection.execute("VACUUM")
-    with SqliteMemoryStore(path) as store:
-        store.connection.execute("BEGIN")
-        for number in range(rows):
-            store.put(_item(number, rng))
-        for number in range(3, rows, 11):
-            store.connection.execute(
-                "UPDATE memory_items SET superseded_by = ? WHERE memory_id = ?",
-                (f"m{number + 1}", f"m{number}"),
-            )
-        store.connection.execute("COMMIT")
-        store.connection.execute(
-            "CREATE TABLE memory_signals "
-            "(memory_id TEXT PRIMARY KEY, importance REAL, access_count INTEGER)"
-        )
-        store.connection.execute(
-            "INSERT INTO memory_signals SELECT memory_id, rowid / 7.0, rowid FROM memory_items "
-            "WHERE rowid % 3 = 0"
-        )
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA journal_mode = {journal}")
+    write_rows(path, [_row(number, rng) for number in range(rows)], journal_mode=journal)
+    run_sql(
+        path,
+        "UPDATE memory_items SET superseded_by = 'm' || rowid WHERE rowid % 11 = 4",
+        "CREATE TABLE memory_signals "
+        "(memory_id TEXT PRIMARY KEY, importance REAL, access_count INTEGER)",
+        "INSERT INTO memory_signals SELECT memory_id, rowid / 7.0, rowid FROM memory_items "
+        "WHERE rowid % 3 = 0",
+    )
     return path
 
 
@@ -69,21 +57,16 @@ def copy_aside(store: Path, folder: Path) -> Path:
     return folder / store.name
 
 
-def _item(number: int, rng: random.Random) -> MemoryItem:
-    kind = rng.choices(list(MemoryKind), weights=[1, 10, 1])[0]
-    source = EventRef(EventId(f"event-{number}"), number) if number % 5 == 0 else None
-    return MemoryItem(
+def _row(number: int, rng: random.Random) -> Row:
+    sequence = {"source_event_id": f"event-{number}", "source_sequence": number}
+    return row(
         f"m{number}",
-        kind,
-        f"{rng.choice(_TEXTS)} {number}",
-        rng.choice(_TEXTS) * rng.choice((1, 20, 100)),
-        MemoryProvenance(
-            source,
-            "agent",
-            source_task_ref=f"issue:#{number}",
-            confidence=rng.random(),
-            created_at=START + timedelta(hours=number),
-            evidence_refs=(f"m{number - 1}",) if number % 4 == 1 else (),
-        ),
-        tags=rng.choice([(), ("outcome",), ("rejected-path",), ("größe", "b")]),
+        rng.choices(["semantic", "episodic", "procedural"], weights=[1, 10, 1])[0],
+        *rng.choice([(), ("outcome",), ("rejected-path",), ("größe", "b")]),
+        title=f"{rng.choice(_TEXTS)} {number}",
+        body=rng.choice(_TEXTS) * rng.choice((1, 20, 100)),
+        confidence=rng.random(),
+        created_at=(START + timedelta(hours=number)).isoformat(),
+        evidence_refs_json=f'["m{number - 1}"]' if number % 4 == 1 else "[]",
+        **(sequence if number % 5 == 0 else {}),
     )

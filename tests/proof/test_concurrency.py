@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,25 +22,51 @@ from memlab.store import SqliteMemoryStore
 from proof import tasks, writing
 from proof.scenes import scene_of_apply, scene_of_restore
 from proof.stores import NOW
+from proof.writing import Written
 
 WRITERS = 8
 PUTS = int(os.environ.get("MEMLAB_PUTS", "150"))
 """Items that each writer puts."""
 
 
-def test_writers_and_plans_on_one_file(scratch: Path, children: Children) -> None:
-    store = scratch / "memory.db"
+def written_while(store: Path, children: Children, act: Callable[[], None]) -> list[Written]:
+    """Act again and again while writers write, the last time in peace; return what they wrote."""
     SqliteMemoryStore(store).close()
     pids = [
         children.start(writing.write, store=store, writer=writer, puts=PUTS)
         for writer in range(WRITERS)
     ]
-    tally = _plan_and_apply_while_running(store, children, pids)
+    writing_still = True
+    while writing_still:
+        writing_still = children.any_running(pids)
+        act()
     ended = [children.wait(pid) for pid in pids]
-
     assert [each.error for each in ended] == [None] * WRITERS
-    written = [each.result for each in ended]
     assert_sound(store)
+    return [each.result for each in ended]
+
+
+def test_writers_and_plans_on_one_file(scratch: Path, children: Children) -> None:
+    store, tally = scratch / "memory.db", Counter[str]()
+
+    def plan_and_apply() -> None:
+        made = plan(store, KeepRecent(writing.KEEP // 2))
+        if not made.memories:
+            return
+        tally["plans"] += 1
+        try:
+            receipt = apply(made)
+        except StalePlanError as error:
+            decided = {row.memory_id for row in (*made.memories, *made.kept)}
+            tally["stale"] += decided.issuperset(error.memory_ids)
+            return
+        tally["applied"] += 1
+        tally["deleted"] += receipt.deleted
+        if tally["applied"] % 3 == 0:
+            with suppress(ArchiveError):  # a writer has put new rows in their places
+                tally["restored"] += restore(receipt)
+
+    written = written_while(store, children, plan_and_apply)
     rows = {row[1].decode(): row for row in rows_of(store).values()}
     deleted = sum(each.deleted for each in written) + tally["deleted"]
     assert WRITERS * PUTS + tally["restored"] == len(rows) + deleted
@@ -56,53 +83,21 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children) -> Non
     assert tally["applied"] + tally["stale"] == tally["plans"]
 
 
-def _plan_and_apply_while_running(store: Path, children: Children, pids: list[int]) -> Counter[str]:
-    """Plan, apply and restore until every writer has ended; count what happened."""
-    tally: Counter[str] = Counter()
-    writing_still = True
-    while writing_still:
-        writing_still = children.any_running(pids)  # so the last plan is made in peace
-        made = plan(store, KeepRecent(writing.KEEP // 2))
-        if not made.memories:
-            continue
-        tally["plans"] += 1
-        try:
-            receipt = apply(made)
-        except StalePlanError as error:
-            decided = {row.memory_id for row in (*made.memories, *made.kept)}
-            tally["stale"] += decided.issuperset(error.memory_ids)
-            continue
-        tally["applied"] += 1
-        tally["deleted"] += receipt.deleted
-        if tally["applied"] % 3 == 0:
-            try:
-                tally["restored"] += restore(receipt)
-            except ArchiveError:  # a writer has put new rows in their places
-                tally["taken"] += 1
-    return tally
-
-
 def test_writers_and_plans_that_retire_on_one_file(scratch: Path, children: Children) -> None:
-    store = scratch / "memory.db"
-    SqliteMemoryStore(store).close()
-    pids = [
-        children.start(writing.write, store=store, writer=writer, puts=PUTS)
-        for writer in range(WRITERS)
-    ]
-    applied, writing_still = 0, True
-    while writing_still:
-        writing_still = children.any_running(pids)
+    store, tally = scratch / "memory.db", Counter[str]()
+
+    def plan_and_apply() -> None:
         try:
             receipt = apply(plan(store, KeepRecent(writing.KEEP // 3), retire=True))
         except StalePlanError:
-            continue
-        applied += receipt.retired > 0
-        if receipt.archive and applied % 3 == 0:
+            return
+        tally["applied"] += receipt.retired > 0
+        if receipt.archive and tally["applied"] % 3 == 0:
             with suppress(ArchiveError):  # a writer has compacted or superseded some
                 restore(receipt)
-    written = [children.wait(pid).result for pid in pids]
-    assert_sound(store)
-    assert applied > 0
+
+    written = written_while(store, children, plan_and_apply)
+    assert tally["applied"] > 0
     found = {row[1].decode(): row for row in rows_of(store).values()}
     assert len(found) + sum(each.deleted for each in written) == WRITERS * PUTS
     with SqliteMemoryStore(store) as opened:

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from invariants import assert_sound, copies_of, rows_of
+from invariants import copies_of
 from programs import Children
 
 from memlab.compaction.reclaim import space
-from memlab.errors import MemlabError, StoreError
+from memlab.errors import MemlabError
 from proof import tasks
 from proof.scenes import RowScene, assert_refused_or_done
-from proof.stores import copy_aside, files_of, make_store
+from proof.stores import copy_aside, files_of
 
 PAGE = 4096
 LIMITS = (0, 1, 100, 512, *range(PAGE, 8 * PAGE, PAGE), *range(8 * PAGE, 48 * PAGE, 5 * PAGE - 24))
@@ -28,41 +28,6 @@ def test_files_that_may_not_grow(row_scene: RowScene, scratch: Path, children: C
         scene.finish(children, store)
     assert refused[0]
     assert not refused[-1]
-
-
-def test_an_item_that_does_not_fit_is_refused(
-    journal: str, scratch: Path, children: Children
-) -> None:
-    (scratch / "whole").mkdir()
-    whole = make_store(scratch / "whole" / "memory.db", rows=120, journal=journal)
-    before = rows_of(whole)
-    for limit in LIMITS:
-        store = copy_aside(whole, scratch / "limited")
-        arguments = (tasks.put_one, store, "x" * 30_000)
-        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
-        after = rows_of(store)
-        assert_sound(store)
-        if ended.error is None:
-            assert len(after) == len(before) + 1
-        else:
-            assert isinstance(ended.error, StoreError)
-            assert after == before
-    assert ended.error is None
-
-
-def test_a_file_for_a_user_that_does_not_fit_leaves_the_old_one(
-    scratch: Path, children: Children
-) -> None:
-    target = scratch / "plan.json"
-    target.write_text("the old one")
-    for limit in (0, 1, 999, 1000):
-        arguments = (tasks.write_text, target, "x" * 1000)
-        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
-        if limit < 1000:
-            assert isinstance(ended.error, MemlabError)
-            assert files_of(scratch) == {"plan.json": b"the old one"}
-    assert ended.error is None
-    assert target.read_text() == "x" * 1000
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

@@ -22,8 +22,6 @@ from stores import row, run_sql, write_rows
 import memlab
 from memlab import (
     KeepRecent,
-    Plan,
-    Receipt,
     apply,
     plan,
     restore,
@@ -104,13 +102,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def applied(small: Path, scratch: Path) -> tuple[Path, Plan, Receipt]:
-    path = copy_aside(small, scratch / "applied")
-    made = plan(path, KeepRecent(3), now=NOW)
-    return path, made, apply(made, now=NOW)
-
-
-@pytest.fixture
 def opened() -> Iterator[Any]:
     """An empty page in a real browser."""
     playwright = pytest.importorskip("playwright.sync_api")
@@ -144,20 +135,14 @@ def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -
         ("restore", store, "0000"),
         ("doctor", store),
         ("vacuum", store),
+        *(("restore", store, f"no {text}") for text in TEXTS.values()),
     ]
     for command in commands:
         result = run(*command)
         assert result.output
+        assert command[0] != "restore" or result.output.count("\n") == 1
         assert steering(result.output) == set(), command
         assert len(result.output) < MOST_SHOWN, command
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_an_id_in_an_error_does_not_steer_the_terminal(name: str, small: Path) -> None:
-    result = run("restore", small, f"no {TEXTS[name]}")
-    assert result.exit_code == 2
-    assert steering(result.output) == set()
-    assert result.output.count("\n") == 1
 
 
 def test_errors_name_rows_in_few_words(store: Path) -> None:
@@ -222,13 +207,14 @@ def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
             assert steering(printed) == set(), type(shown)
 
 
-def test_exports_keep_every_text(applied: tuple[Path, Plan, Receipt], scratch: Path) -> None:
-    path, made, receipt = applied
+def test_exports_keep_every_text(store: Path, scratch: Path) -> None:
+    made = plan(store, KeepRecent(3), now=NOW)
+    receipt = apply(made, now=NOW)
     lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
-    assert export_archived(path, lines) == receipt.deleted
-    assert export_archived(path, table) == receipt.deleted
+    assert export_archived(store, lines) == receipt.deleted
+    assert export_archived(store, table) == receipt.deleted
     restore(receipt)
-    rows = rows_of(path)
+    rows = rows_of(store)
     wanted = [
         [
             value.decode() if isinstance(value, bytes) else value
@@ -245,16 +231,6 @@ def test_exports_keep_every_text(applied: tuple[Path, Plan, Receipt], scratch: P
         assert [record.get(name) for name in COLUMNS] == values
         for name, value in zip(COLUMNS, values, strict=True):
             assert each.get(name, value) == value
-
-
-def test_exports_keep_millions_of_characters(store: Path, scratch: Path) -> None:
-    apply(plan(store, KeepRecent(3), now=NOW), now=NOW)
-    lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
-    for target in (lines, table):
-        assert export_archived(store, target, search="A" * LONG) == 2
-    objects = [json.loads(line) for line in lines.read_text().splitlines()]
-    for rows in (objects, pq.read_table(table).to_pylist()):
-        assert max(len(row["title"]) for row in rows) == LONG
 
 
 def report_of(store: Path, page: Path) -> Path:

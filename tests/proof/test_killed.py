@@ -6,13 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from invariants import rows_of
 from programs import Children
 
-import memlab
-from proof import tasks
-from proof.scenes import ROW_SCENES, RowScene, scene_of_compact
-from proof.stores import copy_aside, files_of
+from proof.scenes import ROW_SCENES, RowScene
+from proof.stores import copy_aside
 
 KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 """How many processes are killed at a random moment, over all operations."""
@@ -39,28 +36,3 @@ def test_killed_at_a_random_moment(row_scene: RowScene, scratch: Path, children:
         if kills == wanted:
             return
     pytest.fail(f"only {kills} of {wanted} children were there to be killed")
-
-
-def test_compact_episodic_killed_before_each_statement(
-    journal: str, scratch: Path, children: Children
-) -> None:
-    scene = scene_of_compact(scratch / "whole", journal)
-    rehearsal = copy_aside(scene.store, scratch / "again")
-    do = {"operation": scene.operation, "what": scene.what}
-    statements = list(children.run(tasks.steps_of, store=rehearsal, **do).result)
-    delete = next(n for n, sql in enumerate(statements) if sql.startswith("DELETE"))
-    commit = statements.index("COMMIT")
-    assert statements.index("BEGIN IMMEDIATE") < delete < commit
-    for place, step in enumerate(statements):
-        store = copy_aside(scene.store, scratch / "killed")
-        nth = statements[: place + 1].count(step)
-        pid = children.start(tasks.stopping, store=store, step=step, nth=nth, **do)
-        assert children.wait_until_stopped(pid)
-        assert rows_of(store) == (scene.after if place > commit else scene.before)
-        assert children.kill(pid).code == -signal.SIGKILL
-        left = files_of(store.parent)
-        assert set(memlab.load(store)["position"]) in (set(scene.before), set(scene.after))
-        assert files_of(store.parent) == left  # who only reads leaves no trace
-        scene.finish(children, copy_aside(store, scratch / "again"))
-        scene.check(store)
-        scene.finish(children, store)
