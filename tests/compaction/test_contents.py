@@ -3,8 +3,7 @@
 import json
 import re
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,8 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from archives import NOON, compacted, planned
-from invariants import assert_nothing_lost, rows_of
+from archives import NOON, compacted
 from stores import RawText, row, write_rows, write_signals
 
 import memlab
@@ -28,12 +26,10 @@ from memlab.compaction import (
     restore,
     what_drops,
 )
-from memlab.compaction.applier import ApplyStep, apply
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.frame.loading import load
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Entry, Key
 from memlab.store.archive.location import archive_path
 
 SIX = [f"e{number}" for number in range(1, 7)]
@@ -287,23 +283,6 @@ class TestDropping:
         assert dropped_plans(secrets) == []
         assert restore(digest, store=secrets, now=NOON) == 7
 
-    def test_it_waits_for_an_apply_under_way(self, store: Path) -> None:
-        before, made = rows_of(store), planned(store)
-        later = {"before": NOON + timedelta(1)}
-        dropping = threading.Thread(target=drop_archived, args=(store,), kwargs=later)
-        seen = []
-
-        def watch(step: str) -> None:
-            if step == ApplyStep.ARCHIVED:
-                dropping.start()
-                dropping.join(timeout=0.3)
-                seen.append(dropping.is_alive())
-                assert_nothing_lost(before, store)
-
-        apply(made, now=NOON, watch=watch)
-        dropping.join()
-        assert seen == [True]
-
     def test_it_takes_one_name_and_a_zone(self, store: Path) -> None:
         with pytest.raises(ValueError, match="either before=None or digest=None"):
             drop_archived(store)
@@ -350,29 +329,3 @@ class TestDroppingByDate:
         drop_archived(secrets, before=self.TOMORROW, now=NOON)
         assert [entry.digest for entry in archived_plans(secrets)] == [last]
         assert drop_archived(secrets, digest=last, now=NOON).memories > 0
-
-    def test_entries_and_memories_are_looked_up_once_however_many_there_are(
-        self, secrets: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        compact(secrets, 6, at=datetime(1971, 1, 1, tzinfo=UTC))  # ruled out by its date
-        digests = {compact(secrets, keep) for keep in (5, 4, 2)}
-        looked, read = list[int](), list[str]()
-        entries, records = Archive.entries, Archive.records
-
-        def counted(archive: Archive) -> list[Entry]:
-            looked.append(1)
-            return entries(archive)
-
-        def noted(archive: Archive, entry: Entry) -> Iterator[tuple[Key, bytes]]:
-            read.append(entry.digest)
-            return records(archive, entry)
-
-        monkeypatch.setattr(Archive, "entries", counted)
-        monkeypatch.setattr(Archive, "records", noted)
-        expected = what_drops(secrets, before=self.TOMORROW)
-        assert (len(looked), len(read)) == (1, 3)
-        assert {entry.digest for entry in expected.entries} == digests == set(read)
-        expected = what_drops(secrets, before=self.TOMORROW, facts_too=True)
-        read.clear()
-        assert drop_archived(secrets, before=self.TOMORROW, facts_too=True, now=NOON) == expected
-        assert len(read) == 1 + 2 * 3  # for the references to them, and for their times

@@ -8,22 +8,27 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import planned
+from archives import NOON, planned
 from forging import changed
 from invariants import archive_of, assert_load_bearing_rows_stay, rows_of
-from stores import run_sql
+from stores import row, run_sql, write_rows
 
-from memlab.compaction import restore
+from memlab.compaction import plan_supersession, restore
 from memlab.compaction.applier import apply
 from memlab.compaction.diff import difference_of
-from memlab.compaction.plans import Group, Plan, Receipt
+from memlab.compaction.planner import plan
+from memlab.compaction.plans import Group, Plan, PlannedLink, Receipt
 from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, MemlabError, PlanError
+from memlab.policies import KeepRecent, PurgeSuperseded
 from memlab.store.records import fingerprint_of, layout_of, records_at
+
+PURGE = PurgeSuperseded(timedelta())
 
 
 def refused(store: Path, plan: Plan, words: str, error: type[MemlabError] = PlanError) -> None:
@@ -106,6 +111,57 @@ FORGED: dict[str, tuple[Callable[[Plan], Plan], str, type[MemlabError]]] = {
 def test_a_plan_that_says_what_is_not_so_is_refused(store: Path, what: str) -> None:
     forge, words, error = FORGED[what]
     refused(store, forge(planned(store)), words, error)
+
+
+def superseding(store: Path) -> tuple[Plan, dict[str, dict[str, Any]]]:
+    """A plan that supersedes, and what else it may be made to say: why that is refused."""
+    write_rows(store, [row("d2", "semantic")])
+    run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
+    made = plan_supersession(store, {"d1": "d2", "s1": "d2"}, now=NOON)
+    away = next(m for m in plan(store, PURGE).memories if m.memory_id == "e3")
+    episode, (d1, s1) = planned(store).memories[0], made.supersedes
+    of_episode = {name: getattr(episode, name) for name in ("key", "memory_id", "fingerprint")}
+    said: dict[str, list[PlannedLink]] = {
+        "which is not load-bearing": [d1._replace(**of_episode)],
+        "names a memory twice": [
+            d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint),
+            s1,
+        ],
+        "by the name of 'e3'": [d1._replace(by_memory_id="e3")],
+        "calls 'd1' 'harmless'": [d1._replace(title="harmless"), s1],
+        "lets stand 'e3', which is not loaded": [
+            d1._replace(by_key=away.key, by_memory_id="e3", by_fingerprint=away.fingerprint)
+        ],
+    }
+    return made, {words: {"supersedes": tuple(links)} for words, links in said.items()}
+
+
+def retiring(store: Path) -> tuple[Plan, dict[str, dict[str, Any]]]:
+    """The same of one that retires."""
+    run_sql(store, "UPDATE memory_items SET superseded_by = 'e10' WHERE memory_id = 'e10'")
+    old, e10 = plan(store, PURGE).memories
+    made = plan(store, KeepRecent(4), retire=True, now=NOON)
+    d1 = plan_supersession(store, {"d1": "s1"}, now=NOON).supersedes[0]
+    first, *others = made.retires
+    same = {name: getattr(d1, name) for name in ("key", "position", "title", "fingerprint")}
+    decision = first._replace(memory_id="d1", kind="semantic", **same)
+    return made, {
+        "does two of": {"memories": planned(store, 3).memories},
+        "names a memory twice": {"retires": (first, first)},
+        "do not add up": {"retires": tuple(others)},
+        "'d1', which is load-bearing": {"retires": (decision, *others)},
+        "retires 'old', which is not loaded": {"retires": (old, *made.retires)},
+        "returns 'e10', which no plan retired": {"returns": (e10,)},
+    }
+
+
+@pytest.mark.parametrize("make", [superseding, retiring])
+def test_a_plan_that_deletes_nothing_is_not_believed_either(
+    store: Path, make: Callable[[Path], tuple[Plan, dict[str, dict[str, Any]]]]
+) -> None:
+    made, forged = make(store)
+    for words, fields in forged.items():
+        refused(store, replace(made, **fields), words, MemlabError)
 
 
 def test_a_title_is_compared_as_far_as_a_plan_has_it(store: Path) -> None:

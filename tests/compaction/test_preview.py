@@ -2,7 +2,6 @@
 
 import pickle
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -14,10 +13,8 @@ from pandas.testing import assert_frame_equal
 
 from memlab import columns as c
 from memlab.compaction.effects import cap_effect, survivors
-from memlab.frame.loading import load
-from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance, Size
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, Size
 from memlab.store import SqliteMemoryStore
-from memlab.views.bundled import store_path
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
 
@@ -60,19 +57,11 @@ def test_a_cap_is_a_count(keep_recent: Any) -> None:
 def store_of(frame: pd.DataFrame) -> SqliteMemoryStore:
     """A store that holds the frame's rows in the same order."""
     store = SqliteMemoryStore(":memory:")
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
     for one in frame.to_dict("records"):
-        replaced = one[c.SUPERSEDED_BY]
-        store.put(
-            MemoryItem(
-                memory_id=one[c.MEMORY_ID],
-                kind=MemoryKind(one[c.KIND]),
-                title="t",
-                body="b",
-                provenance=MemoryProvenance(EventRef(EventId("e"), 1), "agent"),
-                tags=one[c.TAGS],
-                superseded_by=replaced if isinstance(replaced, str) else None,
-            )
-        )
+        by = one[c.SUPERSEDED_BY] if isinstance(one[c.SUPERSEDED_BY], str) else None
+        kind = MemoryKind(one[c.KIND])
+        store.put(MemoryItem(one[c.MEMORY_ID], kind, "t", "b", provenance, one[c.TAGS], by))
     return store
 
 
@@ -93,15 +82,3 @@ def test_newest_is_by_position_whatever_the_order_of_the_frame_and_its_index() -
     frame = make_frame("a", "b", "c").iloc[[2, 0, 1]]
     assert set(survivors(frame, 1)[c.MEMORY_ID]) == {"c"}
     assert list(survivors(mixed_frame().iloc[[1, 3, 4]], 0).index) == [1, 4]
-
-
-@given(rows=ROWS_OF_ANY_KIND)
-def test_a_larger_cap_keeps_all_that_a_smaller_one_keeps(rows: list[dict[str, Any]]) -> None:
-    frame = frame_of(rows)
-    kept = [set(survivors(frame, cap)[c.MEMORY_ID]) for cap in range(6)]
-    assert all(fewer <= more for fewer, more in pairwise(kept))
-
-
-def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
-    effect = cap_effect(load(store_path("three_hundred_issues")), 50)
-    assert (effect.deleted.memories, effect.after.memories) == (542, 58)

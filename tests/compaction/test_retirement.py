@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing, nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +27,6 @@ from memlab.compaction.plans import NEEDED
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
-    CompactionError,
     DamagedArchiveWarning,
     PlanError,
 )
@@ -237,33 +235,6 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
         memlab.restore(plan.digest, store=store)
     assert rows_of(store) == before
     assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]) == 1
-
-
-def test_a_plan_file_is_not_believed(store: Path) -> None:
-    made = retiring(store)
-    run_sql(store, "UPDATE memory_items SET superseded_by = 'e10' WHERE memory_id = 'e10'")
-    withdrawn = memlab.plan(store, PurgeSuperseded(timedelta())).memories
-    made, before = retiring(store), rows_of(store)
-    first = made.retires[0]
-    deletes = memlab.plan(store, KeepRecent(3)).memories
-    supersedes = memlab.compaction.plan_supersession(store, {"d1": "s1"}).supersedes[0]
-    decision = first._replace(
-        key=supersedes.key, position=supersedes.position, memory_id="d1", kind="semantic",
-        title=supersedes.title, fingerprint=supersedes.fingerprint,
-    )  # fmt: skip
-    wrong: list[tuple[dict[str, object], str]] = [
-        ({"memories": deletes}, "does two of"),
-        ({"retires": (first, first)}, "names a memory twice"),
-        ({"retires": made.retires[1:]}, "do not add up"),
-        ({"retires": (decision, *made.retires[1:])}, "'d1', which is load-bearing"),
-        ({"retires": (withdrawn[0], *made.retires)}, "retires 'old', which is not loaded"),
-        ({"returns": withdrawn[1:]}, "returns 'e10', which no plan retired"),
-    ]
-    for fields, words in wrong:
-        with pytest.raises((PlanError, CompactionError), match=words):
-            memlab.apply(Plan.from_json(replace(made, **fields).to_json()))  # type: ignore[arg-type]
-        assert rows_of(store) == before
-        assert not archive_of(store).exists()
 
 
 @pytest.mark.parametrize(

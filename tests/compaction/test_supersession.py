@@ -1,8 +1,6 @@
 """A plan that supersedes: nothing is deleted, both ends are checked, every byte comes back."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +8,7 @@ import pytest
 from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import archive_of, rows_of
+from invariants import rows_of
 from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
@@ -19,11 +17,9 @@ from memlab.compaction.applier import ApplyStep
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
-    CompactionError,
     PlanError,
 )
 from memlab.evidence.past import load_past
-from memlab.policies import PurgeSuperseded
 
 
 def superseded(path: Path) -> dict[str, str]:
@@ -89,27 +85,6 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
 def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fault: str) -> None:
     with pytest.raises(PlanError, match=fault):
         plan_supersession(store, links)
-
-
-def test_a_plan_file_is_not_believed(store: Path) -> None:
-    run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
-    plan = plan_supersession(store, {"d1": "d2", "s1": "d2"})
-    before = rows_of(store)
-    d1, s1 = plan.supersedes
-    (e3,) = memlab.plan(store, PurgeSuperseded(timedelta())).memories
-    away = d1._replace(by_key=e3.key, by_memory_id="e3", by_fingerprint=e3.fingerprint)
-    episode = memlab.plan(store, memlab.KeepRecent(1)).memories[0]
-    as_link = d1._replace(
-        key=episode.key, memory_id=episode.memory_id, fingerprint=episode.fingerprint
-    )
-    itself = d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint)
-    renamed = d1._replace(by_memory_id="e3")
-    retitled = d1._replace(title="harmless")
-    for links in ((as_link,), (itself, s1), (renamed,), (retitled, s1), (away,)):
-        with pytest.raises((CompactionError, PlanError)):
-            memlab.apply(replace(plan, supersedes=links))
-        assert rows_of(store) == before
-        assert not archive_of(store).exists()
 
 
 def test_a_tag_that_a_person_protects_makes_a_memory_one_to_supersede(tmp_path: Path) -> None:
