@@ -183,14 +183,16 @@ def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in NOT_A_STORE if n.endswith(("for a log", "journal", "to itself"))]
+    "name", [n for n in NOT_A_STORE if n.endswith(("for a log", "journal", "to itself", "text"))]
 )
 def test_what_stops_a_reader_stops_a_runtime(tmp_path: Path, name: str) -> None:
     make, message = NOT_A_STORE[name]
     path = make(tmp_path)
+    before = files_in(tmp_path)
     with pytest.raises(StoreError) as caught:
         memlab.SqliteMemoryStore(path)
     assert str(caught.value) == message.format(path=path)
+    assert files_in(tmp_path) == before
 
 
 @pytest.mark.parametrize("scheme", ["mcp-memory", "claude-mem"])

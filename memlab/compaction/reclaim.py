@@ -214,8 +214,8 @@ def in_bytes(size: int) -> str:
 
     Examples
     --------
-    >>> in_bytes(3_040_000)
-    '3.0 MB'
+    >>> in_bytes(3_040_000), in_bytes(-5000), in_bytes(999)
+    ('3.0 MB', '-5.0 kB', '999 bytes')
     """
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if abs(size) >= unit:
@@ -295,27 +295,14 @@ def _check_room(before: Space) -> None:
 
 
 def _temporary_folder() -> Path:
-    """Return where SQLite makes its copy: the first folder of its list that it can write to.
-
-    Where `SQLITE_TMPDIR` is no such folder SQLite goes on to the next; whoever set it meant it.
-    """
-    chosen = os.environ.get("SQLITE_TMPDIR")
-    if chosen and not _takes_files(chosen):
-        raise StoreError(
-            f"SQLITE_TMPDIR names {chosen}, and there is no such folder that can be written to; "
-            "nothing was changed: make it, or unset SQLITE_TMPDIR"
-        )
-    for folder in (chosen, os.environ.get("TMPDIR"), *_TEMPORARY):
-        if folder and _takes_files(folder):
+    """Return where SQLite makes its copy: the first folder of its list that it can write to."""
+    for folder in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), *_TEMPORARY):
+        if folder and Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK):
             return Path(folder)
     raise StoreError(
         f"SQLite finds nowhere to make its copy: none of {', '.join(_TEMPORARY)} can be written "
         "to; nothing was changed: set SQLITE_TMPDIR to a folder that can"
     )
-
-
-def _takes_files(folder: str) -> bool:
-    return Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _check_positions_stay() -> None:

@@ -40,9 +40,10 @@ _WITHOUT_ROWID: Final = (
     "by memlab.SqliteMemoryStore"
 )
 
+NO_DATABASE: Final = "{path} is not a SQLite database; name the memory.db that an agent writes"
 BUSY: Final = "{path} is locked by another process; try again when that process is done"
 _WORDS: Final = {
-    "NOTADB": "{path} is not a SQLite database; name the memory.db that an agent writes",
+    "NOTADB": NO_DATABASE,
     "BUSY": BUSY,
     "LOCKED": BUSY,
     "READONLY": "{path} cannot be written; check the permissions of the file and its folder",

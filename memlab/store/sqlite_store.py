@@ -41,6 +41,7 @@ from memlab.store.archive.runtime import (
 from memlab.store.database import (
     COLUMNS,
     CREATE_TABLE,
+    NO_DATABASE,
     check_table,
     connect,
     looked_at,
@@ -450,4 +451,4 @@ def _prepare(path: Path) -> None:
         ) from error
     found = looked_at(path)
     if found and S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_DATABASE:
-        raise StoreError(f"{path} is not a SQLite database; name the memory.db of an agent")
+        raise StoreError(NO_DATABASE.format(path=path))

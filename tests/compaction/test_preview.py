@@ -48,12 +48,6 @@ def test_a_cap_of_zero_leaves_none_and_one_above_the_backlog_changes_nothing(
     assert "before" in str(effect)
 
 
-@pytest.mark.parametrize("keep_recent", [-1, 2.5, True, "3", None])
-def test_a_cap_is_a_count(keep_recent: Any) -> None:
-    with pytest.raises(ValueError, match=r"keep_recent=.* is not a whole number of 0 or more"):
-        cap_effect(mixed_frame(), keep_recent)
-
-
 def store_of(frame: pd.DataFrame) -> SqliteMemoryStore:
     """A store that holds the frame's rows in the same order."""
     store = SqliteMemoryStore(":memory:")
