@@ -91,7 +91,7 @@ def apply(
     A plan that supersedes or retires deletes nothing: the archive keeps the plan, which says how to
     take it back. The copies are committed and synced before the deletion commits, so that being
     stopped at any moment leaves a memory too many, never one too few. Applying the same plan again
-    then finishes it.
+    then finishes it. Whatever is raised, nothing is deleted.
 
     Parameters
     ----------
@@ -102,8 +102,7 @@ def apply(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`ApplyStep` that there is, when it is done: a plan that supersedes
-        or retires deletes nothing.
+        Called with each :class:`ApplyStep` that there is, when it is done.
     all_prunable : bool
         Whether it is meant that no prunable memory stays loaded. A cap of none says so itself.
 
@@ -115,22 +114,18 @@ def apply(
     Raises
     ------
     StalePlanError
-        When a memory that the plan decided on has changed or gone. Nothing is deleted.
+        When a memory that the plan decided on has changed or gone.
     AlreadyAppliedError
         When the plan was applied before.
     CompactionError
         When the plan deletes or retires a load-bearing memory or calls one by what it is not, or
-        others than the plan's would have been touched. Nothing is deleted.
+        others than the plan's would have been touched.
     PlanError
-        When the plan both deletes and supersedes or retires, names a memory twice or has groups
-        that do not add up to its memories, the store knows of no memories that stand for others or
-        are retired, or all that is prunable would go and nobody said so. Nothing is deleted.
-    ArchiveError
-        When the memories cannot be archived. Nothing is deleted.
-    UnsafeDeletionError
-        When deleting from such a store is not safe; it says what to do instead.
-    StoreError
-        When the store cannot be written.
+        When the plan says two things that do not go together, the store cannot do what it says, or
+        all that is prunable would go and nobody said so.
+    ArchiveError, UnsafeDeletionError, StoreError
+        When the memories cannot be archived, deleting from such a store is not safe, or it cannot
+        be written.
     """
     expect(plan, Plan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
@@ -174,12 +169,10 @@ def finish(
 
     Parameters
     ----------
-    store : str, Path or Source
-        The store.
+    store, now, watch
+        As for :func:`apply`, which says what is raised.
     digest : str
         The plan's, or its beginning.
-    now, watch
-        As for :func:`apply`, which says what is raised.
     """
     source = open_source(store)
     check_archive_of(archive_at(source))

@@ -59,11 +59,6 @@ _PARQUET: Final = pa.schema(
 def archived_plans(store: SourceLike) -> list[Entry]:
     """Return every plan that was applied to a store, oldest first.
 
-    Parameters
-    ----------
-    store : str, Path or Source
-        The store.
-
     Raises
     ------
     ArchiveError
@@ -74,11 +69,6 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
     """Return every deletion whose words were erased and whose facts are kept, oldest first.
-
-    Parameters
-    ----------
-    store : str, Path or Source
-        The store.
 
     Raises
     ------
@@ -304,12 +294,8 @@ def export_archived(
 
     Raises
     ------
-    ValueError
-        When `path` ends otherwise.
-    ArchiveError
-        When there is no archive, or no such plan in it.
-    MemlabError
-        When the file cannot be written.
+    ValueError, ArchiveError, MemlabError
+        When `path` ends otherwise, there is no such archive or plan, or the file cannot be written.
     """
     target = Path(path)
     if target.suffix not in EXPORTS:

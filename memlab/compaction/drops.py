@@ -38,10 +38,9 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 class Drop(Shown):
     """What dropping erases, or has erased.
 
-    Parameters
+    Attributes
     ----------
     store : str
-        The store's name.
     entries : tuple of Entry
         Deletions whose copies go.
     facts_too : bool

@@ -128,16 +128,12 @@ def plan(
 
     Raises
     ------
-    StoreError
-        When the store cannot be read.
+    StoreError, BadRowError, ArchiveError
+        When the store, a row of it, or its archive where the policy learns cannot be read.
     PlanError
         When memories are to be retired in a store whose agent loads none at start.
     UnsafeDeletionError
         When it lives in memory, or other tables of its file would lose rows.
-    BadRowError
-        When a row cannot be interpreted.
-    ArchiveError
-        When the policy learns and the store has an archive that cannot be read.
     """
     expect(policy, Policy, call="memlab.plan", name="policy")
     opened = open_source(source)
@@ -438,15 +434,13 @@ def plan_supersession(
 
     Parameters
     ----------
-    source : str, Path, SqliteMemoryStore or Source
-        The store.
+    source, now
+        As for :func:`plan`.
     links : mapping of str to str, optional
         The id of the memory that is to stand for each; what
         :func:`memlab.policies.successors.supersedable` finds when not given.
     only : collection of str, optional
         Of what is found, these ids alone.
-    now : datetime, optional
-        The moment of the decision, with a time zone; the current one by default.
 
     Returns
     -------
@@ -458,12 +452,10 @@ def plan_supersession(
     PlanError
         When an id is not an active load-bearing memory, one stands for itself, or the store knows
         of no memories that stand for others.
-    UnsafeDeletionError
-        When the store is in memory, where there is no place for an archive.
     MissingExtraError
         When scikit-learn, which finds near-duplicates, is not installed and `links` is not given.
-    StoreError, BadRowError
-        When the store cannot be read.
+    UnsafeDeletionError, StoreError, BadRowError
+        When the store is in memory or cannot be read.
     """
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")

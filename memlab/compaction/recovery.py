@@ -183,10 +183,8 @@ def keep_copies(
 
     Raises
     ------
-    StoreError
-        When it is another kind of store, or cannot be read.
-    ArchiveError
-        When the archive is another store's, or cannot be written.
+    StoreError, ArchiveError
+        When it is another kind of store, or it or its archive cannot be read or written.
     """
     source = open_source(store)
     moment = moment_or_now(now, call="memlab.compaction.keep_copies")
@@ -257,10 +255,8 @@ def recover(
         The store.
     ids : collection of str, optional
         Only these; by default all that is lost.
-    now : datetime, optional
-        The moment written into the archive; the current one by default.
-    watch : callable, optional
-        Called with each :class:`RecoveryStep` when it is done.
+    now, watch
+        As for :func:`keep_copies`, with each :class:`RecoveryStep`.
 
     Returns
     -------

@@ -88,7 +88,8 @@ def restore(
 
     What a plan superseded or retired is loaded again then, and what it returned is retired again;
     these were never away. Memories that are in the store as they were archived are left alone, so
-    restoring twice restores 0. What the store kept beside a memory comes back with it.
+    restoring twice restores 0. What the store kept beside a memory comes back with it. Whatever is
+    raised, nothing is changed.
 
     Parameters
     ----------
@@ -103,8 +104,7 @@ def restore(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`RestoreStep` that there is, when it is done: where a plan deleted
-        nothing, nothing is inserted and nothing recorded, and a new file is made without.
+        Called with each :class:`RestoreStep` that there is, when it is done.
 
     Returns
     -------
@@ -121,15 +121,10 @@ def restore(
     ArchiveError
         When there is no such plan in the archive, an id is not among its memories, a place or an id
         has been taken since, or what was superseded or retired is gone or superseded by another.
-        Nothing is changed.
     CompactionError
-        When more than what the plan superseded or retired would change. Nothing is changed.
-    UnsafeDeletionError
-        When changing such a store is not safe; it says what to do instead.
-    StoreError
-        When the store cannot be written.
-    MemlabError
-        When `into` exists or cannot be written.
+        When more than what the plan superseded or retired would change.
+    UnsafeDeletionError, StoreError, MemlabError
+        When changing such a store is not safe, or it or `into` cannot be written.
     """
     expect(receipt, Receipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)

@@ -99,17 +99,10 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     target : Path or str
         The file to make.
 
-    Returns
-    -------
-    Path
-        The file made.
-
     Raises
     ------
-    StoreError
-        When `source` is no store.
-    MemlabError
-        When `target` exists or cannot be written.
+    StoreError, MemlabError
+        When `source` is no store, or `target` exists or cannot be written.
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
     path = store_file(source)

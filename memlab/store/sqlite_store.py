@@ -305,23 +305,11 @@ class SqliteMemoryStore:
         return self._items("WHERE superseded_by IS NULL AND kind = ? ORDER BY rowid", kind)
 
     def list_rejected_paths(self) -> tuple[MemoryItem, ...]:
-        """Return the active items tagged ``rejected-path``, in rowid order.
-
-        Raises
-        ------
-        BadRowError
-            When a row cannot be read as an item.
-        """
+        """Return the active items tagged ``rejected-path``, as :meth:`list_active` does."""
         return tuple(item for item in self.list_active() if REJECTED_PATH_TAG in item.tags)
 
     def list_research_notes(self) -> tuple[MemoryItem, ...]:
-        """Return the active items tagged ``research``, the newest first by rowid.
-
-        Raises
-        ------
-        BadRowError
-            When a row cannot be read as an item.
-        """
+        """Return the active items tagged ``research``, the newest first by rowid."""
         return tuple(item for item in self.list_active() if RESEARCH_TAG in item.tags)[::-1]
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
@@ -350,7 +338,7 @@ class SqliteMemoryStore:
         The deletion is one transaction: either all of it is there afterwards, or none. A store made
         with ``archive=True`` copies the rows into the archive beside its file first, and syncs
         that; any other archives nothing. Deleted bytes are overwritten or left in free pages as the
-        SQLite build's ``secure_delete`` says.
+        SQLite build's ``secure_delete`` says. Whatever is raised, nothing is deleted.
 
         Parameters
         ----------
@@ -368,16 +356,13 @@ class SqliteMemoryStore:
         ------
         ValueError
             When `keep_recent` is not a whole number of 0 or more.
-        BadRowError
-            When an active row cannot be classified; nothing is deleted.
+        BadRowError, ArchiveError
+            When an active row cannot be classified, or the rows cannot be archived.
         CompactionError
-            When a trigger would have cost a load-bearing row, or changed any that stays; nothing is
-            deleted.
-        ArchiveError
-            When the rows cannot be archived; nothing is deleted.
+            When a trigger would have cost a load-bearing row, or changed any that stays.
         UnsafeDeletionError
             When a trigger would take rows of another table with it that nothing brings back, or a
-            foreign key ties rows of another table to what would go; nothing is deleted.
+            foreign key ties rows of another table to what would go.
         """
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()

@@ -16,6 +16,7 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.errors import ArchiveError, MemlabError
 from memlab.store import SqliteMemoryStore
+from memlab.store.archive import opening
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import open_archive
 
@@ -104,14 +105,16 @@ def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
     assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]) == 9
 
 
-def test_a_drop_waits_until_what_is_restored_is_noted(store: Path) -> None:
+def test_a_drop_waits_until_what_is_restored_is_noted(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else the note would be made of whatever plan has that name by then."""
-    digest = compacted(store).digest
-    seen = []
+    digest, seen = compacted(store).digest, []
+    monkeypatch.setattr(opening, "_PATIENCE", 0.05)
 
     def watch(step: str) -> None:
         if step == RestoreStep.COMMITTED:
-            with open_archive(location_beside(store), busy_timeout=0) as archive:
+            with open_archive(location_beside(store)) as archive:
                 with pytest.raises(ArchiveError, match="is locked by another process"):
                     archive.forget(digest)
                 seen.append(step)

@@ -21,11 +21,9 @@ _TEXTS = (
 )
 
 
-def make_store(
-    path: Path, *, rows: int, seed: int = 0, journal: str = "wal", page_size: int = 4096
-) -> Path:
+def make_store(path: Path, *, rows: int, journal: str = "wal", page_size: int = 4096) -> Path:
     """Write a closed store: three kinds, rejected paths, superseded rows, signals, odd text."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA page_size = {page_size}")
         connection.execute("VACUUM")

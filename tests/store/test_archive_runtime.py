@@ -27,6 +27,8 @@ def compact(path: Path, keep: int) -> Compacted:
 
 def test_what_it_deletes_comes_back_byte_for_byte_by_the_command_that_it_says(path: Path) -> None:
     before = rows_of(path)
+    assert compact(path, 6) == 0
+    assert not path.with_name("memory.db.archive.db").exists()
     deleted = compact(path, 2)
     assert deleted == 4
     assert len(rows_of(path)) == 3
@@ -41,11 +43,6 @@ def test_without_archive_nothing_takes_it_back(path: Path) -> None:
         deleted = store.compact_episodic(2)
     assert deleted == 4
     assert deleted.undo is None
-    assert not path.with_name("memory.db.archive.db").exists()
-
-
-def test_nothing_to_delete_makes_no_archive(path: Path) -> None:
-    assert compact(path, 6) == 0
     assert not path.with_name("memory.db.archive.db").exists()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from memlab.errors import (
     ArchiveError,
@@ -27,12 +27,15 @@ from memlab.store.snapshot import read_snapshot
 Result = TypeVar("Result")
 Changed = TypeVar("Changed")
 
+_PATIENCE: Final = 30.0
+"""Seconds for which the lock of another process is waited for."""
+
 
 @contextmanager
-def open_archive(location: ArchiveLocation, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
+def open_archive(location: ArchiveLocation) -> Iterator[Archive]:
     """Open an archive for reading and writing."""
     path = begun_path(location)
-    with _connected(path, busy_timeout) as connection:
+    with _connected(path) as connection:
         with archive_errors(path):
             check_archive(connection, path)
         yield Archive(connection, location)
@@ -63,7 +66,7 @@ def archived_change(
             is_new = touch_like(location.path, location.like)
             archive = None
             try:
-                connection = opened.enter_context(_connected(location.path, 30.0))
+                connection = opened.enter_context(_connected(location.path))
                 with archive_errors(location.path):
                     with transaction(connection):
                         if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
@@ -120,11 +123,11 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
+def _connected(path: Path) -> Iterator[sqlite3.Connection]:
     check_side_files(path)
     with archive_errors(path):
         connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
         )
     with closing(connection):
         with archive_errors(path):
