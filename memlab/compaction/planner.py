@@ -50,7 +50,6 @@ from memlab.policies.base import HELD, Decision, decision_of
 from memlab.policies.successors import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source, settings_of
-from memlab.store.archive.location import unchanged
 from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
@@ -357,8 +356,8 @@ def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArr
 
 def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: bool) -> list[str]:
     """Return the fingerprints of memories that have just been read."""
-    of = source.lasting if lasting else unchanged
-    fingerprints = [fingerprint_of(of(record)) for _, record in reader.records(keys)]
+    found = reader.fingerprints(keys, source.lasting if lasting else None)
+    fingerprints = [fingerprint for _, fingerprint in found]
     if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
     return fingerprints

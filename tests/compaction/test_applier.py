@@ -77,14 +77,6 @@ class TestApplying:
         assert restore(apply(made)) == 1
         assert rows_of(store) == before
 
-    def test_a_copy_of_the_store_can_be_named_instead(self, store: Path, tmp_path: Path) -> None:
-        made, before = planned(store), rows_of(store)
-        other = tmp_path / "elsewhere.db"
-        other.write_bytes(store.read_bytes())
-        assert apply(made, store=other).store == str(other)
-        assert_compacted(before, rows_of(other), 4)
-        assert rows_of(store) == before
-
     def test_a_store_of_an_odd_name_and_with_a_rollback_journal_works_too(
         self, tmp_path: Path
     ) -> None:

@@ -235,6 +235,7 @@ def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than
             assert not archive_of(copy).exists()
         else:
             assert before.keys() - after.keys() <= {memory.key for memory in made.memories}
+            assert receipt.store == str(copy)
             str(receipt)
             read = Receipt.from_json(receipt.to_json())
             assert not receipt.deleted or restore(read) == receipt.deleted

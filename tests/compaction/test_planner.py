@@ -6,12 +6,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from archives import NOON, planned
 from stores import row, run_sql, write_rows
 
 from memlab.compaction.planner import plan
-from memlab.errors import BadRowError
 from memlab.policies import KeepRecent, NearDuplicate
 from memlab.store import SqliteMemoryStore
 
@@ -68,12 +66,6 @@ def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
     run_sql(store, "PRAGMA journal_mode = DELETE")
     named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
     assert named == 3 * found
-
-
-def test_a_row_that_cannot_be_classified_stops_the_plan(store: Path) -> None:
-    write_rows(store, [row("odd", "dream")])
-    with pytest.raises(BadRowError, match="odd"):
-        planned(store)
 
 
 def test_a_policy_that_decides_by_texts_sees_all_of_them(tmp_path: Path) -> None:

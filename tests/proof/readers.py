@@ -17,6 +17,7 @@ from claude_store import as_found, at, call, memory, write_index, write_memory, 
 from crashing import Crashed, crashing
 from forging import STORED
 from odek_store import DERIVED, write_odek
+from openclaw_store import recall, write_events
 from stores import episodes, write_rows
 from transcripts import World
 
@@ -259,12 +260,10 @@ class Recalls(Reader):
             ]
             stamped = [json.dumps({"timestamp": when} | line) + "\n" for line in lines]
             (sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl").write_text("".join(stamped))
+        hits = recall(NOW, *(f"memory/{n}.md" for n in range(3)))
         events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
-        events.parent.mkdir(parents=True)
+        write_events(events, hits, hits, hits)
         (events.parent.parent / "a.md").write_text("judged where a hit on it could be seen")
-        recall = {"type": "memory.recall.recorded", "timestamp": when, "query": "where"}
-        results = [{"path": f"memory/{n}.md", "score": 0.9} for n in range(3)]
-        events.write_text(f"{json.dumps(recall | {'results': results})}\n" * 3)
 
     def spoilt(self) -> list[Path]:
         return sorted(self.folder.rglob("*.jsonl"))
