@@ -302,7 +302,6 @@ def _carried_out(
 
 
 def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> None:
-    """Note what is on the disk."""
     watch(ApplyStep.COMMITTED)
     if receipt.archive is None:
         return

@@ -157,7 +157,6 @@ def _when(digest: str, at: datetime) -> tuple[str, str]:
 
 
 def _summed(entries: list[Entry]) -> tuple[str, ...]:
-    """Say in one line what a runtime deleted by itself, one after the other."""
     first, last = entries[0].archived_at, entries[-1].archived_at
     memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
     until = f"to {last:%Y-%m-%d %H:%M}"
@@ -347,7 +346,6 @@ def _found(
 
 
 def _matching(table: Any, search: str) -> list[int]:
-    """Return the places of rows that have a text in one of their columns."""
     texts = {name: table[name].cast(TEXT) for name in _SEARCHED}
     texts[_TAGS] = pa.array([tags_as_text(tags) for tags in texts[_TAGS].to_pylist()], TEXT)
     lowered = [pc.utf8_lower(text) for text in texts.values()]

@@ -130,7 +130,6 @@ def difference_of(before: Plan, after: Plan) -> Difference:
 
 
 def _relinked(pairs: Sequence[tuple[PlannedLink, PlannedLink]]) -> Listing:
-    """Return links of two plans as columns and rows for people."""
     header = ("tokens", "reason", "id", "first by", "then by", "title")
     return header, [
         (now.tokens, now.reason, now.memory_id, then.by_memory_id, now.by_memory_id, now.title)

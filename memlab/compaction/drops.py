@@ -277,7 +277,6 @@ def _taken_by(source: Source) -> "pd.Series[int]":
 
 
 def _with_cost(found: Drop, taken_by: "pd.Series[int]") -> Drop:
-    """Say how many references are to memories whose facts go."""
     going = [each.apply for each in found.entries] + [each.apply for each in found.facts]
     return replace(found, references=int(taken_by.isin(going).sum()))
 
@@ -287,7 +286,6 @@ def _is_lost(source: Source) -> bool:
 
 
 def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
-    """Return the memories of an entry that can be read."""
     frame = frame_of(
         source.rows_of(archive.records(entry), with_body=True),
         name=str(archive.path),

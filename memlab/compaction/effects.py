@@ -120,7 +120,6 @@ def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
 
 
 def _stays(frame: pd.DataFrame, keep_recent: int) -> Mask:
-    """Mark what the newest `keep_recent` leave."""
     decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
     return decided[c.KEEP].to_numpy(bool)
 

@@ -238,7 +238,6 @@ def _joined(
 
 
 def _chosen(found: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
-    """Return which rows are asked for."""
     if where is None:
         return found[LABEL] != DELETED
     column, value = {NOT_KEPT: (c.KEEP, False), UNREAD: (CHANCE, UNREAD)}.get(where, (LABEL, where))

@@ -282,7 +282,6 @@ def _stays_until(
 
 
 def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
-    """Return the place of each memory's label among :data:`_LABELS`."""
     label = np.where(frame[col.LOAD_BEARING], 1, 0)
     label[~frame[col.ACTIVE].to_numpy(dtype=bool)] = 2
     label[retired_rows(frame)] = 3
@@ -355,7 +354,6 @@ def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArr
 
 
 def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: bool) -> list[str]:
-    """Return the fingerprints of memories that have just been read."""
     found = reader.fingerprints(keys, source.lasting if lasting else None)
     fingerprints = [fingerprint for _, fingerprint in found]
     if len(fingerprints) < len(keys):
@@ -364,7 +362,6 @@ def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: b
 
 
 def _kept(reader: Reader, source: Source, columns: Columns, kept: Places) -> tuple[KeptMemory, ...]:
-    """Return the memories on which a plan rests."""
     keys = _taken(columns[col.KEY], kept)
     fingerprints = _fingerprints(reader, source, keys, lasting=True)
     return tuple(map(KeptMemory, keys, _taken(columns[col.MEMORY_ID], kept), fingerprints))
@@ -373,7 +370,6 @@ def _kept(reader: Reader, source: Source, columns: Columns, kept: Places) -> tup
 def _planned(
     reader: Reader, source: Source, columns: Columns, deleted: Places, decision: Decision
 ) -> Iterator[PlannedMemory]:
-    """Yield some of the memories that a plan deletes."""
     keys, memory_id, kind, title, tokens = (
         _taken(columns[name], deleted)
         for name in (col.KEY, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS)
@@ -509,7 +505,6 @@ def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str
 
 
 def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Check the pairs that a person named."""
     floor = frame[frame[col.ACTIVE] & frame[col.LOAD_BEARING]]
     active, known = set(frame[col.MEMORY_ID][frame[col.ACTIVE]]), set(floor[col.MEMORY_ID])
     for older, newer in links.items():

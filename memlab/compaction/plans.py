@@ -402,7 +402,6 @@ class Plan(Shown):
         return lines
 
     def _canonical(self) -> Iterator[str]:
-        """Yield the text that the digest is made of."""
         begin = "{"
         for name, value in sorted(self._content().items()):
             yield f'{begin}"{name}":'

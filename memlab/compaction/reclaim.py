@@ -237,7 +237,6 @@ def _anything(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _tables_at(uri: str) -> dict[str, int]:
-    """Return the bytes of each table with its indexes, the largest first."""
     with closing(connect_reading(uri)) as connection:
         try:
             return dict(connection.execute(_BY_TABLE).fetchall())
@@ -246,7 +245,6 @@ def _tables_at(uri: str) -> dict[str, int]:
 
 
 def _on_this_disk(source: Source) -> Path:
-    """Return the file or folder that a store is."""
     if source.like is None:
         raise StoreError(
             f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
@@ -351,7 +349,6 @@ def _check_other_tables(file: Path) -> None:
 
 
 def _counts_from_1(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether the rowids of a table are 1, 2, 3 and so on."""
     count, first, last = connection.execute(
         f"SELECT count(*), min(rowid), max(rowid) FROM {quoted(table)}"
     ).fetchone()

@@ -169,7 +169,6 @@ class _Asked(NamedTuple):
 
 
 def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
-    """Put memories back into the store that they came from."""
     source, archive = asked.source, asked.archive
     committed, back = False, 0
     try:

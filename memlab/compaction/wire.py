@@ -178,7 +178,6 @@ def fields_in(content: Mapping[str, Any], record: type) -> dict[str, Any]:
 
 
 def _typed(content: Mapping[str, Any], name: str, kind: Any) -> Any:
-    """Return a field that holds a moment, a mapping, named tuples, texts, or a plain value."""
     if kind is datetime:
         return when(content, name)
     if kind is Size:

@@ -396,7 +396,6 @@ def insert_records(
 
 
 def _known(signals: dict[str, Any], layout: Layout) -> dict[str, Any]:
-    """Return what a store's side table has columns for."""
     return {name: value for name, value in signals.items() if name in layout.signals}
 
 

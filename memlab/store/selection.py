@@ -117,7 +117,6 @@ def forget_verdicts(connection: sqlite3.Connection) -> None:
 
 
 def _decoded(value: object) -> str:
-    """Return text that was read exactly."""
     if not isinstance(value, bytearray):
         raise ValueError("kind or tags_json is not text")  # noqa: TRY004 - a row at fault, no caller
     try:

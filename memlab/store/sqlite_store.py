@@ -389,7 +389,6 @@ class SqliteMemoryStore:
     def _archived(
         self, surplus: str, keep_recent: int, now: datetime
     ) -> AbstractContextManager[str | None]:
-        """Archive rows before the block deletes them, where the store archives."""
         if self.archive is None:
             return nullcontext()
         policy = {"policy": "recent", "keep": keep_recent, "by": "position"}

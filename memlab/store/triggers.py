@@ -149,7 +149,6 @@ def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[Tri
 
 
 def _tables_tied(connection: sqlite3.Connection) -> list[str]:
-    """Return the names of other tables that may have a foreign key on ``memory_items``."""
     found = connection.execute(
         "SELECT name FROM main.sqlite_schema WHERE type = 'table' "
         "AND sql LIKE '%references%memory_items%'"

@@ -117,7 +117,6 @@ def touch_like(path: Path, store: Path | None) -> bool:
 
 
 def _make(path: Path, like: os.stat_result | None) -> None:
-    """Make an empty file; it must not be there."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         if like is not None:
@@ -167,7 +166,6 @@ def _is_trusted(found: os.stat_result, location: ArchiveLocation) -> bool:
 
 
 def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
-    """Whether the owner of one file may read and write another's."""
     groups = _groups_of(owned.st_uid) or [owned.st_gid]
     allowed = file.st_mode >> 3 if file.st_gid in groups else file.st_mode
     return allowed & 0o6 == 0o6

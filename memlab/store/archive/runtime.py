@@ -115,8 +115,6 @@ def note_earlier(
 
 
 class _Rows(NamedTuple):
-    """The rows of an open store."""
-
     connection: sqlite3.Connection
     layout: Layout
 
