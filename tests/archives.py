@@ -9,10 +9,13 @@ from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan, Receipt
 from memlab.policies import KeepRecent
+from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import archived_change
+from memlab.store.archive.runtime import Compacted
 from memlab.store.records import layout_of, records_at
+from memlab.upkeep.health import Check, doctor
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -23,6 +26,16 @@ def planned(store: Path, keep: int = 4, *, at: datetime = NOON) -> Plan:
 
 def compacted(store: Path, keep: int = 4, *, at: datetime = NOON) -> Receipt:
     return apply(planned(store, keep, at=at), now=at)
+
+
+def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> Compacted:
+    with SqliteMemoryStore(store, archive=archive) as opened:
+        return opened.compact_episodic(keep)
+
+
+def archive_check(store: Path) -> Check:
+    """What doctor says of a store's archive."""
+    return next(check for check in doctor(store).checks if check.name == "archive")
 
 
 def leave_unfinished(store: Path, made: Plan) -> None:

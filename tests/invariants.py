@@ -2,10 +2,12 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from memlab.errors import MemlabError
 from memlab.items import is_load_bearing_stored
 
 Row = tuple[Any, ...]
@@ -115,6 +117,14 @@ def is_load_bearing_row(row: Row) -> bool:
 
 def is_prunable_row(row: Row) -> bool:
     return row[_SUPERSEDED_BY] is None and not is_load_bearing_row(row)
+
+
+def result_of(use: Callable[[], Any]) -> Any:
+    """A result; None where an error of memlab says why there is none."""
+    try:
+        return use()
+    except MemlabError:
+        return None
 
 
 def assert_sound(store: Path) -> None:

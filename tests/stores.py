@@ -9,7 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memlab.store.database import CREATE_TABLE
+from memlab.items import MemoryItem
+from memlab.store.database import COLUMNS, CREATE_TABLE
+from memlab.store.sqlite_store import item_of
 
 CREATE_SIGNALS = """
 CREATE TABLE memory_signals (
@@ -43,6 +45,12 @@ def row(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> R
 def episodes(count: int, start: int = 1) -> list[Row]:
     """Prunable rows ``e1``, ``e2``, ..."""
     return [row(f"e{number}", "episodic", "merged") for number in range(start, start + count)]
+
+
+def item(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> MemoryItem:
+    """The item whose row :func:`row` is."""
+    made = row(memory_id, kind, *tags, **columns)
+    return item_of(tuple(made.get(name) for name in COLUMNS))
 
 
 def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from archives import NOON, compacted, leave_unfinished, planned
+from archives import NOON, compact_at_runtime, compacted, leave_unfinished, planned
 from compaction.operations import StoppedError, retirement, stop_at, supersession
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,15 +187,10 @@ GREEDY = [
 ]
 
 
-def compact_episodic(store: Path, *, archive: bool = False) -> None:
-    with SqliteMemoryStore(store, archive=archive) as opened:
-        opened.compact_episodic(4)
-
-
 DELETING: dict[str, Callable[[Path], object]] = {
     "apply": compacted,
-    "compact_episodic": compact_episodic,
-    "compact_episodic and archive": partial(compact_episodic, archive=True),
+    "compact_episodic": partial(compact_at_runtime, archive=False),
+    "compact_episodic and archive": compact_at_runtime,
 }
 
 
@@ -376,8 +371,7 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back
     other = write_rows(folder / "compacted.db", rows)
     before, made = rows_of(store), planned(store, keep)
     receipt = apply(made)
-    with SqliteMemoryStore(other) as opened:
-        assert opened.compact_episodic(keep) == receipt.deleted
+    assert compact_at_runtime(other, keep, archive=False) == receipt.deleted
     assert rows_of(store) == rows_of(other)
     assert_compacted(before, rows_of(store), keep)
     assert_nothing_lost(before, store)

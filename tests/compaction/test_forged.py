@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from archives import NOON, planned
 from forging import changed
-from invariants import archive_of, assert_load_bearing_rows_stay, rows_of
+from invariants import archive_of, assert_load_bearing_rows_stay, result_of, rows_of
 from stores import row, run_sql, write_rows
 
 from memlab.compaction import plan_supersession, restore
@@ -203,14 +203,6 @@ def forged_text(text: str, rng: random.Random) -> str:
         return signed(content)
     made = json.dumps(content)
     return made if rng.random() < 0.5 else made.replace("1", "[" * rng.choice((2, 9000)), 1)
-
-
-def result_of(use: Callable[[], Any]) -> Any:
-    """A result; None where an error of memlab says why there is none."""
-    try:
-        return use()
-    except MemlabError:
-        return None
 
 
 def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than_it_says(

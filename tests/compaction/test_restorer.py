@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives import compacted, planned
+from archives import compact_at_runtime, compacted, planned
 from invariants import archive_of, rows_of
 from programs import run_program
 from stores import row, run_sql, write_rows, write_signals
@@ -15,7 +15,6 @@ from memlab.compaction.applier import apply
 from memlab.compaction.plans import Plan
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.errors import ArchiveError, MemlabError
-from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import open_archive
@@ -33,8 +32,7 @@ def test_restoring_twice_restores_nothing_even_where_a_row_has_changed_since(sto
 def test_what_was_restored_and_compacted_away_comes_back_again(store: Path) -> None:
     before, receipt = rows_of(store), compacted(store)
     restore(receipt)
-    with SqliteMemoryStore(store) as opened:
-        assert opened.compact_episodic(4) == 6
+    assert compact_at_runtime(store, archive=False) == 6
     assert restore(receipt) == 6
     assert rows_of(store) == before
 

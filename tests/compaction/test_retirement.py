@@ -15,10 +15,10 @@ from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
 from invariants import archive_of, rows_of
-from stores import Row, row, row_lists, run_sql, write_rows
+from stores import Row, item, row, row_lists, run_sql, write_rows
 
 import memlab
-from memlab import KeepRecent, MemoryItem, MemoryKind, MemoryProvenance, Plan
+from memlab import KeepRecent, Plan
 from memlab.compaction import archived_plans, cost_of, drop_archived
 from memlab.compaction.applier import ApplyStep
 from memlab.compaction.diff import difference_of
@@ -217,10 +217,9 @@ def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(sto
 
 def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: Path) -> None:
     plan = night(store, at=START)
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
     with SqliteMemoryStore(store) as agent:
         agent.supersede("e1", by_memory_id="e9")
-        agent.put(MemoryItem("e2", MemoryKind.EPISODIC, "new", "words", provenance))
+        agent.put(item("e2", title="new"))
         agent.supersede("e10", by_memory_id="e10")  # withdrawn by the agent itself
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
     before = rows_of(store)

@@ -10,16 +10,19 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
-from invariants import Row, assert_load_bearing_rows_stay, copies_of, salvaged_rows_of
+from invariants import (
+    Row,
+    assert_load_bearing_rows_stay,
+    copies_of,
+    result_of,
+    salvaged_rows_of,
+)
 
 from memlab import (
     KeepRecent,
-    MemlabError,
     Plan,
-    SqliteMemoryStore,
     apply,
     clock,
     load,
@@ -31,6 +34,7 @@ from memlab.upkeep.health import doctor
 from proof.mutations import MUTATIONS, mutate
 from proof.readers import READERS, STATE, state_of
 from proof.stores import NOW, copy_aside, files_of, make_store
+from proof.tasks import compact
 
 SEED = "seed"
 """The file that says which seed a process was at."""
@@ -73,7 +77,7 @@ class Examiner:
 
     def _compact(self, store: Path) -> None:
         before = self._salvaged(store)
-        result_of(lambda: compacted(store))
+        result_of(lambda: compact(store, 5))
         assert_load_bearing_rows_stay(before, self._salvaged(store))
 
     def _apply(self, store: Path, made: Plan | None) -> None:
@@ -163,20 +167,6 @@ class ReaderExaminer:
                 assert not mode & 0o7000, name
                 assert not stat.S_IMODE(mode) & ~(replaced | 0o750), name
                 assert (user, group) in owners, name
-
-
-def compacted(store: Path) -> int:
-    """Compact as an agent's runtime does."""
-    with SqliteMemoryStore(store) as opened:
-        return opened.compact_episodic(5)
-
-
-def result_of(use: Callable[[], Any]) -> Any:
-    """Return a result; None where an error of memlab says why there is none."""
-    try:
-        return use()
-    except MemlabError:
-        return None
 
 
 def examine(kind: type[Examiner | ReaderExaminer], seeds: range, folder: Path) -> list[str]:

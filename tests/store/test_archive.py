@@ -4,38 +4,24 @@ import json
 import re
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from archives import NOON, archive_check, compacted
 from click.testing import CliRunner
 from invariants import archive_of, rows_of
-from stores import episodes, row, run_sql, write_rows, write_signals
+from stores import row, run_sql, write_rows, write_signals
 
 from memlab.cli import main
 from memlab.compaction import drop_archived, finish, restore
-from memlab.compaction.applier import apply
 from memlab.compaction.contents import archived_plans, last_applied
-from memlab.compaction.planner import plan
-from memlab.compaction.plans import Receipt
 from memlab.compaction.wire import as_data
 from memlab.errors import ArchiveError, DamagedArchiveWarning, UnfilledArchiveError
 from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store.archive import opening
-from memlab.upkeep.health import Status, doctor
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
-
-
-def compacted(store: Path, keep: int, *, days: int = 0) -> Receipt:
-    moment = NOON + timedelta(days)
-    return apply(plan(store, KeepRecent(keep), now=moment), now=moment)
+from memlab.upkeep.health import Status
 
 
 def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> None:
@@ -76,7 +62,7 @@ def test_an_archive_that_another_process_has_locked_is_said_in_words(
 
 def test_a_deletion_that_cannot_be_read_is_named_and_nothing_is_added_to_it(store: Path) -> None:
     compacted(store, 4)
-    compacted(store, 2, days=1)
+    compacted(store, 2, at=NOON + timedelta(1))
     run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday' WHERE apply = 1")
     words = r"is damaged: deletion 1 \('yesterday' is not a timestamp\)"
     with pytest.warns(DamagedArchiveWarning, match=words):
@@ -93,7 +79,7 @@ def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Pa
     assert archive_of(store).stat().st_size
     with pytest.raises(UnfilledArchiveError, match=r"begun and never filled.*apply it again"):
         archived_plans(store)
-    (found,) = [check for check in doctor(store).checks if check.name == "archive"]
+    found = archive_check(store)
     assert (found.status, found.summary) == (Status.OK, "empty: no plan has taken anything out")
     compacted(store, 4)
     assert [entry.memories for entry in archived_plans(store)] == [6]
@@ -132,7 +118,7 @@ def test_a_copy_that_is_not_what_was_archived_is_named_and_the_others_serve(
     (entry,) = archived_plans(store)
     with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
         assert len(load_past(store)) == 10
-    (found,) = [check for check in doctor(store).checks if check.name == "archive"]
+    found = archive_check(store)
     assert found.status is Status.WARN
     assert name in found.summary
     with pytest.raises(ArchiveError, match=f"{name} .*; nothing was restored: restore the others"):
@@ -177,7 +163,7 @@ def test_a_plan_that_says_the_same_over_and_over_is_kept_so_that_it_can_be_read_
 
 
 def test_another_plan_in_the_place_of_one_is_not_carried_out(store: Path) -> None:
-    receipt, other = compacted(store, 4), compacted(store, 2, days=1)
+    receipt, other = compacted(store, 4), compacted(store, 2, at=NOON + timedelta(1))
     run_sql(
         archive_of(store),
         "UPDATE applies SET plan_json_zlib = (SELECT plan_json_zlib FROM applies WHERE apply = 2)",

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from archives import archive_check
+from archives import compact_at_runtime as compact
 from invariants import rows_of
 from programs import run_program
 from stores import episodes, row, write_rows
@@ -11,18 +13,12 @@ from memlab.compaction import archived_plans, restore
 from memlab.compaction.contents import last_applied
 from memlab.errors import UnsafeDeletionError
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive.runtime import Compacted
-from memlab.upkeep.health import Status, doctor
+from memlab.upkeep.health import Status
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(6)])
-
-
-def compact(path: Path, keep: int) -> Compacted:
-    with SqliteMemoryStore(path, archive=True) as store:
-        return store.compact_episodic(keep)
 
 
 def test_what_it_deletes_comes_back_byte_for_byte_by_the_command_that_it_says(path: Path) -> None:
@@ -39,8 +35,7 @@ def test_what_it_deletes_comes_back_byte_for_byte_by_the_command_that_it_says(pa
 
 
 def test_without_archive_nothing_takes_it_back(path: Path) -> None:
-    with SqliteMemoryStore(path) as store:
-        deleted = store.compact_episodic(2)
+    deleted = compact(path, 2, archive=False)
     assert deleted == 4
     assert deleted.undo is None
     assert not path.with_name("memory.db.archive.db").exists()
@@ -49,8 +44,7 @@ def test_without_archive_nothing_takes_it_back(path: Path) -> None:
 def test_the_archive_matches_the_store_and_is_no_plan(path: Path) -> None:
     compact(path, 4)
     compact(path, 2)
-    check = next(check for check in doctor(path).checks if check.name == "archive")
-    assert check.status is Status.OK
+    assert archive_check(path).status is Status.OK
     assert [entry.planned for entry in archived_plans(path)] == [False, False]
     assert last_applied(path) is None
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from archives import NOON, planned
-from stores import episodes, row, run_sql, write_rows
+from archives import NOON, archive_check, compact_at_runtime, planned
+from stores import episodes, item, row, run_sql, write_rows
 
 from memlab import restore
 from memlab.compaction import apply, drop_archived, finish, what_drops
@@ -16,12 +16,11 @@ from memlab.compaction.contents import archived_plans, archived_rows, dropped_pl
 from memlab.compaction.plans import Receipt
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
-from memlab.upkeep.health import Check, Status, doctor
+from memlab.upkeep.health import Status
 
 
 def store_at(path: Path, task: str = "a", count: int = 10) -> Path:
@@ -32,21 +31,12 @@ def store_at(path: Path, task: str = "a", count: int = 10) -> Path:
     )
 
 
-def agent_item(memory_id: str) -> MemoryItem:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
-    return MemoryItem(memory_id, MemoryKind.EPISODIC, memory_id, "", provenance)
-
-
 def floor(count: int) -> list[dict[str, object]]:
     return [row("d1", "semantic"), *episodes(count)]
 
 
 def compacted(path: Path, task: str = "a", count: int = 10) -> Receipt:
     return apply(planned(store_at(path, task, count)), now=NOON)
-
-
-def archive_check(path: Path) -> Check:
-    return next(check for check in doctor(path).checks if check.name == "archive")
 
 
 @pytest.fixture
@@ -67,7 +57,7 @@ class TestAForeignArchive:
             lambda mine, receipt: finish(mine, receipt.digest),
             lambda mine, _: apply(planned(mine)),
             lambda mine, _: load_past(mine),
-            lambda mine, _: SqliteMemoryStore(mine, archive=True).compact_episodic(2),
+            lambda mine, _: compact_at_runtime(mine, 2),
         ],
         ids=["restore", "finish", "apply", "past", "runtime"],
     )
@@ -151,7 +141,7 @@ class TestItsOwnArchive:
             with LifecycleStore(path, capacity=ValueCap(2)) as opened:
                 for n in range(5):
                     value = 0.9 - n / 10 if round_ % 2 else n / 10
-                    opened.put(agent_item(f"m{round_}-{n}"), agent_id="a", importance=value)
+                    opened.put(item(f"m{round_}-{n}"), agent_id="a", importance=value)
                 assert opened.stats().enforcement_failures == 0
             if archive == "drop":
                 drop_archived(path, before=datetime.now(UTC) + timedelta(days=1))

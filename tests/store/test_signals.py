@@ -12,14 +12,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from archives import planned
+from archives import compact_at_runtime, planned
 from invariants import rows_of
-from stores import episodes, row, run_sql, signals_of, write_rows
+from stores import item, row, run_sql, signals_of, write_rows
 
 import memlab
 from memlab.compaction import apply, restore
 from memlab.errors import ArchiveError
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.store import SqliteMemoryStore
@@ -30,23 +29,18 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def item(memory_id: str, text: str = "") -> MemoryItem:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=START)
-    return MemoryItem(memory_id, MemoryKind.EPISODIC, text, "", provenance)
-
-
 def written_anew(path: Path, *, by_sql: bool) -> None:
     """A memory with an hour to live is deleted, and another of its name is written for good."""
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
         lifecycle.put(item("m0"))
-        lifecycle.put(item("m1", "short-lived"), ttl=HOUR)
+        lifecycle.put(item("m1", title="short-lived"), ttl=HOUR)
     if by_sql:  # a runtime that knows nothing of signals
         run_sql(path, "DELETE FROM memory_items WHERE memory_id = 'm1'")
         write_rows(path, [row("m2")])
     with SqliteMemoryStore(path) as plain:
         if not by_sql:
             assert plain.compact_episodic(0) == 2
-        plain.put(item("m1", "for good"))
+        plain.put(item("m1", title="for good"))
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
@@ -115,11 +109,6 @@ MADE = {
 }
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
-
-
 def signals(store: Path) -> list[Any]:
     with closing(sqlite3.connect(store)) as connection:
         return sorted(map(repr, connection.execute("SELECT * FROM memory_signals")))
@@ -137,8 +126,7 @@ def test_a_table_of_anothers_goes_and_comes_back_whole_or_is_left_alone_by_a_run
     assert doctor(store).status is Status.OK
     assert restore(receipt) == 6
     assert (rows_of(store), signals(store)) == (rows, said)
-    with SqliteMemoryStore(store, archive=True) as opened:
-        gone = opened.compact_episodic(4)
+    gone = compact_at_runtime(store)
     assert gone.digest is not None
     assert signals(store) == said
     assert restore(gone.digest, store=store) == 6

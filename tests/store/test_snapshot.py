@@ -10,12 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from stores import episodes, files_in, write_rows
+from stores import episodes, files_in, item, write_rows
 
 import memlab
 from memlab import SqliteMemoryStore
 from memlab.errors import StoreError
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.store import snapshot
 from memlab.store.database import connect_reading
 from memlab.store.snapshot import read_snapshot
@@ -79,9 +78,8 @@ def held(path: Path) -> Iterator[Callable[[], None]]:
 
 
 def put(path: Path, memory_id: str) -> None:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
     with SqliteMemoryStore(path) as store:
-        store.put(MemoryItem(memory_id, MemoryKind.EPISODIC, "title", "body", provenance))
+        store.put(item(memory_id))
 
 
 def ids_in(uri: str) -> list[str]:

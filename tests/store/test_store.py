@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from invariants import assert_compacted, rows_of
+from stores import item
 
 from memlab import AccessLog, read_access_log
 from memlab.errors import BadRowError, StoreError
@@ -16,16 +17,6 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-def item(memory_id: str, kind: str = "episodic", *tags: str, **fields: object) -> MemoryItem:
-    provenance = MemoryProvenance(
-        None, "agent", source_task_ref=f"issue:{memory_id}", created_at=NOON
-    )
-    fields.setdefault("title", f"title of {memory_id}")
-    return MemoryItem(
-        memory_id, MemoryKind(kind), body="body", provenance=provenance, tags=tags, **fields
-    )  # type: ignore[arg-type]
 
 
 @pytest.fixture

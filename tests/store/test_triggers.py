@@ -9,18 +9,16 @@ from typing import Any
 
 import pytest
 from archives import NOON, planned
-from stores import episodes, row, run_sql, write_rows
+from stores import episodes, item, row, run_sql, write_rows
 
 from memlab.compaction import apply, plan, plan_supersession, restore
 from memlab.compaction.plans import Plan
 from memlab.errors import StalePlanError, UnsafeDeletionError
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
-PROVENANCE = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
 FTS = (
     "CREATE VIRTUAL TABLE words USING fts5 (title, body, content = '')",
     """
@@ -43,11 +41,6 @@ LOSING = {
     "replaces": "INSERT OR REPLACE INTO notes VALUES (old.memory_id, '')",
     "writes over": "REPLACE INTO notes VALUES (old.memory_id, '')",
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
 
 
 def content(store: Path, *tables: str) -> list[list[Any]]:
@@ -227,8 +220,6 @@ class TestAForeignKeyOfAnotherTable:
             )
             opened.connection.execute("INSERT INTO vectors VALUES ('e1')")
             for name in ("e1", "e2", "e3"):
-                opened.put(
-                    MemoryItem(name, MemoryKind.EPISODIC, name, "", PROVENANCE), agent_id="a"
-                )
+                opened.put(item(name), agent_id="a")
             assert opened.get("e1") is not None
             assert opened.stats().enforcement_failures == 1

@@ -1,0 +1,11 @@
+"""The store that most tests of stores begin with."""
+
+from pathlib import Path
+
+import pytest
+from stores import episodes, row, write_rows
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
