@@ -104,19 +104,6 @@ class TestExporting:
         assert lines[1]["memory_signals"] == [{"memory_id": "e1", "importance": 0.25}]
         assert {name: lines[1][name] for name in row("e1")} == row("e1", "episodic", "merged")
 
-    def test_parquet_holds_every_column_of_every_row_and_the_rest_in_its_record(
-        self, store: Path, tmp_path: Path
-    ) -> None:
-        write_rows(store, [row("odd", rowid=0, source_event_id=RawText(b"\xff"))])
-        receipt, out = compacted(store), tmp_path / "out.parquet"
-        assert export_archived(store, out, digest=receipt.digest) == 7
-        frame = pd.read_parquet(out)
-        assert frame["memory_id"].tolist() == ["odd", *SIX]
-        assert frame["body"].tolist()[1:] == [f"body of {name}" for name in SIX]
-        assert frame["position"].tolist() == [0, 4, 5, 6, 7, 8, 9]
-        assert frame["confidence"].tolist() == [0.5] * 7
-        assert json.loads(frame["record"][0])["source_event_id"] == {"text": "ff"}
-
     def test_an_export_of_nothing_is_a_file_of_nothing(self, store: Path, tmp_path: Path) -> None:
         compacted(store)
         for name in ("out.jsonl", "out.parquet"):
