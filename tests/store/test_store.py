@@ -155,6 +155,12 @@ class TestReadingAndWriting:
 
 
 class TestOpening:
+    def test_what_sqlite_takes_for_an_empty_database_is_left_alone(self, path: Path) -> None:
+        path.write_text("x")
+        with pytest.raises(StoreError, match="is not a SQLite database"):
+            SqliteMemoryStore(path)
+        assert path.read_text() == "x"
+
     def test_it_opens_wal_and_makes_parent_folders(self, tmp_path: Path) -> None:
         with SqliteMemoryStore(tmp_path / "a" / "b" / "memory.db") as store:
             assert store.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
