@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
 
-from memlab.compaction.applier import ApplyStep, apply, finish
+from memlab.compaction.applier import apply, finish
 from memlab.compaction.drops import drop_archived
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Receipt
-from memlab.compaction.restorer import RestoreStep, restore
+from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
 from memlab.settings import FILE
 from memlab.upkeep.health import Check, Status, doctor
@@ -188,12 +188,12 @@ def not_recorded(store: Path, step: str, do: Callable[[Callable[[str], None]], o
 
 def apply_not_recorded(store: Path) -> None:
     made = plan(store, KeepRecent(4), now=NOON)
-    not_recorded(store, ApplyStep.COMMITTED, lambda watch: apply(made, watch=watch))
+    not_recorded(store, "committed", lambda watch: apply(made, watch=watch))
 
 
 def restore_not_recorded(store: Path) -> None:
     receipt = applied(store)
-    not_recorded(store, RestoreStep.COMMITTED, lambda watch: restore(receipt, watch=watch))
+    not_recorded(store, "committed", lambda watch: restore(receipt, watch=watch))
 
 
 def restored_and_gone(store: Path) -> None:

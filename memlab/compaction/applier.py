@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
-from enum import StrEnum
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -57,27 +56,6 @@ _STANDS: Final = "lets stand"
 Named = TypeVar("Named", bound=PlannedMemory | PlannedLink | KeptMemory)
 
 
-class ApplyStep(StrEnum):
-    """What :func:`apply` has just done."""
-
-    LOCKED = "locked"
-    """No other process can write to the store."""
-    CHECKED = "checked"
-    """Every memory is as the plan saw it."""
-    COPIED = "copied"
-    """The copies are written and compared, not yet committed."""
-    ARCHIVED = "archived"
-    """The copies are on the disk."""
-    DELETED = "deleted"
-    """The memories are gone, not yet committed."""
-    VERIFIED = "verified"
-    """Exactly they are gone, and every load-bearing memory is there."""
-    COMMITTED = "committed"
-    """The deletion is on the disk."""
-    RECORDED = "recorded"
-    """The archive says so."""
-
-
 def apply(
     plan: Plan,
     *,
@@ -102,7 +80,9 @@ def apply(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`ApplyStep` that there is, when it is done.
+        Called with the name of each step that is done: "locked" (nobody else can write), "checked",
+        "copied", "archived" (the copies are on the disk), "deleted", "verified", "committed" (the
+        deletion is on the disk) and "recorded" (the archive says so).
     all_prunable : bool
         Whether it is meant that no prunable memory stays loaded. A cap of none says so itself.
 
@@ -147,7 +127,7 @@ def apply(
 
     def carry_out() -> Receipt:
         with archived_change(location, opened_for(plan, source)) as both:
-            watch(ApplyStep.LOCKED)
+            watch("locked")
             receipt = _carried_out(both.writer, both.archive, source, plan, moment, watch)
             both.after_commit = lambda: _note(both.archive, receipt, source, watch)
         return receipt
@@ -272,7 +252,7 @@ def _carried_out(
     forget = bool(plan.memories or plan.moves)
     done = replace(done, finished=settle(archive, writer, source, now, forget=forget))
     expired = _check_against_store(writer, archive, source, plan, now)
-    watch(ApplyStep.CHECKED)
+    watch("checked")
     leaving = [memory for memory in plan.memories if memory.key not in expired]
     links = {key: by for key, by in plan.links.items() if key not in expired}
     if not leaving and not links:
@@ -295,21 +275,21 @@ def _carried_out(
             writer.supersede(links)
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
-            writer.delete(expected, watch=lambda _: watch(ApplyStep.DELETED))
-        watch(ApplyStep.VERIFIED)
+            writer.delete(expected, watch=watch)
+        watch("verified")
     count = sum(memory.key in links for memory in plan.retires)
     return replace(done, deleted=len(leaving), retired=count, expired=len(expired))
 
 
 def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> None:
-    watch(ApplyStep.COMMITTED)
+    watch("committed")
     if receipt.archive is None:
         return
     try:
         archive.finish(receipt.digest, receipt.applied_at)
     except ArchiveError as error:
         raise not_noted(f"{_done_by(receipt)} in {source.name}", error) from error
-    watch(ApplyStep.RECORDED)
+    watch("recorded")
 
 
 def _done_by(receipt: Receipt) -> str:
@@ -341,8 +321,8 @@ def _is_resumed(
         return False
     # Some of them went: only a source without transactions stops half way, and the rest follows.
     left = {m.key: m.fingerprint for m in plan.memories if m.key in state.same}
-    writer.delete(left, watch=lambda _: watch(ApplyStep.DELETED))
-    watch(ApplyStep.VERIFIED)
+    writer.delete(left, watch=watch)
+    watch("verified")
     return True
 
 

@@ -10,7 +10,6 @@ import gc
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from enum import StrEnum
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -76,15 +75,6 @@ _AT_ONCE: Final = 4_000
 """Rows taken out of columns at once: Python's objects take five times their room."""
 
 
-class PlanStep(StrEnum):
-    """What :func:`plan` has just done."""
-
-    READ = "read"
-    """The store is a frame."""
-    DECIDED = "decided"
-    """The policy has said what stays."""
-
-
 def plan(
     source: SourceLike,
     policy: Policy,
@@ -118,7 +108,7 @@ def plan(
     now : datetime, optional
         The moment of the decision, with a time zone; the current one by default.
     watch : callable, optional
-        Called with each :class:`PlanStep` when it is done.
+        Called with the name of each step that is done: "read", "decided".
 
     Returns
     -------
@@ -161,7 +151,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
     policy, retire, _, now = request
     with_body = any(step.reads_bodies for step in policy.steps)
     frame = _frame_of(reader, source, with_body=with_body)
-    watch(PlanStep.READ)
+    watch("read")
     rule = str(frame.attrs[col.TOKEN_RULE])
     frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
     columns = _columns_of(frame)
@@ -177,7 +167,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
             policy = policy.after(*_evidence_of(frame, source, request))
         decision = decision_of(frame, policy, now=now)
         leaves = ~decision.keep
-    watch(PlanStep.DECIDED)
+    watch("decided")
     kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
 
     def planned(which: Mask) -> tuple[PlannedMemory, ...]:

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -110,17 +109,6 @@ class Vacuumed(Shown):
         return Sheet(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
 
 
-class VacuumStep(StrEnum):
-    """What :func:`vacuum` has just done."""
-
-    CHECKED = "checked"
-    """There is room on the disk, and positions will stay."""
-    REWRITTEN = "rewritten"
-    """The store is whole, without free pages."""
-    SHRUNK = "shrunk"
-    """The file has its new size."""
-
-
 def space(path: str | Path) -> Space:
     """Return how many bytes a store takes on the disk, and how many it needs. Reads only.
 
@@ -175,7 +163,7 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
     path : str or Path
         The store.
     watch : callable, optional
-        Called with each :class:`VacuumStep` when it is done.
+        Called with the name of each step that is done: "checked", "rewritten", "shrunk".
 
     Returns
     -------
@@ -190,12 +178,12 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
     """
     before = checked_for_vacuum(path)
     file = Path(before.store)
-    watch(VacuumStep.CHECKED)
+    watch("checked")
     with opened_for_change(file) as connection:
         connection.execute("VACUUM")
-        watch(VacuumStep.REWRITTEN)
+        watch("rewritten")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    watch(VacuumStep.SHRUNK)
+    watch("shrunk")
     return Vacuumed(before, space(file))
 
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
 
@@ -34,30 +33,6 @@ from memlab.text import Cell, Sheet, Shown, Table, command, counted
 
 _LISTED: Final = 20
 _REASON: Final = "deleted by somebody else"
-
-
-class CopyStep(StrEnum):
-    """What :func:`keep_copies` has just done."""
-
-    BEGUN = "begun"
-    """The archive has room for copies."""
-    COPIED = "copied"
-    """They are written, not yet committed."""
-    COMMITTED = "committed"
-    """They are on the disk."""
-
-
-class RecoveryStep(StrEnum):
-    """What :func:`recover` has just done."""
-
-    LOCKED = "locked"
-    """No other process can write to the store."""
-    ARCHIVED = "archived"
-    """What comes back is in the archive."""
-    INSERTED = "inserted"
-    """They are back as git or the archive has them, and nothing else changed; not yet committed."""
-    COMMITTED = "committed"
-    """They are on the disk."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,7 +149,7 @@ def keep_copies(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`CopyStep` when it is done.
+        Called with the name of each step that is done: "begun", "copied", "committed".
 
     Returns
     -------
@@ -197,16 +172,16 @@ def keep_copies(
     if not (check_archive_of(location) and read_archive(location, has_copies)):
         with archived_change(location, source.changing()) as both:  # made under the store's lock
             make_table(both.archive)
-        watch(CopyStep.BEGUN)
+        watch("begun")
 
     def copy() -> Counts:
         with open_archive(location) as archive, archive.changing(), source.reading() as reader:
             counts = copy_contents(archive, contents_of(source, reader), moment)
-            watch(CopyStep.COPIED)
+            watch("copied")
         return counts
 
     counts = retry_if_changed(copy)
-    watch(CopyStep.COMMITTED)
+    watch("committed")
     return Copies(source.name, str(location.path), moment, counts)
 
 
@@ -256,7 +231,7 @@ def recover(
     ids : collection of str, optional
         Only these; by default all that is lost.
     now, watch
-        As for :func:`keep_copies`, with each :class:`RecoveryStep`.
+        As for :func:`keep_copies`; the steps are "locked", "archived", "inserted", "committed".
 
     Returns
     -------
@@ -280,7 +255,7 @@ def recover(
         writer, archive = both.writer, both.archive
         archive.check_entries()
         settle(archive, writer, source, moment)
-        watch(RecoveryStep.LOCKED)
+        watch("locked")
         emptied = [loss.key for loss in found.kept.values() if loss.is_emptied]
         replaced = dict(writer.records(emptied))
         if len(replaced) < len(emptied) or not all(map(source.is_empty, replaced.values())):
@@ -297,7 +272,7 @@ def recover(
             at=moment,
         ):
             archive.finish(found.digest, moment)
-            watch(RecoveryStep.ARCHIVED)
+            watch("archived")
             new = [each for each in found.records if each[0] not in replaced]
             taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]
             _check_free(source, taken + writer.conflicts(new))
@@ -306,8 +281,8 @@ def recover(
                 writer.replace(prints, [each for each in found.records if each[0] in replaced])
             if new:
                 writer.insert(new)
-            watch(RecoveryStep.INSERTED)
-    watch(RecoveryStep.COMMITTED)
+            watch("inserted")
+    watch("committed")
     return Recovery(source.name, found.frame, found.kept, applied=True)
 
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
-from enum import StrEnum
 from itertools import chain
 from os import PathLike
 from os.path import lexists
@@ -58,23 +57,6 @@ class Restored(int):
         return made
 
 
-class RestoreStep(StrEnum):
-    """What :func:`restore` has just done."""
-
-    LOCKED = "locked"
-    """No other process can write to the store."""
-    CHECKED = "checked"
-    """Every place and every id is free."""
-    INSERTED = "inserted"
-    """The memories are back, not yet committed."""
-    VERIFIED = "verified"
-    """They are byte for byte what was archived, and nothing else changed."""
-    COMMITTED = "committed"
-    """They are on the disk."""
-    RECORDED = "recorded"
-    """The archive says so."""
-
-
 def restore(
     receipt: Receipt | str,
     *,
@@ -104,7 +86,8 @@ def restore(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`RestoreStep` that there is, when it is done.
+        Called with the name of each step that is done, as :func:`apply` does: "locked", "checked",
+        "inserted", "verified", "committed", "recorded".
 
     Returns
     -------
@@ -175,15 +158,15 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
         with ExitStack() as noting:
             with source.changing() as writer:
                 settle(archive, writer, source, now)
-                watch(RestoreStep.LOCKED)
+                watch("locked")
                 entry = archive.entry(asked.digest)
                 copies = _chosen(asked, entry)
                 with archive.one_moment():
                     missing = _missing(writer, archive, entry, copies)
-                    watch(RestoreStep.CHECKED)
+                    watch("checked")
                     if missing.wanted:
-                        back = writer.insert(missing, watch=lambda _: watch(RestoreStep.INSERTED))
-                        watch(RestoreStep.VERIFIED)
+                        back = writer.insert(missing, watch=watch)
+                        watch("verified")
                 left_out = set[Key]()  # their time has passed
                 if back < len(missing.wanted):
                     there = (key for key, _ in writer.records(missing.wanted))
@@ -194,12 +177,12 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
                 unmarked = [c.key for c in copies if c.restored_at is None and c.key in marked]
                 noting.enter_context(archive.marking_restored(entry.digest, unmarked, now))
             committed = True
-            watch(RestoreStep.COMMITTED)
+            watch("committed")
     except ArchiveError as error:
         if not committed:
             raise
         raise not_noted(f"{back:,} memories were restored into {source.name}", error) from error
-    watch(RestoreStep.RECORDED)
+    watch("recorded")
     return Restored(back, len(left_out), writer.rows_left_out)
 
 
@@ -212,15 +195,15 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
             "without one"
         )
     with opened_for(plan, asked.source) as writer:
-        watch(RestoreStep.LOCKED)
+        watch("locked")
         back = _links_back(writer, asked, plan)
         kept = {each.key: each.said for each in plan.entries if each.key in back}
         count = writer.supersede(back, kept) if back else 0
-        watch(RestoreStep.VERIFIED)
+        watch("verified")
     if plan.moves:  # after the store, for what it has at its memory is retired by no plan then
         retired = [key for key, by in back.items() if by is not None]
         forget_retired(asked.archive, back.keys() - retired, retired)
-    watch(RestoreStep.COMMITTED)
+    watch("committed")
     return count
 
 
@@ -230,7 +213,7 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
     keys = [copy.key for copy in _chosen(asked, entry)]
     before = _replaced(asked, entry)
     with source.changing() as writer:
-        watch(RestoreStep.LOCKED)
+        watch("locked")
         found = dict(writer.records(keys))
         facts = {key: source.facts_of(record) for key, record in found.items()}
         stay = {key for key, each in facts.items() if is_load_bearing(each, source, unsure=True)}
@@ -249,11 +232,11 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
                 "take others out by id"
             )
         if expected:
-            writer.delete(expected, watch=lambda _: watch(RestoreStep.CHECKED))
+            writer.delete(expected, watch=watch)
             if back := [(key, before[key]) for key in expected if key in before]:
                 writer.insert(back)
-        watch(RestoreStep.VERIFIED)
-    watch(RestoreStep.COMMITTED)
+        watch("verified")
+    watch("committed")
     return Restored(len(expected), stay=len(stay))
 
 

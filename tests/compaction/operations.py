@@ -6,16 +6,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from archives import NOON, compacted, leave_unfinished, planned
+from archives import APPLY_STEPS, NOON, RESTORE_STEPS, compacted, leave_unfinished, planned
 from stores import run_sql
 
 from memlab.compaction import finish, plan_supersession, vacuum
-from memlab.compaction.applier import ApplyStep, apply
+from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
-from memlab.compaction.reclaim import VacuumStep
-from memlab.compaction.recovery import CopyStep, RecoveryStep, keep_copies, recover
-from memlab.compaction.restorer import RestoreStep, restore
+from memlab.compaction.recovery import keep_copies, recover
+from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
 from memlab.sources.base import Watch
 
@@ -82,13 +81,13 @@ def recovered(store: Path) -> str:
 
 
 OPERATIONS = {
-    "apply": Operation(lambda store: planned(store).to_json(), carry_out, tuple(ApplyStep)),
+    "apply": Operation(lambda store: planned(store).to_json(), carry_out, APPLY_STEPS),
     "finish": Operation(
         cut_short,
         lambda store, digest, watch: finish(store, digest, now=NOON, watch=watch),
-        tuple(ApplyStep),
+        APPLY_STEPS,
     ),
-    "restore": Operation(lambda store: compacted(store).digest, put_back, tuple(RestoreStep)),
+    "restore": Operation(lambda store: compacted(store).digest, put_back, RESTORE_STEPS),
     "supersede": Operation(
         lambda store: supersession(store).to_json(),
         carry_out,
@@ -112,20 +111,20 @@ OPERATIONS = {
     "copy": Operation(
         lambda _: "",
         lambda store, _, watch: keep_copies(store, now=NOON, watch=watch),
-        tuple(CopyStep),
+        ("begun", "copied", "committed"),
     ),
     "recover": Operation(
         robbed,
         lambda store, _, watch: recover(store, now=NOON, watch=watch),
-        tuple(RecoveryStep),
+        ("locked", "archived", "inserted", "committed"),
     ),
     "take recovery back": Operation(
-        recovered, put_back, ("locked", "checked", "verified", "committed")
+        recovered, put_back, ("locked", "deleted", "verified", "committed")
     ),
     "vacuum": Operation(
         lambda store: compacted(store).digest,
         lambda store, _, watch: vacuum(store, watch=watch),
-        tuple(VacuumStep),
+        ("checked", "rewritten", "shrunk"),
         "rewritten",
     ),
 }

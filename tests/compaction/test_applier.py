@@ -30,7 +30,7 @@ from stores import (
     write_signals,
 )
 
-from memlab.compaction.applier import ApplyStep, apply
+from memlab.compaction.applier import apply
 from memlab.compaction.contents import archived_plans, last_applied
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan, Receipt
@@ -309,7 +309,7 @@ class TestCutShort:
     ) -> None:
         before, made = rows_of(store), planned(store, 0)
         with pytest.raises(StoppedError):
-            apply(made, watch=stop_at(ApplyStep.COMMITTED))
+            apply(made, watch=stop_at("committed"))
         write_rows(store, [row("new")])
         assert max(rows_of(store)) <= max(before), "the new row must take a position again"
         after = rows_of(store)

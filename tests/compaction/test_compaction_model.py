@@ -5,6 +5,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from archives import APPLY_STEPS, RESTORE_STEPS
 from compaction.operations import StoppedError, stop_at
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,12 +19,12 @@ from invariants import (
 )
 from stores import row, write_rows
 
-from memlab.compaction.applier import ApplyStep, apply
+from memlab.compaction.applier import apply
 from memlab.compaction.contents import archived_plans
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.compaction.reclaim import vacuum
-from memlab.compaction.restorer import RestoreStep, restore
+from memlab.compaction.restorer import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
@@ -69,11 +70,11 @@ class CompactionUnderStops(RuleBasedStateMachine):
         self.plans.append(plan(self.store, KeepRecent(keep), now=moment))
 
     @precondition(lambda self: self.plans)
-    @rule(data=st.data(), stop=st.none() | st.sampled_from(ApplyStep))
-    def apply_plan(self, data: st.DataObject, stop: ApplyStep | None) -> None:
+    @rule(data=st.data(), stop=st.none() | st.sampled_from(APPLY_STEPS))
+    def apply_plan(self, data: st.DataObject, stop: str | None) -> None:
         chosen = data.draw(st.sampled_from(self.plans))
         before = rows_of(self.store)
-        committed = stop in {None, ApplyStep.COMMITTED, ApplyStep.RECORDED}
+        committed = stop in {None, "committed", "recorded"}
         try:
             apply(chosen, watch=stop_at(stop))
         except StoppedError:
@@ -89,8 +90,8 @@ class CompactionUnderStops(RuleBasedStateMachine):
         self.taken_out |= {before[p] for p in positions & before.keys()}
         assert_nothing_lost(before, self.store)
 
-    @rule(data=st.data(), stop=st.none() | st.sampled_from(RestoreStep))
-    def restore_plan(self, data: st.DataObject, stop: RestoreStep | None) -> None:
+    @rule(data=st.data(), stop=st.none() | st.sampled_from(RESTORE_STEPS))
+    def restore_plan(self, data: st.DataObject, stop: str | None) -> None:
         if not self.taken_out:
             return
         entry = data.draw(st.sampled_from(archived_plans(self.store)))

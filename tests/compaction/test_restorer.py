@@ -13,7 +13,7 @@ from memlab import files
 from memlab.compaction import archived_plans, drop_archived
 from memlab.compaction.applier import apply
 from memlab.compaction.plans import Plan
-from memlab.compaction.restorer import RestoreStep, restore
+from memlab.compaction.restorer import restore
 from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import opening
 from memlab.store.archive.location import location_beside
@@ -111,7 +111,7 @@ def test_a_drop_waits_until_what_is_restored_is_noted(
     monkeypatch.setattr(opening, "_PATIENCE", 0.05)
 
     def watch(step: str) -> None:
-        if step == RestoreStep.COMMITTED:
+        if step == "committed":
             with open_archive(location_beside(store)) as archive:
                 with pytest.raises(ArchiveError, match="is locked by another process"):
                     archive.forget(digest)

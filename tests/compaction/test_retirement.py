@@ -20,7 +20,6 @@ from stores import Row, item, row, row_lists, run_sql, write_rows
 import memlab
 from memlab import KeepRecent, Plan
 from memlab.compaction import archived_plans, cost_of, drop_archived
-from memlab.compaction.applier import ApplyStep
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import CAME_BACK, STAYS_FOR
 from memlab.compaction.plans import NEEDED
@@ -199,7 +198,7 @@ def test_a_recommendation_does_not_become_smaller_by_retiring(tmp_path: Path) ->
 
 def test_one_that_was_cut_short_before_it_began_is_forgotten_by_the_next(store: Path) -> None:
     with pytest.raises(StoppedError):
-        memlab.apply(retiring(store), now=START, watch=stop_at(ApplyStep.ARCHIVED))
+        memlab.apply(retiring(store), now=START, watch=stop_at("archived"))
     assert retired(store) == []
     done = night(store, at=START + DAY)
     assert [each.digest for each in archived_plans(store)] == [done.digest]

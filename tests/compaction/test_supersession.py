@@ -14,7 +14,6 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab.compaction import drop_archived, finish, plan_supersession
-from memlab.compaction.applier import ApplyStep
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
@@ -115,7 +114,7 @@ def test_what_was_superseded_otherwise_since_is_not_taken_back(store: Path) -> N
 def unfinished(store: Path) -> memlab.Plan:
     plan = plan_supersession(store, {"d1": "d2"})
     with pytest.raises(StoppedError):
-        memlab.apply(plan, watch=stop_at(ApplyStep.ARCHIVED))
+        memlab.apply(plan, watch=stop_at("archived"))
     return plan
 
 

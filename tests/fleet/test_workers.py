@@ -22,7 +22,6 @@ from invariants import rows_of
 import memlab
 from memlab import KeepRecent, fleet
 from memlab.compaction import archived_rows
-from memlab.compaction.applier import ApplyStep
 from memlab.errors import MemlabError
 from memlab.fleet import (
     Cluster,
@@ -163,7 +162,7 @@ def test_a_worker_that_a_store_kills_costs_a_retry_and_then_the_store_is_set_asi
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("step", [ApplyStep.ARCHIVED, ApplyStep.VERIFIED])
+@pytest.mark.parametrize("step", ["archived", "verified"])
 def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_nothing(
     runner: Runner, step: str, tmp_path: Path
 ) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from archives import APPLY_STEPS
 from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import run_program
 
 import memlab
-from memlab.compaction.applier import ApplyStep
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.policies import TokenBudget
 from memlab.sources.folder.change import Step
@@ -161,7 +161,7 @@ if does == "apply":
 else:
     restore(what, store=source, now=now, watch=watch)
 """
-_STEPS = [*Step, *(each for each in ApplyStep if each != ApplyStep.DELETED)]
+_STEPS = [*Step, *(each for each in APPLY_STEPS if each != "deleted")]
 
 
 @pytest.mark.long
@@ -186,7 +186,7 @@ def test_who_is_killed_at_a_step_leaves_all_or_nothing_and_it_can_be_finished(
     run = run_program(_KILLED, does, str(folder), what, str(step))
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert retired(folder) in (gone, left)  # as everybody sees it
-    if does == "apply" and step != ApplyStep.RECORDED:
+    if does == "apply" and step != "recorded":
         memlab.apply(plan, now=NOW + 2 * DAY)
         assert retired(folder) == left
     memlab.restore(plan.digest, store=folder)
