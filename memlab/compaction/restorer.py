@@ -201,8 +201,8 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
         count = writer.supersede(back, kept) if back else 0
         watch("verified")
     if plan.moves:  # after the store, for what it has at its memory is retired by no plan then
-        retired = [key for key, by in back.items() if by is not None]
-        forget_retired(asked.archive, back.keys() - retired, retired)
+        retired = {key: by for key, by in back.items() if by is not None}
+        forget_retired(asked.archive, plan.digest, back.keys() - retired, retired)
     watch("committed")
     return count
 

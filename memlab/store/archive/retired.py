@@ -91,11 +91,20 @@ def note_retired(
         )
 
 
-def forget_retired(archive: Archive, active: Iterable[Key], retired: Iterable[Key]) -> None:
-    """Note that a plan was taken back: what it retired is active, what returned is retired."""
-    if archive.has_table("retired"):
-        with archive.changing() as connection:
-            connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
-            connection.executemany(
-                "UPDATE retired SET returned_at = NULL WHERE key = ?", ((key,) for key in retired)
-            )
+def forget_retired(
+    archive: Archive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
+) -> None:
+    """Note that a plan was taken back: what it retired is active, what returned is retired.
+
+    Of one that was retired once more, and that taken back before, nothing is known any more.
+    """
+    hash_key = make_key(archive)
+    with archive.changing() as connection:
+        connection.execute(RETIRED)
+        connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
+        connection.executemany(
+            "INSERT INTO retired (key, name, apply, retired_at) "
+            "SELECT ?, ?, apply, archived_at FROM applies WHERE digest = ? "
+            "ON CONFLICT (key) DO UPDATE SET returned_at = NULL",
+            ((key, hashed(name, hash_key), digest) for key, name in retired.items()),
+        )
