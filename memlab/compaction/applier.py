@@ -181,7 +181,7 @@ def settle(
     def is_done(entry: Entry) -> bool | None:
         return is_superseded(reader, source, archive, entry)
 
-    return archive.settle(reader, at=now, is_done=is_done, forget=forget)
+    return archive.settle(reader.records, at=now, is_done=is_done, forget=forget)
 
 
 def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:
@@ -314,7 +314,7 @@ def _is_resumed(
         )
     if plan.links:
         return _is_linked(writer, source, plan)
-    state = archive.state_of(writer, entry)
+    state = archive.state_of(writer.records, entry)
     if state.is_gone:
         return True
     if source.atomic or not state.absent or state.changed:

@@ -429,7 +429,7 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
     name, digest = source.name, entry.digest[:12]
     drop = command("archive", name, "--drop", digest, "--apply")
     finish = command("apply", name, digest)
-    state = archive.state_of(reader, entry)
+    state = archive.state_of(reader.records, entry)
     if state.is_gone if entry.memories else is_superseded(reader, source, archive, entry):
         return None
     if not entry.memories:
@@ -451,7 +451,7 @@ def _standing(
 ) -> Iterator[Fault]:
     """Say where a deletion that is done and its store do not agree on what was restored."""
     copies = archive.copies(entry)
-    state = archive.state_of(reader, entry, copies)
+    state = archive.state_of(reader.records, entry, copies)
     gone = {key for key in state.absent | state.taken if last[key] == entry.apply}
     back = sum(copy.restored_at is None and copy.key in state.same for copy in copies)
     lost = sum(copy.restored_at is not None and copy.key in gone for copy in copies)

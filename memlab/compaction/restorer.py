@@ -325,7 +325,7 @@ def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy])
 
     A memory that was restored and changed afterwards is the store's own again, not in the way.
     """
-    state = archive.state_of(writer, entry, copies)
+    state = archive.state_of(writer.records, entry, copies)
     taken = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"
         for copy in copies

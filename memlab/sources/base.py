@@ -742,12 +742,12 @@ def archive_at(source: Source) -> ArchiveLocation:
         source.archive,
         source.name,
         source.like,
-        source.scheme,
         source.check_record,
+        source.check_copy,
+        source.scheme,
         unchanged if source.like else source.lasting,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
-        source.check_copy,
     )
 
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from memlab.errors import (
     ArchiveError,
@@ -63,12 +63,8 @@ _OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
 """Errors of SQLite that one row of several may be to blame for."""
 
 
-class Records(Protocol):
-    """What a store has at some keys, as :class:`memlab.sources.base.Reader` tells it."""
-
-    def records(self, keys: Iterable[Any]) -> Iterator[tuple[Any, bytes]]:
-        """Yield the records of those that are there."""
-        ...
+Fetch = Callable[[Iterable[Any]], Iterator[tuple[Any, bytes]]]
+"""Yields what a store has at some keys, as :meth:`memlab.sources.base.Reader.records` does."""
 
 
 class EntryState(NamedTuple):
@@ -219,7 +215,7 @@ class Archive:
                 yield from self._records_at(entry, keys, seen=seen)
 
     def state_of(
-        self, reader: Records, entry: Entry, copies: Iterable[Copy] | None = None
+        self, fetch: Fetch, entry: Entry, copies: Iterable[Copy] | None = None
     ) -> EntryState:
         """Say which copies of a deletion are in the store, as they were or changed, and which not.
 
@@ -230,7 +226,7 @@ class Archive:
         wanted = {copy.key: copy.fingerprint for copy in known}
         same: set[Key] = set()
         others: dict[Key, tuple[bytes, Any]] = {}
-        for key, record in reader.records(wanted):
+        for key, record in fetch(wanted):
             if fingerprint_of(record) == wanted[key]:
                 same.add(key)
             else:
@@ -248,7 +244,7 @@ class Archive:
 
     def settle(
         self,
-        reader: Records,
+        fetch: Fetch,
         *,
         at: datetime,
         is_done: Callable[[Entry], bool | None] = lambda _: None,
@@ -265,7 +261,7 @@ class Archive:
             if entry.finished_at is not None:
                 continue
             if entry.memories:
-                state = self.state_of(reader, entry)
+                state = self.state_of(fetch, entry)
                 never_began = len(state.same) == entry.left > 0
                 is_gone: bool | None = state.is_gone
             else:

@@ -143,7 +143,7 @@ def copy_of(row: tuple[Any, ...]) -> Copy:
     )
 
 
-def record_of(value: object, copy: Copy, check: Check | None) -> bytes:
+def record_of(value: object, copy: Copy, check: Check) -> bytes:
     """Return the record of a copy, as it was archived."""
     record = bytes(_raw(value, "its record"))
     if fingerprint_of(record) != copy.fingerprint:
@@ -156,8 +156,7 @@ def record_of(value: object, copy: Copy, check: Check | None) -> bytes:
     be(said, dict, "a JSON object")
     check_depth(said, _DEEPEST)
     try:
-        if check is not None:
-            check(copy.key, record, said)
+        check(copy.key, record, said)
     except RecursionError:
         raise ValueError("what its record holds is nested too deep") from None
     return record

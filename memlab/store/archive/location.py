@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError
 from memlab.files import make_like
-from memlab.store.archive.entries import Key
+from memlab.store.archive.entries import Check
 from memlab.store.database import path_named
 from memlab.store.records import check_any_row, check_row
 
@@ -34,15 +34,15 @@ class ArchiveLocation(NamedTuple):
     path: Path
     store: str
     like: Path | None
+    check: Check
+    check_copy: Check
+    """Checks a record of what memlab did not delete, which may be load-bearing."""
     scheme: str = "file"
-    check: Callable[[Key, bytes, dict[str, Any]], None] | None = None
     compared: Callable[[bytes], bytes] = unchanged
     """Returns what of a record must be as a plan saw it."""
     id_of: Callable[[bytes], Any] = id_in
     has_sample: bool = True
     """Whether it notes a few memories that stay, by which its store is told from another."""
-    check_copy: Callable[[Key, bytes, dict[str, Any]], None] | None = None
-    """Checks a record of what memlab did not delete, which may be load-bearing."""
 
 
 def archive_path(store: Path) -> Path:
@@ -60,9 +60,7 @@ def archive_path(store: Path) -> Path:
 def location_beside(store: Path | str) -> ArchiveLocation:
     """Return where the archive of a ``memory_items`` file is."""
     path = path_named(store).resolve()
-    return ArchiveLocation(
-        archive_path(path), str(path), path, check=check_row, check_copy=check_any_row
-    )
+    return ArchiveLocation(archive_path(path), str(path), path, check_row, check_any_row)
 
 
 def is_begun(location: ArchiveLocation) -> bool:

@@ -12,9 +12,10 @@ A plan does the same over any source, in :mod:`memlab.compaction.applier`. Stand
 
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +24,7 @@ from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.identity import check_archive_of, identity_sample_of
 from memlab.store.archive.location import ArchiveLocation, is_begun
 from memlab.store.archive.opening import archived_change, open_archive
-from memlab.store.records import Layout, layout_of, positions_where, records_at
+from memlab.store.records import layout_of, positions_where, records_at
 from memlab.store.triggers import check_deletion
 from memlab.text import command
 
@@ -80,7 +81,7 @@ def archived_first(
         archive = both.archive
         if settle:
             archive.check_entries()
-            archive.settle(_Rows(connection, layout), at=at)
+            archive.settle(partial(records_at, connection, layout), at=at)
         positions = positions_where(connection, chosen)
         copies = (
             Archived(position, record, why.reason)
@@ -111,12 +112,4 @@ def note_earlier(
     if is_begun(location):
         with open_archive(location) as archive:
             archive.check_entries()
-            archive.settle(_Rows(connection, layout_of(connection)), at=at)
-
-
-class _Rows(NamedTuple):
-    connection: sqlite3.Connection
-    layout: Layout
-
-    def records(self, keys: Iterable[Any]) -> Iterator[tuple[Any, bytes]]:
-        return records_at(self.connection, self.layout, keys)
+            archive.settle(partial(records_at, connection, layout_of(connection)), at=at)
