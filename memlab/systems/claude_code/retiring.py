@@ -83,7 +83,7 @@ class RetiringWriter(FolderWriter):
         going = {name: Parts(None, list(said.get(name, ()))) for name in leave}
         coming = {}
         for name, entries in returning.items():
-            top = _at_the_top(index, name, _line_of(name, entries), skip=(), names=names)
+            top = _at_the_top(index, name, _line_of(name, entries), skip=leave, names=names)
             coming[name] = Parts(None, known.get(name, {}).get("said") or [top])
         is_empty = text.strip() == HEAD.strip()
         if RETIRED in moment.names:
