@@ -452,10 +452,7 @@ def _wrong_of(
                 f"calls {truly}, {facts.kind} by the name of {name}, {named.kind}",
             ),
             (title != named.title, f"calls {truly} {named.title!r}, and its title is {title!r}"),
-            (
-                source.agents_own and named.key != named.position,
-                f"says that {truly} is at {place}",
-            ),
+            (source.agents_own and named.key != named.position, f"says that {truly} is at {place}"),
         ]
     return next((words for is_wrong, words in wrong if is_wrong), "")
 

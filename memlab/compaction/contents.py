@@ -267,11 +267,7 @@ def archived_rows(
 
 
 def export_archived(
-    store: SourceLike,
-    path: str | Path,
-    *,
-    digest: str | None = None,
-    search: str | None = None,
+    store: SourceLike, path: str | Path, *, digest: str | None = None, search: str | None = None
 ) -> int:
     """Write archived memories with every column into a file that appears whole or not at all.
 

@@ -70,11 +70,7 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
 
 
 def delete_rows(
-    connection: sqlite3.Connection,
-    chosen: str,
-    load_bearing: int,
-    *,
-    signals: Collection[str] = (),
+    connection: sqlite3.Connection, chosen: str, load_bearing: int, *, signals: Collection[str] = ()
 ) -> int:
     """Delete the `chosen` rows and check that every load-bearing row is still there.
 

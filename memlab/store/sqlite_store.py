@@ -31,13 +31,7 @@ from memlab.items import (
     tags_as_text,
 )
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.runtime import (
-    Compacted,
-    Why,
-    archived_first,
-    note_deleted,
-    note_earlier,
-)
+from memlab.store.archive.runtime import Compacted, Why, archived_first, note_deleted, note_earlier
 from memlab.store.database import (
     COLUMNS,
     CREATE_TABLE,
@@ -366,11 +360,7 @@ class SqliteMemoryStore:
         """
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
-        with (
-            self._errors_in_words(),
-            roomy_cache(self.connection),
-            transaction(self.connection),
-        ):
+        with self._errors_in_words(), roomy_cache(self.connection), transaction(self.connection):
             load_bearing = classify_rows(self.connection)
             surplus = surplus_condition(self.connection, keep_recent)
             columns = signal_columns(self.connection)

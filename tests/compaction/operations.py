@@ -104,9 +104,7 @@ OPERATIONS = {
         ("locked", "checked", "copied", "archived", "verified", "committed", "recorded"),
     ),
     "take retirement back": Operation(
-        lambda store: apply(retirement(store)).digest,
-        put_back,
-        ("locked", "verified", "committed"),
+        lambda store: apply(retirement(store)).digest, put_back, ("locked", "verified", "committed")
     ),
     "copy": Operation(
         lambda _: "",

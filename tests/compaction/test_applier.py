@@ -13,22 +13,9 @@ from archives import NOON, compact_at_runtime, compacted, leave_unfinished, plan
 from compaction.operations import StoppedError, retirement, stop_at, supersession
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import (
-    archive_of,
-    assert_compacted,
-    assert_nothing_lost,
-    rows_of,
-)
+from invariants import archive_of, assert_compacted, assert_nothing_lost, rows_of
 from programs import run_program
-from stores import (
-    Row,
-    episodes,
-    row,
-    row_lists,
-    run_sql,
-    write_rows,
-    write_signals,
-)
+from stores import Row, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 from memlab.compaction.applier import apply
 from memlab.compaction.contents import archived_plans, last_applied

@@ -10,13 +10,7 @@ from compaction.operations import StoppedError, stop_at
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from invariants import (
-    Row,
-    assert_nothing_lost,
-    assert_sound,
-    copies_of,
-    rows_of,
-)
+from invariants import Row, assert_nothing_lost, assert_sound, copies_of, rows_of
 from stores import row, write_rows
 
 from memlab.compaction.applier import apply

@@ -23,12 +23,7 @@ from memlab.compaction import archived_plans, cost_of, drop_archived
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import CAME_BACK, STAYS_FOR
 from memlab.compaction.plans import NEEDED
-from memlab.errors import (
-    AlreadyAppliedError,
-    ArchiveError,
-    DamagedArchiveWarning,
-    PlanError,
-)
+from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning, PlanError
 from memlab.policies import Learned, Policy, PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
 

@@ -14,11 +14,7 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab.compaction import drop_archived, finish, plan_supersession
-from memlab.errors import (
-    AlreadyAppliedError,
-    ArchiveError,
-    PlanError,
-)
+from memlab.errors import AlreadyAppliedError, ArchiveError, PlanError
 from memlab.evidence.past import load_past
 
 

@@ -12,23 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import CliRunner
-from invariants import (
-    Row,
-    assert_load_bearing_rows_stay,
-    copies_of,
-    result_of,
-    salvaged_rows_of,
-)
+from invariants import Row, assert_load_bearing_rows_stay, copies_of, result_of, salvaged_rows_of
 
-from memlab import (
-    KeepRecent,
-    Plan,
-    apply,
-    clock,
-    load,
-    plan,
-    restore,
-)
+from memlab import KeepRecent, Plan, apply, clock, load, plan, restore
 from memlab.cli import main
 from memlab.upkeep.health import doctor
 from proof.mutations import MUTATIONS, mutate

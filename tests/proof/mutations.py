@@ -342,8 +342,5 @@ def _run(connection: sqlite3.Connection, statement: str, *values: Any) -> None:
 
 def _rewrite_schema(connection: sqlite3.Connection, expression: str) -> None:
     _run(connection, "PRAGMA writable_schema = ON")
-    _run(
-        connection,
-        f"UPDATE sqlite_schema SET sql = {expression} WHERE name = 'memory_items'",
-    )
+    _run(connection, f"UPDATE sqlite_schema SET sql = {expression} WHERE name = 'memory_items'")
     _run(connection, "PRAGMA writable_schema = RESET")

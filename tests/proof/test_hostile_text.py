@@ -20,12 +20,7 @@ from shell import run
 from stores import row, run_sql, write_rows
 
 import memlab
-from memlab import (
-    KeepRecent,
-    apply,
-    plan,
-    restore,
-)
+from memlab import KeepRecent, apply, plan, restore
 from memlab.compaction.contents import archived_rows, export_archived
 from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError

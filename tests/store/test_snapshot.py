@@ -220,9 +220,7 @@ def test_a_store_that_never_rests_is_given_up_in_words(tmp_path: Path) -> None:
     )
 
 
-def test_opening_a_store_without_writing_does_not_make_a_reader_start_again(
-    tmp_path: Path,
-) -> None:
+def test_opening_a_store_without_writing_does_not_make_a_reader_start_again(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     readings: list[str] = []
 

@@ -22,10 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import (
-    ArchiveError,
-    MemlabError,
-)
+from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive.entries import (
     LARGEST,
     RECOVERS,
@@ -47,10 +44,7 @@ from memlab.store.archive.entries import (
     unpacked,
 )
 from memlab.store.archive.location import ArchiveLocation
-from memlab.store.database import (
-    error_in_words,
-    transaction,
-)
+from memlab.store.database import error_in_words, transaction
 from memlab.store.records import AT_ONCE, fingerprint_of
 from memlab.store.shapes import listed, pair, text, whole
 from memlab.text import shortened

@@ -19,14 +19,7 @@ from memlab.clock import moment_of
 from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
 from memlab.store.archive.archive import Archive, archive_errors
-from memlab.store.archive.entries import (
-    DROPPED,
-    Entry,
-    digest_in,
-    moment_in,
-    moment_text,
-    text_in,
-)
+from memlab.store.archive.entries import DROPPED, Entry, digest_in, moment_in, moment_text, text_in
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
 _KEY: Final = "facts_key"
