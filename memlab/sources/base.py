@@ -59,11 +59,6 @@ Watch = Callable[[str], None]
 DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 """How the names of SQLite files end."""
 
-DELETED: Final = "deleted"
-"""The step of :meth:`Writer.delete` at which the memories are gone and nothing is verified yet."""
-INSERTED: Final = "inserted"
-"""The step of :meth:`Writer.insert` at which they are back and nothing is verified yet."""
-
 
 def unwatched(step: str) -> None:
     """Take no notice."""
@@ -253,7 +248,7 @@ class Writer(Reader):
         expected : mapping of Key to str
             The fingerprint of what is :meth:`compared` of each memory's record.
         watch : callable
-            Called with :data:`DELETED` when they are gone, before that is verified.
+            Called with "deleted" when they are gone, before that is verified.
 
         Raises
         ------
@@ -269,7 +264,7 @@ class Writer(Reader):
             )
         before = self._count()
         self._delete(expected)
-        watch(DELETED)
+        watch("deleted")
         self._check_deleted(expected, before)
         return len(expected)
 
@@ -285,7 +280,7 @@ class Writer(Reader):
         records : iterable of (Key, bytes)
             Whose keys are free; gone through more than once.
         watch : callable
-            Called with :data:`INSERTED` when they are back, before that is verified.
+            Called with "inserted" when they are back, before that is verified.
 
         Returns
         -------
@@ -299,7 +294,7 @@ class Writer(Reader):
         """
         before = self._count()
         count = self._insert(records)
-        watch(INSERTED)
+        watch("inserted")
         self._check_inserted(records, before + count)
         return count
 

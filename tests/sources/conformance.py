@@ -50,7 +50,7 @@ from memlab.errors import (
     StoreError,
     UnsafeDeletionError,
 )
-from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at_one_moment
+from memlab.sources.base import Key, Reader, Rows, Source, at_one_moment
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
@@ -323,7 +323,7 @@ class Changing(Conformance):
         assert put_back(lab, records, watch=steps.append) == len(keys)
         assert lab.exactly() == before
         assert records_of(lab, keys) == records
-        assert steps == [DELETED, INSERTED]
+        assert steps == ["deleted", "inserted"]
 
     @pytest.mark.parametrize("meanwhile", ["changed", "gone"])
     def test_what_is_not_as_it_was_is_not_deleted_and_nothing_else_is(
