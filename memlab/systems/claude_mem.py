@@ -15,7 +15,6 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
@@ -25,24 +24,14 @@ from urllib.parse import parse_qsl, quote
 
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
+from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import Key, Writer, place_of
-from memlab.sources.reads import (
-    OWN_SESSION,
-    READ,
-    Asked,
-    Found,
-    Read,
-    mapping,
-    moment_of_seconds,
-    parsed,
-    sequence,
-    text,
-)
-from memlab.sources.sqlite_rows import TableReader, TableSource, read_database, tables_of, text_of
+from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, Read, mapping, sequence
+from memlab.sources.sqlite_rows import About, TableReader, TableSource, text_of
 from memlab.sources.transcripts import Touch, calls_in, seen_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
-from memlab.text import Sheet, Shown, Table, in_shell
+from memlab.text import Sheet, Table, in_shell
 
 NAME: Final = "a claude-mem database"
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
@@ -101,47 +90,6 @@ class Start(NamedTuple):
             "json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END) "
             "WHERE value IN (SELECT value FROM json_each(:concepts)))"
         )
-
-
-class Project(NamedTuple):
-    """A project's observations, and how many of them its start loads at most."""
-
-    name: str
-    observations: int
-    loaded: int
-
-
-@dataclass(frozen=True, repr=False)
-class ObservationFacts(Shown):
-    """What a start loads of a claude-mem database."""
-
-    store: str
-    setting: str
-    newest: int
-    mode: str
-    is_known_mode: bool
-    schema: int | None
-    known_schema: int
-    projects: tuple[Project, ...]
-
-    def sheet(self) -> Sheet:
-        """Return the facts as a page."""
-        facts = [
-            ("loaded", f"the newest observations of one project, at most {self.newest:,}; fewer"),
-            ("", "where their lines come to more than 10,000 characters"),
-            ("setting", self.setting),
-            ("deletion", "none by memlab: claude-mem replicates them and keeps vectors"),
-        ]
-        if not self.is_known_mode:
-            facts.append(("mode", f"{self.mode}: its types are not known, all are counted"))
-        if self.schema is not None and self.schema > self.known_schema:
-            newer = f"{self.schema}, newer than {self.known_schema}, the newest that memlab knows"
-            facts.append(("schema", f"{newer}; what it knows is read"))
-        rows = [(each.name, each.observations, each.loaded) for each in self.projects[:LISTED]]
-        hidden = len(self.projects) - len(rows)
-        remark = f"and {hidden:,} more" if hidden else ""
-        header = ("project", "observations", "loaded at start")
-        return Sheet("claude-mem", facts, [Table("", header, rows, remark)])
 
 
 class ClaudeMem(TableSource):
@@ -210,12 +158,12 @@ class ClaudeMem(TableSource):
 
     def instead(self, keep: int) -> list[str]:
         """Say what to do with a cap: where the setting is, or which project to ask about."""
-        if self.project is None and len(projects := self.about().projects) > 1:
+        if self.project is None and len(projects := self.about().said["projects"]) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
                 f"{len(projects):,}: over all together the number is too large for each"
             )
-            first = in_shell(self._name_of(projects[0].name))
+            first = in_shell(self._name_of(projects[0][0]))
             return [f"next: memlab size {first}", f"      {counts}"]
         start = self.start
         today = f"today {start.newest}, {start.said}; it counts at the next start"
@@ -283,29 +231,43 @@ class ObservationReader(TableReader):
             if self._project in (None, row.get("project"), row.get("merged_into_project"))
         }
 
-    def facts(self) -> ObservationFacts:
+    def about(self) -> About:
         """Return what is said of the database beside its frame."""
-        loaded = list(self._loaded.values())
+        start, loaded = self._start, list(self._loaded.values())
         counts = self._asked(
             f"SELECT project, count(*) FROM {_TABLE} WHERE :project IS NULL OR {self._of} "
             "GROUP BY project ORDER BY count(*) DESC, project"
         )
-        version = None
+        projects = [(str(name), count, loaded.count(str(name))) for name, count in counts]
+        schema = None
         if "schema_versions" in self.tables:
-            version = self._one("SELECT max(version) FROM schema_versions")
-        return ObservationFacts(
-            store=self._name,
-            setting=f"{SETTING}={self._start.newest}, {self._start.said}",
-            newest=self._start.newest,
-            mode=self._start.mode,
-            is_known_mode=bool(self._start.lists),
-            schema=version if isinstance(version, int) else None,
-            known_schema=KNOWN_SCHEMA,
-            projects=tuple(
-                Project(str(project), count, loaded.count(str(project)))
-                for project, count in counts
-            ),
-        )
+            schema = self._one("SELECT max(version) FROM schema_versions")
+        setting = f"{SETTING}={start.newest}, {start.said}"
+        facts = [
+            ("loaded", f"the newest observations of one project, at most {start.newest:,}; fewer"),
+            ("", "where their lines come to more than 10,000 characters"),
+            ("setting", setting),
+            ("deletion", "none by memlab: claude-mem replicates them and keeps vectors"),
+        ]
+        if not start.lists:
+            facts.append(("mode", f"{start.mode}: its types are not known, all are counted"))
+        if newer := sqlite_rows.newer(schema, KNOWN_SCHEMA):
+            facts.append(("schema", f"{newer}; what it knows is read"))
+        hidden = len(projects) - LISTED
+        remark = f"and {hidden:,} more" if hidden > 0 else ""
+        header = ("project", "observations", "loaded at start")
+        said = {
+            "store": self._name,
+            "setting": setting,
+            "newest": start.newest,
+            "mode": start.mode,
+            "is_known_mode": bool(start.lists),
+            "schema": schema,
+            "known_schema": KNOWN_SCHEMA,
+            "projects": projects,
+        }
+        table = Table("", header, projects[:LISTED], remark)
+        return About(Sheet("claude-mem", facts, [table]), said)
 
     def _asked(self, query: str, **values: Any) -> list[Any]:
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()
@@ -319,7 +281,7 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
     told += _strings(fields.get("facts"))
     body = "\n".join(part for part in told if part) or text_of(fields.get("text"))
     position = _place(key, epoch)
-    at = moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
+    at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
     undated = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
     return {
         "position": position,
@@ -364,7 +326,7 @@ def _place(key: int, epoch: object) -> int:
 
 def _strings(value: object) -> list[str]:
     """Return the texts of a JSON list; what is none is left out."""
-    texts = [each for each in sequence(parsed(text_of(value))) if isinstance(each, str)]
+    texts = [each for each in sequence(reads.parsed(text_of(value))) if isinstance(each, str)]
     return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
 
 
@@ -392,7 +354,7 @@ def _written(file: Path) -> dict[str, Any]:
     """Return the settings of a file; those of older versions lie under ``env``."""
     try:
         with ordinary_file(file, most=_LARGEST) as opened:
-            found = mapping(parsed(opened.read(_LARGEST).decode("utf-8-sig")))
+            found = mapping(reads.parsed(opened.read(_LARGEST).decode("utf-8-sig")))
     except (OSError, ValueError):
         return {}
     return {**mapping(found.get("env")), **found}
@@ -400,7 +362,7 @@ def _written(file: Path) -> dict[str, Any]:
 
 def recognises(asked: Asked) -> bool:
     """Whether the source is claude-mem's database or the folder that it lies in."""
-    return {"observations", "sdk_sessions"} <= set(tables_of(_database(asked.path)))
+    return {"observations", "sdk_sessions"} <= set(sqlite_rows.tables_of(_database(asked.path)))
 
 
 def find(asked: Asked) -> Found:
@@ -409,7 +371,9 @@ def find(asked: Asked) -> Found:
     beside = database.parent.parent / ".claude" / "projects"
     found = Found(store=str(database))
     written = dict(
-        read_database(database, lambda connection: connection.execute(_SESSIONS).fetchall())
+        sqlite_rows.read_database(
+            database, lambda connection: connection.execute(_SESSIONS).fetchall()
+        )
     )
     for one in seen_in(asked, _Look(), found, beside=beside):
         touch = one.touch
@@ -435,8 +399,8 @@ class _Look:
 
 def _ids(given: object) -> Iterator[str]:
     """Yield the ids of a list, or of a text that claude-mem takes for one: JSON, or commas."""
-    listed = sequence(parsed(given) if isinstance(given, str) else given)
-    for each in listed or text(given).split(","):
+    listed = sequence(reads.parsed(given) if isinstance(given, str) else given)
+    for each in listed or reads.text(given).split(","):
         number = str(each).strip() if isinstance(each, int | str) else ""
         if number.isdecimal() and len(number) <= _LONGEST:
             yield str(int(number))

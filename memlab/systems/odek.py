@@ -59,6 +59,7 @@ class Odek(FolderSource):
     """A folder of odek's episodes."""
 
     scheme = "odek"
+    usual = ("", ".odek/memory")
     index_name = INDEX
     setting = '"memory": {"max_episodes": %d}'
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
@@ -84,11 +85,6 @@ class Odek(FolderSource):
         return (INDEX in has and path.name in (EPISODES, "memory")) or (
             EPISODES in has and path.name == "memory"
         )
-
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:  # noqa: ARG003
-        """Return odek's folder."""
-        return [home / ".odek" / "memory"]
 
     @staticmethod
     def folder_in(path: Path) -> Path:

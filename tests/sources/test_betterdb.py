@@ -341,14 +341,14 @@ def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(client: An
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("content", b"\xff", "content is not UTF-8"),
+        ("content", b"\xff", "content .* is no UTF-8"),
         ("content", None, "content is missing"),
         ("created_at", None, "created_at is missing"),
-        ("created_at", b"soon", "created_at b.soon. is not a whole number"),
-        ("created_at", b"99999999999999999", "is not in the years 1 to 9999"),
-        ("importance", b"high", "importance b.high. is not a number"),
-        ("access_count", b"9" * 30, "is too large"),
-        ("tags", b"\xff", "tags is not UTF-8"),
+        ("created_at", b"soon", "created_at b.soon. is no time"),
+        ("created_at", b"99999999999999999", "created_at .* is no time"),
+        ("importance", b"high", "importance b.high. is no number"),
+        ("access_count", b"9" * 30, "access_count .* is no whole number"),
+        ("tags", b"\xff", "tags .* is no UTF-8"),
     ],
 )
 def test_a_field_that_cannot_be_read_is_named_and_its_memory_never_pruned(

@@ -24,7 +24,7 @@ from memlab.evidence.ingestion import harvest
 from memlab.growth import boot_context
 from memlab.sources.folder.files import is_file_path
 from memlab.sources.opening import find_below, recognise
-from memlab.systems.openclaw.source import OpenClaw
+from memlab.systems.openclaw import OpenClaw
 from sources.conformance import Compacted, FilesLab
 
 TODAY = date(2026, 6, 30)
@@ -33,7 +33,7 @@ TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" +
 
 @pytest.fixture(autouse=True)
 def _today(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlab.systems.openclaw.source.today", lambda: TODAY)
+    monkeypatch.setattr("memlab.systems.openclaw.today", lambda: TODAY)
 
 
 class OpenClawLab(FilesLab):

@@ -165,11 +165,6 @@ class MemoryIndex:
         return tuple(found)
 
     @cached_property
-    def digest(self) -> str:
-        """What tells it from any other."""
-        return digest_of(self.raw)
-
-    @cached_property
     def digests(self) -> list[str]:
         """The digest of each line that is not blank."""
         return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
@@ -311,7 +306,7 @@ def _entry_of(index: MemoryIndex, names: FileNames, block: Block) -> dict[str, A
         "files": block.files(names),
         "above": list(filter(None, reversed(digests[max(first - _AROUND, 0) : first]))),
         "below": list(filter(None, digests[end : end + _AROUND])),
-        "whole": index.digest,
+        "whole": digest_of(index.raw),
     }
 
 

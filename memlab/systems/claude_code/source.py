@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
-from memlab.systems.claude_code.dates import Stamps, first_calls, transcript_stamps
+from memlab.systems.claude_code.dates import first_calls
 from memlab.systems.claude_code.index import (
     CLAUDE_CODE,
     ENTRY,
@@ -81,8 +82,7 @@ class ClaudeCode(FolderSource):
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
-        self._index = MemoryIndex(b"")
-        self._called: tuple[Stamps, dict[str, datetime]] = {}, {}
+        self._called: dict[str, datetime] = {}
         self._names: FileNames | None = None
         """What links in files that are gone may mean."""
 
@@ -216,15 +216,11 @@ class ClaudeCode(FolderSource):
 
     def _view(self, moment: FolderMoment) -> FolderView:
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
-        raw = b"" if moment.index is None else moment.index.data
-        if (self._index.raw, self._index.rule) != (raw, self._rule):
-            self._index = MemoryIndex(raw, self._rule)
+        index = _index(b"" if moment.index is None else moment.index.data, self._rule)
         if moment.known is None:
-            stamps = transcript_stamps(moment.folder.path)
-            if self._called[0] != stamps:
-                self._called = stamps, first_calls(moment.folder.path, stamps)
-        born, aside = self.born(moment), MemoryIndex(retired_bytes(moment))
-        return FolderView(self.name, moment, notes, self._index, self._called[1], aside, born)
+            self._called = first_calls(moment.folder.path)
+        aside = _index(retired_bytes(moment), self._rule)
+        return FolderView(self.name, moment, notes, index, self._called, aside, self.born(moment))
 
     def _names_of(self, known: Collection[str]) -> FileNames:
         if self._names is None or self._names.names is not known:
@@ -238,6 +234,10 @@ class ClaudeCode(FolderSource):
             note = Note(read_front_matter(text), tuple(wikilinks_in(text)))
             known = self._notes[name] = moment.rely_on(name), note
         return known[1]
+
+
+_index = lru_cache(maxsize=8)(MemoryIndex)
+"""What an index says; a folder is looked at more than once, and at many moments of its past."""
 
 
 def is_memory(name: str) -> bool:
