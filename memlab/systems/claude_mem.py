@@ -15,7 +15,6 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
 from pathlib import Path
@@ -133,13 +132,12 @@ class ClaudeMem(TableSource):
     def changing(self) -> AbstractContextManager[Writer]:
         """Refuse, with the reason and the setting."""
         instead = (
-            f"{SETTING}=n in {self.path.parent / 'settings.json'}, or delete one by one with "
+            f"{SETTING}=n in {self.start.file}, or delete one by one with "
             "DELETE /api/observation/ID of claude-mem's own worker"
         )
         raise UnsafeDeletionError(
-            f"memlab deletes nothing from {self.name}: claude-mem notes each deletion for its "
-            "other devices and keeps vectors of its own, and SQL would go past both; nothing was "
-            f"changed: load fewer by {instead}",
+            f"memlab deletes nothing from {self.name}: SQL would go past claude-mem's replication "
+            f"and its vectors; nothing was changed: load fewer by {instead}",
             instead=instead,
         )
 
@@ -297,20 +295,10 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
         "namespace": text_of(fields.get("merged_into_project") or fields.get("project")) or None,
         "thread_id": text_of(fields.get("memory_session_id")) or None,
         "agent_id": text_of(fields.get("agent_id")) or None,
-        "at_start": _line(key, at, title),
+        "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # whenever, it costs as much
         "loaded_at_start": loaded,
         "faults": [undated] if at is None else [],
     }
-
-
-def _line(key: int, at: datetime | None, title: str) -> str:
-    """Return the line by which a start shows an observation: id, time, a sign for its type, title.
-
-    The time is of the zone that it is shown in, which costs as much as any.
-    """
-    half = "am" if at is None or at.hour < 12 else "pm"
-    shown = "" if at is None else f"{at.hour % 12 or 12}:{at.minute:02}{half}"
-    return f"{key} {shown} * {title or 'Untitled'}\n"
 
 
 @lru_cache(maxsize=4096)

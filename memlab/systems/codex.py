@@ -13,18 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import (
-    OWN_SESSION,
-    READ,
-    Asked,
-    Found,
-    LineReader,
-    Read,
-    mapping,
-    moment,
-    sequence,
-    text,
-)
+from memlab.sources import reads
+from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
 from memlab.sources.sqlite_rows import tables_of
 
 NAME: Final = "Codex's memories"
@@ -76,23 +66,23 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
     """Return whose file it is, and what it cites; ids still lack the session."""
     session, forked_from = file.stem, ""
     said: Counter[str] = Counter()
-    reads: list[Read] = []
+    cited: list[Read] = []
     for line in lines.objects(file, lambda line: any(mark in line for mark in _MARKS)):
         payload = mapping(line.get("payload"))
         if line.get("type") == "session_meta" and session == file.stem:
-            session = text(payload.get("id")) or file.stem
-            forked_from = text(payload.get("forked_from_id"))
+            session = reads.text(payload.get("id")) or file.stem
+            forked_from = reads.text(payload.get("forked_from_id"))
         elif message := _message(line, payload):
             threads = _threads(message, found)
             told = sha256(message.encode()).hexdigest()[:16]
             said[told] += 1
-            at = moment(line.get("timestamp"), found)
+            at = reads.moment(line.get("timestamp"), found)
             if at is None:
                 found.left_out[WITHOUT_TIME] += len(threads)
                 continue
             name = f"{told}:{said[told]}"
-            reads += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
-    return _Session(session, forked_from, reads)
+            cited += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
+    return _Session(session, forked_from, cited)
 
 
 def _keep_each_once(sessions: list[_Session], found: Found) -> None:
@@ -127,7 +117,8 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
     kind = line.get("type"), payload.get("type"), payload.get("role")
     if kind != ("response_item", "message", "assistant"):
         return ""
-    return "".join(text(mapping(part).get("text")) for part in sequence(payload.get("content")))
+    parts = map(mapping, reads.sequence(payload.get("content")))
+    return "".join(reads.text(part.get("text")) for part in parts)
 
 
 def _threads(message: str, found: Found) -> list[str]:

@@ -61,7 +61,7 @@ BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 
 _NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
 """Seconds since 1970, as the service writes them."""
-_SYNCING: Final = ("sync_events", "sync_cursor", "push_cursor")
+_SYNCING: Final = frozenset({"sync_events", "sync_cursor", "push_cursor"})
 _OWN_TRIGGERS: Final = frozenset({"memories_fts_ai", "memories_fts_au", "memories_fts_ad"})
 _WAIT: Final = 30.0
 
@@ -106,7 +106,10 @@ class McpMemory(TableSource):
         Its driver may be another SQLite than the standard library's: that one never has this file
         open meanwhile, for closing it would drop this transaction's locks.
         """
-        _check_backend(self.path)
+        backend = os.environ.get(BACKEND, "").strip().lower()
+        if backend in ("hybrid", "cloudflare"):
+            why = f"{BACKEND} is {backend}: the service keeps {self.path} in step with Cloudflare"
+            raise _unsafe(why)
         module = driver()
         file = store_file(self.path).resolve()
         with _errors_in_words(module, self.path):
@@ -245,9 +248,8 @@ class MemoryReader(TableReader):
                 shapes.optional(shapes.text)(store)
             except ValueError as error:
                 raise StoreError(
-                    f"the vector of memory {key} is kept otherwise than sqlite-vec keeps it "
-                    f"({error}); nothing was changed: restore a backup, or let the service make "
-                    "its vectors anew"
+                    f"the vector of memory {key} is kept otherwise than by sqlite-vec ({error}); "
+                    "nothing was changed: restore a backup, or let the service make it anew"
                 ) from error
             length = len(data) // size
             vector = data[offset * length : (offset + 1) * length]
@@ -262,17 +264,11 @@ class MemoryWriter(MemoryReader, Writer):
 
     def check_safe(self, name: Path) -> None:
         """Check that a deletion would do no more than the service's own."""
-        synced = [table for table in _SYNCING if table in self.tables]
-        if found := [table for table in synced if self._one(f"SELECT count(*) FROM {table}")]:
-            raise _unsafe(
-                f"{name} is kept in step with other machines ({found[0]} holds rows), and each "
-                "deletion must be told to them"
-            )
+        for table in _SYNCING & self.tables:
+            if self._one(f"SELECT count(*) FROM {table}"):
+                raise _unsafe(f"{name} is kept in step with other machines ({table} holds rows)")
         if (version := self.schema() or 0) > KNOWN_SCHEMA:
-            raise _unsafe(
-                f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}: it reads what it "
-                "knows"
-            )
+            raise _unsafe(f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}")
         if DELETED_AT not in self.columns:
             raise _unsafe(
                 f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
@@ -283,11 +279,8 @@ class MemoryWriter(MemoryReader, Writer):
             (TABLE, GRAPH),
         )
         if foreign := sorted({name for (name,) in triggers} - _OWN_TRIGGERS):
-            raise _unsafe(
-                f"a deletion in {name} would set off {', '.join(foreign)}, and nobody knows what "
-                "that does",
-                f"DROP TRIGGER {foreign[0]} while memlab works",
-            )
+            why = f"a deletion in {name} would set off {', '.join(foreign)}"
+            raise _unsafe(why, f"DROP TRIGGER {foreign[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         """Delete memories as the service does."""
@@ -317,10 +310,31 @@ class MemoryWriter(MemoryReader, Writer):
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
         """Put memories back with their vectors and edges."""
         count = 0
-        for key, record in records:
-            self._put_back(key, json.loads(record))
-            count += 1
+        for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
+            record = json.loads(said)
+            vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
+            if self._rows_like(key, record["content_hash"]):
+                self.connection.execute(
+                    f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
+                    (key, record["content_hash"]),
+                )
+            else:
+                self._add(TABLE, record)
+            if vector is not None:
+                self._add_vector(key, vector)
+            for edge in edges:
+                self._add(GRAPH, edge, or_ignore=True)
         return count
+
+    def _add_vector(self, key: Key, vector: dict[str, str]) -> None:
+        if not self.keeps_vectors:
+            raise ArchiveError(
+                f"the database keeps no vectors any more, and memory {key} had one; nothing was "
+                "restored: let the service make its tables first"
+            )
+        store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
+        row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
+        self._add(VECTORS, row | store)
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
@@ -329,27 +343,6 @@ class MemoryWriter(MemoryReader, Writer):
         now, then = json.loads(there), json.loads(record)
         edges, wanted = now.pop(EDGES, []), then.pop(EDGES, [])
         return bool(now == then) and all(edge in edges for edge in wanted)
-
-    def _put_back(self, key: Key, record: dict[str, Any]) -> None:
-        vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
-        if self._rows_like(key, record["content_hash"]):
-            self.connection.execute(
-                f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
-                (key, record["content_hash"]),
-            )
-        else:
-            self._add(TABLE, record)
-        if vector is not None:
-            if not self.keeps_vectors:
-                raise ArchiveError(
-                    f"the database keeps no vectors any more, and memory {key} had one; nothing "
-                    "was restored: let the service make its tables first"
-                )
-            row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
-            store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
-            self._add(VECTORS, row | store)
-        for edge in edges:
-            self._add(GRAPH, edge, or_ignore=True)
 
     def _add(self, table: str, row: dict[str, Any], *, or_ignore: bool = False) -> None:
         bound = [bound_value(value) for value in row.values()]
@@ -397,16 +390,6 @@ def load_extension(connection: Any) -> None:
         import_module("sqlite_vec").load(connection)
     finally:
         connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
-
-
-def _check_backend(path: Path) -> None:
-    """Refuse where the service writes to Cloudflare as well, as far as the environment says so."""
-    backend = os.environ.get(BACKEND, "").strip().lower()
-    if backend in ("hybrid", "cloudflare"):
-        raise _unsafe(
-            f"{BACKEND} is {backend}: the service keeps {path} in step with Cloudflare, which "
-            "would bring back what is deleted here, or lose what is restored"
-        )
 
 
 @contextmanager

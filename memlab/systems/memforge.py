@@ -50,8 +50,6 @@ ROWS: Final = "$rows"
 """In a record: the rows of other tables that go with the memory, by table."""
 LINKS: Final = "$links"
 """In a record: the rows of other tables that lose their link to it, by table."""
-KIND: Final = "episodic"
-"""Of every memory; MemForge's outcome is its tag."""
 
 _CHARS: Final = "$chars"
 """Of title and body together, where the body was not asked for."""
@@ -126,7 +124,7 @@ class Memforge(ServerSource):
         """Open a transaction that is committed when the block ends."""
         with self._transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self)
-            writer.check_safe(self.name)
+            writer.check_safe()
             yield writer
 
     def row_of(self, record: bytes) -> dict[str, Any]:
@@ -227,8 +225,7 @@ class MemoryReader(Reader):
             table, column = self.catalogue.table(reference.table), reference.column
             if not table.key:
                 raise UnsafeDeletionError(
-                    f"the table {table.name} has no primary key, by which its rows could be put "
-                    "back",
+                    f"the table {table.name} has no primary key to put its rows back by",
                     instead=f"give {table.name} a primary key",
                 )
             goes = reference.on_delete == CASCADE
@@ -255,22 +252,21 @@ class MemforgeWriter(MemoryReader, Writer):
 
     suspect = f"a rule on {TABLE}"
 
-    def check_safe(self, name: str) -> None:
+    def check_safe(self) -> None:
         """Check that a deletion would do no more than what is known of it."""
+        name = self.source.name
         linked = self.catalogue.that_go_with(TABLE)
         touched = {each.table: _DELETE | _INSERT for each in linked}
         touched |= {each.table: _UPDATE for each in linked if each.on_delete == SET_NULL}
         touched |= {TABLE: _DELETE | _INSERT, COLD: _DELETE | _INSERT}
         if hidden := [table for table in touched if postgres.hides_rows(self.connection, table)]:
             raise UnsafeDeletionError(
-                f"row-level security may hide rows of {', '.join(hidden)} that a deletion takes "
-                f"along from the user of {name}",
+                f"row-level security may hide rows of {', '.join(hidden)} from the user of {name}",
                 instead="connect as the owner of the tables, or as a role with BYPASSRLS",
             )
         if triggers := postgres.triggers_on(self.connection, touched):
             raise UnsafeDeletionError(
-                f"a deletion in {name} would set off {', '.join(triggers)}, and nobody knows what "
-                "that does",
+                f"a deletion in {name} would set off {', '.join(triggers)}",
                 instead="ALTER TABLE ... DISABLE TRIGGER while memlab works, or MemForge's own cap",
             )
 
@@ -434,7 +430,7 @@ def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
         "position": position,
         "key": position,  # of one sequence for all agents, which rollbacks skip
         "memory_id": memory["id"],
-        "kind": KIND,
+        "kind": "episodic",  # its outcome is its tag
         "title": title,
         **length,
         "created_at": written,

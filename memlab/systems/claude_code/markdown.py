@@ -27,8 +27,8 @@ _END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 _LINE: Final = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*))?$")
 _NESTING: Final = "[{-?:&*"
 _MOST_NESTED: Final = 500
-_MOST_BRACKETS: Final = 200
-"""Of brackets inside one another PyYAML takes time that grows with the square of their number."""
+"""Of brackets inside one another PyYAML takes time that grows with the square of their number, and
+its loader in C runs out of stack."""
 
 _PIECE: Final = re.compile(r"[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]")
 """Of a link's label."""
@@ -79,14 +79,12 @@ def read_front_matter(text: str) -> FrontMatter:
         lines = rest.splitlines(keepends=True)
         block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
         text_at, problem = 0, "it does not end" if block else ""
-    if block.count("[") + block.count("{") > _MOST_BRACKETS:
-        problem = problem or "it has more brackets than anybody writes"
+    if sum(map(block.count, _NESTING)) > _MOST_NESTED:
+        problem = problem or "it has more brackets and colons than anybody writes"
     if not problem:
         import yaml  # no other kind of store pays for it
 
-        # The loader in C is five times as fast; nested too deep, it would run out of stack.
-        is_deep = sum(map(block.count, _NESTING)) >= _MOST_NESTED
-        loader = yaml.BaseLoader if is_deep else getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
             found = yaml.load(block, Loader=loader)  # noqa: S506 - makes texts only
         except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -26,19 +26,9 @@ from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
+from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.dates import first_calls
-from memlab.systems.claude_code.index import (
-    CLAUDE_CODE,
-    ENTRY,
-    INDEX,
-    RETIRED,
-    LoadRule,
-    MemoryIndex,
-    State,
-    entries_of,
-    insert_entries,
-    remove_entries,
-)
+from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex, State, entries_of
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.retiring import RetiringWriter
 from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
@@ -55,10 +45,10 @@ _TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 _PLACE: Final = fields(
     {
         "position": whole(),
-        "said": listed(ENTRY),
+        "said": listed(indexes.ENTRY),
         "loaded": truth,
         **dict.fromkeys(("created_at", "dated", "at_start", "retired_at"), text),
-        **dict.fromkeys(("retired", "pointer"), listed(ENTRY)),
+        **dict.fromkeys(("retired", "pointer"), listed(indexes.ENTRY)),
         "links": listed(text),
     },
     absent={"retired_at", "retired", "pointer"},
@@ -78,7 +68,7 @@ class ClaudeCode(FolderSource):
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         super().__init__(where, watch=watch)
         self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
-        self._rule, self._kinds = CLAUDE_CODE, KINDS
+        self._rule, self._kinds = indexes.CLAUDE_CODE, KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
@@ -110,7 +100,7 @@ class ClaudeCode(FolderSource):
     def adjust(self, settings: Settings) -> None:
         """Take the load rule and the kinds that were chosen for this folder."""
         chosen = settings.claude
-        self._rule = LoadRule(
+        self._rule = indexes.LoadRule(
             chosen.get("lines", self._rule.lines), chosen.get("characters", self._rule.units)
         )
         self._kinds = {**self._kinds, **chosen.get("kinds", {})}
@@ -191,11 +181,11 @@ class ClaudeCode(FolderSource):
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with nothing in it that names files."""
-        return remove_entries(raw, said, filter(is_memory, there), self.path)
+        return indexes.remove_entries(raw, said, filter(is_memory, there), self.path)
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with what it said of files in its place again."""
-        return insert_entries(raw, said, filter(is_memory, there), self.path)
+        return indexes.insert_entries(raw, said, filter(is_memory, there), self.path)
 
     def about(self) -> FolderView:
         """Return what there is to say of the index."""
