@@ -1,8 +1,5 @@
 """BetterDB's agent memory: hashes on a Valkey or Redis server, with or without vector search.
 
-Needs a server that knows PEXPIRETIME (Valkey, Redis 7) and the ``valkey`` extra. A password is
-given in the URL or in the environment (``VALKEYCLI_AUTH`` or ``REDISCLI_AUTH``).
-
 A server has no transaction over many steps that could be rolled back. Some hundred memories are
 compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a later step finds one that has
 changed, what the earlier ones deleted is put back from a file that nobody else can open.

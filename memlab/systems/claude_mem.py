@@ -1,13 +1,11 @@
 """claude-mem's observations: one SQLite file, of one project or of all. Read, and never changed.
 
-At a start claude-mem loads the newest observations of a project whose type and concepts belong to
-its mode, as many as ``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: a cap already. All of them count for
-it, decisions too, so that all are episodic here, and their type is a tag. A deletion by SQL would
-go past its replication and leave its vectors, so memlab makes none.
+A start loads the newest observations of a project whose type and concepts belong to its mode, as
+many as ``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: a cap already. Decisions count for it too, so that
+all are episodic here. A deletion by SQL would go past its replication and leave its vectors.
 
-A read is an id among those that a call of ``get_observations`` asked for, as Claude's transcripts
-record it. What a start loads is no read, nor is a search that lists titles. The database tells in
-which session an observation was written; a fetch in that session is no later need.
+A read is an id that a call of ``get_observations`` asked for, by Claude's transcripts. A fetch in
+the session that wrote the observation is no later need.
 """
 
 import json
@@ -322,13 +320,10 @@ def start_of(folder: Path, environment: Mapping[str, str] | None = None) -> Star
     """Return what a start loads by the settings in a folder; the environment comes first."""
     variables = os.environ if environment is None else environment
     file = folder / _FILE
-    written = _written(file)
-    newest, said = _NEWEST, "its default"
-    for values, where in ((written, f"in {_FILE}"), (variables, "in the environment")):
-        number = str(values.get(SETTING, "")).strip()
-        if number.isdecimal():
-            newest, said = int(number), where
-    both = {**written, **{name: value for name, value in variables.items() if value}}
+    both = {**_written(file), **{name: value for name, value in variables.items() if value}}
+    number, newest, said = str(both.get(SETTING, "")).strip(), _NEWEST, "its default"
+    if number.isdecimal():
+        newest, said = int(number), f"in {'the environment' if variables.get(SETTING) else _FILE}"
     mode = str(both.get(_MODE) or "code")
     lists = {}
     if mode.partition("--")[0] == "code":

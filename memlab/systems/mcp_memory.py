@@ -1,19 +1,12 @@
 """mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
 
-A memory is a row that its service has not deleted; the vector that finds it and the edges on both
-of its sides belong to it. Of the vectors the tables that they are kept in are read, not the virtual
-one, so that it takes the standard library alone. A virtual table ``vec0`` keeps its vectors some
-hundred a row: ``_rowids`` says in which chunk and at which place one is, ``_vector_chunks00`` holds
-the bytes, ``_chunks`` the size and the partition.
-
 A deletion is as the service's own: it takes the vector and the edges on both sides and sets
-``deleted_at``; the row itself stays until the service purges it, for its text search counts on
-that. An undo clears ``deleted_at`` and puts vector and edges back; a row that the service has
-purged since is inserted as it was.
+``deleted_at``; the row stays, for the text search counts on it. An undo puts all that back, and
+inserts a row that the service has purged since. Vectors are read without sqlite-vec, from the
+tables in which ``vec0`` keeps them: ``_rowids`` says in which chunk and at which place one is,
+``_vector_chunks00`` holds the bytes, ``_chunks`` the size and the partition.
 
-Reads are the last ten queries that found a memory, in the memory's own metadata. Queries before
-them are gone, so a memory that is found often shows fewer reads than it had; harvests in between
-keep them. A search that asks for five may write down ten.
+Reads are the last ten queries that found a memory: one that is found often shows fewer than it had.
 """
 
 import json

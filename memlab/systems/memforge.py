@@ -1,16 +1,10 @@
 """MemForge's ``warm_tier``: memories in PostgreSQL, of one agent or of all.
 
-Needs the ``postgresql`` extra. What the URL leaves open, libpq takes from the environment
-(``PGPASSWORD``, ``~/.pgpass``, ``PGHOST``). Reading needs SELECT on the tables.
-
 A deletion copies a memory into ``cold_tier`` as MemForge's eviction does, and PostgreSQL deletes
 what refers to it (entities, retrievals, revisions, conflicts, sequences, causes). All that is in
 the archive first; an undo puts it back and takes the copy out of ``cold_tier``. MemForge's audit
-chain is keyed by a secret of the server's, so nothing is written there.
-
-The role needs, where it does not own the tables: BYPASSRLS; on ``warm_tier`` SELECT, INSERT, DELETE
-and UPDATE (for locking); on ``cold_tier`` SELECT, INSERT and DELETE and USAGE of its sequence; on
-the tables that refer to ``warm_tier`` SELECT and INSERT, and UPDATE of ``shared_memories``.
+chain is keyed by a secret of the server's, so nothing is written there. docs/servers.md says what
+the role needs.
 """
 
 import json
@@ -204,18 +198,16 @@ class MemoryReader(Reader):
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
     ) -> Iterator[Rows]:
         """Yield the rows of a table, or of what is told like one, in order of id."""
-        names = [name for name in _READ if name in known]
-        chosen = [f"t.{name}::text" for name in names]
+        chosen = {name: f"t.{name}::text" for name in _READ if name in known}
         if not with_body:
-            title = "split_part(t.content, E'\\n', 1)"
-            chosen = [title if name == "content" else f"t.{name}::text" for name in names]
-            names.append(_CHARS)
-            chosen.append("(char_length(t.content) - (strpos(t.content, E'\\n') > 0)::int)::text")
-        chosen += [f"t.{quoted(name)}" for name in columns]
+            chosen["content"] = "split_part(t.content, E'\\n', 1)"
+            line_ends = "(strpos(t.content, E'\\n') > 0)::int"
+            chosen[_CHARS] = f"(char_length(t.content) - {line_ends})::text"
+        texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
         whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"
-        query = f"SELECT {', '.join(chosen)} FROM {table} AS t {whose} ORDER BY t.id"
+        query = f"SELECT {texts} FROM {table} AS t {whose} ORDER BY t.id"
         for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
-            yield _rows(found, names, columns)
+            yield _rows(found, list(chosen), columns)
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
         """Add the rows that would go with memories, or lose their link to them."""

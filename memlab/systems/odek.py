@@ -1,14 +1,9 @@
 """odek's episodes: one Markdown file each, and ``index.json``.
 
-No start loads an episode: a turn recalls at most three trusted ones, by their summaries in the
-index. odek takes an episode's file away before it writes the index, and marks its vectors as old
-after; a deletion here keeps that order and removes the vectors, which odek makes anew. An id that
-could name a file outside the folder is an entry without a file, as odek has it. A running odek
-keeps the index in memory and writes it back at its next episode: end it before a deletion is
-applied.
-
-odek writes the list with an indent of two, in whatever order it has; a list that somebody has laid
-out by hand keeps its layout, for each episode keeps the bytes that were written.
+odek takes an episode's file away before it writes the index, and marks its vectors as old after; a
+deletion here keeps that order and removes the vectors, which odek makes anew. A running odek keeps
+the index in memory and writes it back: end it before a deletion is applied. A list that somebody
+has laid out by hand keeps its layout, for each episode keeps the bytes that were written.
 """
 
 import json

@@ -1,13 +1,10 @@
 """OpenClaw's workspace: ``memory/**/*.md``, and ``MEMORY.md``, which is load-bearing.
 
 A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday. The others are
-found by searching, through a SQLite index that OpenClaw makes anew from the files and that memlab
-never touches. What else is in the workspace (``AGENTS.md`` and the like, reports of dreams, hidden
-folders) is no memory.
+found by searching, through an index that OpenClaw makes anew from the files.
 
-Its memory-core appends recall events to a log there. A read is a hit of a search on a note, one a
-note a day: schedules repeat a search all day long. Searches that its own background sweeps make are
-left out. Nothing of a query is written down.
+Its memory-core logs what was recalled. A read is a hit on a note, one a note a day: schedules
+repeat a search all day long. Nothing of a query is written down.
 """
 
 import re

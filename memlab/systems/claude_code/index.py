@@ -3,11 +3,8 @@
 Claude Code leaves out front matter and block comments; of the rest it loads the first 200 lines,
 and of these 25,000 UTF-16 units, back to the end of a line. Blank lines at either end do not count.
 
-A file's lines can be taken out and put back; all other bytes of the index stay as they are. Each
-block that names the file is kept as it stands, with the number of its first line, the lines around
-it as digests, and the digest of the whole index. Where the index is as it was without the files
-that come back, it becomes byte for byte what it was; where somebody has edited it since, a block
-goes beside the nearest of the lines that stood around it.
+A file's blocks can be taken out and put back: byte for byte where the index is otherwise as it was,
+else beside the nearest of the lines that stood around each.
 """
 
 import re

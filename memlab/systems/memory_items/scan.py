@@ -1,11 +1,9 @@
 """Every row of ``memory_items`` as Arrow columns, without a Python object per value.
 
 SQLite joins a column's texts of some thousand rows with a separator; Arrow splits them again. Rows
-that such a round trip could garble (values of another type than text, the separator inside a text)
-are read one by one instead, as are archived records. Of a row too large to be joined the body is
-not read whole where it is not wanted: its characters are counted in pieces. The connections are the
-standard library's: closing the file through another copy of SQLite would drop the locks of a store
-that this process has open.
+that such a round trip could garble are read one by one, as are archived records. The connections
+are the standard library's: closing the file through another copy of SQLite would drop the locks of
+a store that this process has open.
 """
 
 import json
