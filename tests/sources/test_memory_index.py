@@ -300,7 +300,7 @@ LINES = st.lists(
 SOME = st.lists(st.sampled_from(FILES), unique=True)
 
 
-@example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], True)  # noqa: FBT003 - by place
+@example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], True)
 @given(LINES, SOME, st.booleans())
 def test_whatever_the_index_what_goes_is_named_no_more_and_comes_back(
     lines: list[str], gone: list[str], ends: bool
