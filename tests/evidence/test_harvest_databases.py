@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from memforge_store import add_memory, create_tables
 from servers import PostgresServer, postgres_server
+from transcripts import SLUG, Session, World
 
 from memlab import columns as c
-from memlab.evidence.ingestion import harvest
+from memlab.evidence.ingestion import Harvest, harvest
 from memlab.evidence.reads import read_access_log
 from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory
@@ -51,6 +52,10 @@ def logged(log: Path) -> list[tuple[str, datetime]]:
     return list(zip(frame[c.MEMORY_ID].tolist(), moments, strict=True))
 
 
+def ids_of(found: Harvest) -> list[str]:
+    return [memory for memory, _ in logged(found.log)]
+
+
 def untouched(folder: Path) -> dict[str, int]:
     return {each.name: each.stat().st_mtime_ns for each in folder.iterdir()}
 
@@ -75,58 +80,46 @@ class TestClaudeMem:
             ],
         )
 
-    def call(self, number: int, ids: Any, *, tool: str = TOOL, session: str = "s1") -> list[Any]:
-        used = {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": {"ids": ids}}
-        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "[]"}
-        line = {"sessionId": session, "timestamp": f"2026-08-01T12:00:{number:02}Z"}
-        return [
-            {**line, "type": "assistant", "uuid": f"u{number}", "message": {"content": [used]}},
-            {**line, "type": "user", "uuid": f"r{number}", "message": {"content": [result]}},
-        ]
-
-    def write(self, source: Path, *calls: list[Any], name: str = "s1") -> None:
-        folder = source.parent.parent / ".claude" / "projects" / "-w"
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = [line for call in calls for line in call]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    def harvested(self, source: Path, *calls: tuple[str, Any], tool: str = TOOL) -> Harvest:
+        """What is found where sessions call a tool with ids; an answer to None is an error."""
+        world = World(source.parents[1], 0)
+        sessions = {name: Session(world, name, SLUG) for name, _ in calls}
+        for name, ids in calls:
+            sessions[name].call(tool, {"ids": [5] if ids is None else ids}, error=ids is None)
+        for session in sessions.values():
+            world._save(session)
+        return harvest(source, source.parents[1] / "reads.log")
 
     def test_a_fetch_reads_every_id_it_asked_for(self, source: Path) -> None:
-        self.write(source, self.call(1, [5, "6", 5]), self.call(2, [7], tool="get_observations"))
         before = untouched(source.parent)
-        found = harvest(source, source.parent.parent / "reads.log")
+        found = self.harvested(source, ("s1", [5, "6", 5]), ("s1", [7]))
         assert found.way == "a claude-mem database"
-        assert [memory for memory, _ in logged(found.log)] == ["5", "6", "7"]
+        assert ids_of(found) == ["5", "6", "7"]
         assert untouched(source.parent) == before
         assert harvest(source.parent, found.log).new == 0
 
     def test_ids_may_come_as_one_text(self, source: Path) -> None:
         """claude-mem takes them so, and answers."""
         texts = ("[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
-        self.write(source, *(self.call(n, ids) for n, ids in enumerate(texts)))
-        read = [memory for memory, _ in logged(harvest(source).log)]
-        assert read == ["5", "6"] * 4 + ["7"]
+        found = self.harvested(source, *(("s1", text) for text in texts), tool="get_observations")
+        assert ids_of(found) == ["5", "6"] * 4 + ["7"]
 
     def test_a_fetch_in_the_session_that_wrote_it_is_no_later_need(self, source: Path) -> None:
-        self.write(source, self.call(1, [1, 5], session="content-1"), self.call(2, [1]))
-        found = harvest(source)
-        assert [memory for memory, _ in logged(found.log)] == ["5", "1"]
+        found = self.harvested(source, ("content-1", [1, 5]), ("s1", [1]))
+        assert ids_of(found) == ["5", "1"]
         assert found.apart == {"own session": 1}
 
-    def test_other_calls_are_none(self, source: Path) -> None:
-        failed = self.call(1, [5])
-        failed[1]["message"]["content"][0]["is_error"] = True
-        self.write(
-            source,
-            failed,
-            self.call(2, [5], tool="mcp__x__timeline"),
-            self.call(3, "five,-5,,5.5"),
-            self.call(4, [None, {}, "x", -1, 2.5, "9" * 5_000]),
-            self.call(6, "[" * 9_000),
-            self.call(5, [5], tool="my_get_observations"),
+    @pytest.mark.parametrize("tool", [TOOL, "mcp__x__timeline", "my_get_observations"])
+    def test_other_calls_are_none(self, source: Path, tool: str) -> None:
+        odd: tuple[Any, ...] = (
+            None,
+            "five,-5,,5.5",
+            [None, {}, "x", -1, 2.5, "9" * 5_000],
+            "[" * 9_000,
         )
-        found = harvest(source)
+        found = self.harvested(source, *(("s1", ids) for ids in odd), tool=tool)
         assert found.reads == 0
-        assert found.left_out == {FAILED: 1}
+        assert found.left_out == ({FAILED: 1} if tool == self.TOOL else {})
 
 
 class TestMcpMemory:
@@ -239,7 +232,7 @@ class TestLangGraph:
             connection.execute(moved + ", expires_at = datetime(expires_at, '-1 hour')")
             store.get(("users", "1"), "a")
         found = harvest(path)
-        assert [memory for memory, _ in logged(found.log)] == ["users.1/a"]
+        assert ids_of(found) == ["users.1/a"]
 
     def opened(self, path: Path) -> Connection:
         return connect(path, check_same_thread=False, isolation_level=None)
@@ -337,7 +330,7 @@ class TestLangGraphOnPostgres:
         postgres.connection.execute(self.READ, ("a",))
         found = harvest(postgres.url, tmp_path / "reads.log")
         assert found.way == "a LangGraph store"
-        assert [memory for memory, _ in logged(found.log)] == ["users.1/a"]
+        assert ids_of(found) == ["users.1/a"]
         assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
 
 

@@ -138,9 +138,7 @@ def evictions(lab: BetterdbLab) -> int:
     return int(lab.client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
 
 
-def test_deletions_are_counted_as_its_own_evictions_and_come_back(
-    lab: BetterdbLab,
-) -> None:
+def test_deletions_are_counted_as_its_own_evictions_and_come_back(lab: BetterdbLab) -> None:
     before, keys = lab.betterdb.everything(), keys_of(lab)
     records = records_of(lab, keys[:5])
     assert delete_all(lab, records) == 5
@@ -199,7 +197,7 @@ def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> N
     assert lab.exactly() == before
 
 
-def test_recalls_while_a_plan_is_made_and_applied_do_not_stop_it(
+def test_recalls_meanwhile_do_not_stop_a_plan(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All memories are recalled after every answer, unless it is about deleting one by itself."""
@@ -243,7 +241,7 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
     assert (receipt.deleted, receipt.expired, receipt.archive) == (0, 1, None)
 
 
-def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
+def test_a_memory_whose_time_passed_is_not_put_back(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = keys_of(lab)

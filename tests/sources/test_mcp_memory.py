@@ -124,9 +124,7 @@ def vector_connection(path: Path) -> Any:
 class TestMcpMemorySource(Compacted):
     lab_type = McpMemoryLab
 
-    def test_edges_go_with_memories_on_either_side_and_come_back_by_two_undos(
-        self, lab: McpMemoryLab
-    ) -> None:
+    def test_edges_go_with_either_side_and_come_back_by_two_undos(self, lab: McpMemoryLab) -> None:
         before = lab.edges()
         assert len(before) >= 6
         first = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(8)))
@@ -168,9 +166,7 @@ def test_what_the_service_protects_is_load_bearing(file: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_before(
-    file: Path,
-) -> None:
+def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> None:
     hashes = mcp_memory(file, *(stored(n, f"memory about {n} cats") for n in range(6)))
     mcp_memory(file, ["edge", hashes[0], hashes[1], 0.9, ["semantic"]])
     question = [
@@ -197,9 +193,7 @@ def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_
 
 
 @pytest.mark.long
-def test_what_the_service_has_purged_is_put_back_whole_and_what_it_stored_again_is_left_alone(
-    file: Path,
-) -> None:
+def test_what_it_purged_is_put_back_and_what_it_stored_again_is_left_alone(file: Path) -> None:
     calls = [stored(n, f"purged {n}") for n in range(4)]
     hashes = mcp_memory(file, *calls)
     before = memlab.load(file, with_body=True)
@@ -275,9 +269,7 @@ def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
         memlab.apply(plan)
 
 
-def test_a_database_of_an_older_service_is_read_and_one_without_deleted_at_not_deleted_from(
-    tmp_path: Path,
-) -> None:
+def test_a_database_of_an_older_service_is_read_and_not_deleted_from(tmp_path: Path) -> None:
     file = tmp_path / "old.db"
     run_sql(
         file,

@@ -181,9 +181,7 @@ def rows(lab: MemforgeLab, table: str, columns: str = "*") -> list[Any]:
     return list(found.fetchall())
 
 
-def test_what_stands_between_memories_comes_back_with_the_second_of_them(
-    empty: MemforgeLab,
-) -> None:
+def test_what_stands_between_memories_comes_back_with_the_second(empty: MemforgeLab) -> None:
     ids = [add_memory(empty.connection, content=f"note {n}") for n in range(5)]
     add_history(empty.connection, ids)
     add_links(empty.connection, pairwise(ids))
@@ -309,9 +307,7 @@ def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: M
     assert set(frame["expires_at"].dropna().dt.year) == {2026, 2099}
 
 
-def test_importances_are_the_float4_that_is_stored_and_moments_out_of_range_are_faults(
-    empty: MemforgeLab,
-) -> None:
+def test_importances_are_float4_and_moments_out_of_range_are_faults(empty: MemforgeLab) -> None:
     for importance in (0.7, 0.1, float("nan")):
         add_memory(empty.connection, importance=importance)
     frame = memlab.load(empty.name)
@@ -326,7 +322,7 @@ def test_importances_are_the_float4_that_is_stored_and_moments_out_of_range_are_
     assert there_and_back(empty, *range(1, 8))
 
 
-def test_an_older_and_a_newer_memforge_are_read_and_put_back(
+def test_other_versions_are_read_and_put_back(
     one_postgres: PostgresServer, own_memforge: str
 ) -> None:
     lab = MemforgeLab(one_postgres, own_memforge)
@@ -433,9 +429,7 @@ def test_another_database_is_known_for_what_it_is(own: TwoAgents) -> None:
         memlab.load(own.name)
 
 
-def test_a_role_under_row_level_security_reads_one_agent_and_changes_nothing(
-    own: TwoAgents,
-) -> None:
+def test_under_row_level_security_one_agent_is_read_and_none_changed(own: TwoAgents) -> None:
     before = everything(own.connection)
     own.become("tenant", "NOBYPASSRLS")
     with pytest.raises(StoreError, match=r"shows tenant the memories of one agent.*\?agent=NAME"):
@@ -494,7 +488,7 @@ DANGERS = {
 
 
 @pytest.mark.parametrize("said", DANGERS)
-def test_what_a_deletion_would_set_off_or_could_not_put_back_is_named_and_nothing_is_deleted(
+def test_what_a_deletion_would_set_off_or_could_not_undo_is_named(
     own: TwoAgents, said: str
 ) -> None:
     own.connection.execute(DANGERS[said])
@@ -530,7 +524,7 @@ def test_what_depends_on_what_goes_is_kept_and_put_back_too(own: TwoAgents) -> N
     assert everything(own.connection, *TOUCHED, "notes") == before
 
 
-def test_who_changes_a_memory_at_the_same_time_wins(
+def test_who_changes_a_memory_meanwhile_wins(
     own: TwoAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(postgres._SETTINGS, "lock_timeout", "100ms")
@@ -548,7 +542,7 @@ def test_who_changes_a_memory_at_the_same_time_wins(
     assert len(memlab.load(own.name)) == 6
 
 
-def test_a_retrieval_at_the_same_time_lets_a_plan_be_tried_again(
+def test_after_a_retrieval_meanwhile_a_plan_is_tried_again(
     own: TwoAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = memlab.plan(own.name, memlab.KeepRecent(0))
