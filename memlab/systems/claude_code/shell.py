@@ -291,20 +291,27 @@ def _edits_in_place(text: str) -> bool:
 
 def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
     """Return the arguments that are files."""
-    files: list[_Word] = []
-    pattern_given = name not in _SEARCHERS and name != "sed"
+    options, files = _options_and_others(_READERS[name], words)
+    has_pattern_first = (name in _SEARCHERS or name == "sed") and not _PATTERNS & {*options}
+    return files[1:] if has_pattern_first else files
+
+
+def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str], list[_Word]]:
+    """Return options, of which some letters take a value, and the words that are neither."""
+    options: list[str] = []
+    others: list[_Word] = []
     rest = iter(words)
     for word in rest:
         if word.text == "--":
-            files += rest
+            others += rest
         elif not word.text.startswith("-") or word.text == "-":
-            files.append(word)
+            others.append(word)
         else:
-            option, takes_next = _option(_READERS[name], word.text)
-            pattern_given = pattern_given or option in _PATTERNS
+            option, takes_next = _option(valued, word.text)
+            options.append(option)
             if takes_next:
                 next(rest, None)
-    return files if pattern_given else files[1:]
+    return options, others
 
 
 def _option(valued: str, text: str) -> tuple[str, bool]:
@@ -320,16 +327,9 @@ def _option(valued: str, text: str) -> tuple[str, bool]:
 
 def _command_string(words: Sequence[_Word]) -> str | None:
     """Return the script that ``-c`` hands to a shell, where it is known."""
-    rest = iter(words)
-    for word in rest:
-        if not word.text.startswith("-"):
-            break
-        if _COMMAND_STRING.fullmatch(word.text):
-            script = next(rest, None)
-            return script.text if script is not None and script.exact else None
-        if word.text.endswith("o"):  # -o pipefail
-            next(rest, None)
-    return None
+    options, others = _options_and_others("o", words)  # -o pipefail
+    is_script = any(_COMMAND_STRING.fullmatch(option) for option in options)
+    return others[0].text if is_script and others and others[0].exact else None
 
 
 def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
