@@ -5,7 +5,6 @@ import tracemalloc
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -192,34 +191,6 @@ def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
     found = desk.save(session)
     assert desk.logged == ["m1.md"]
     assert found.left_out == {FAILED: 1}
-
-
-def content(*blocks: Any) -> dict[str, Any]:
-    return {"message": {"content": list(blocks)}}
-
-
-CALL = {"type": "tool_use", "id": "x"}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *({"message": None}, {"message": []}, {"message": {"content": None}}),
-        content(None, 7, "tool_use", []),
-        content({**CALL, "name": "Read", "input": None}),
-        content({"type": "tool_use", "name": "Read", "input": {"file_path": 7}}),
-        content({**CALL, "name": ["Bash"], "input": {"command": []}}),
-        {"attachment": {"type": "relevant_memories", "memories": {"path": "memory/m1.md"}}},
-        {"attachment": {"type": "relevant_memories", "memories": [None, {"path": None}]}},
-        {"attachment": ["memory"]},
-    ],
-)
-def test_fields_of_another_kind_are_passed_over(desk: Desk, change: dict[str, Any]) -> None:
-    session = desk.session("s1", "m1.md")
-    strange = {"uuid": "o", "note": 'memory "tool_use"', **change}
-    session.lines.insert(0, {**session.lines[0], **strange})
-    desk.save(session)
-    assert desk.logged == ["m1.md"]
 
 
 def test_calls_without_time_or_id_are_said(desk: Desk) -> None:

@@ -141,28 +141,23 @@ def test_a_memory_has_its_tags_type_quality_use_and_what_replaced_it(file: Path)
         file,
         stored(0, "one\ntwo", metadata={"quality_score": 0.8}),
         stored(1, "three", memory_type="mistake", metadata={"failure_count": 3}),
-    )
+        stored(2, "four", tags=["x", "Critical"]),
+    )[:2]
     mcp_memory(file, ["retrieve", "one two", 1])
     run_sql(file, f"UPDATE memories SET superseded_by = '{second}' WHERE id = 1")
     frame = memlab.load(file, with_body=True)
-    assert frame["memory_id"].tolist() == [first, second]
-    assert frame["title"].tolist() == ["one", "three 1"]
-    assert frame["body"].tolist() == ["two 0", ""]
+    assert frame["memory_id"].tolist()[:2] == [first, second]
+    assert frame["title"].tolist() == ["one", "three 1", "four 2"]
+    assert frame["body"].tolist() == ["two 0", "", ""]
     assert frame["tags"][0] == ("b", "né", "note")
-    assert frame["kind"].tolist() == ["episodic", "semantic"]
-    assert frame["active"].tolist() == [False, True]
+    assert frame["kind"].tolist() == ["episodic", "semantic", "semantic"]
+    assert frame["active"].tolist() == [False, True, True]
     assert frame["superseded_by"][0] == second
     assert frame["importance"][0] == 0.8
     assert frame["access_count"].max() == 1
     assert frame["last_accessed_at"].notna().sum() == 1
     assert frame["created_at"].astype("int64").tolist()[0] == START * 1e6
-    assert frame["namespace"].tolist() == ["default", "default"]
-
-
-def test_what_the_service_protects_is_load_bearing(file: Path) -> None:
-    tags = ["critical", "important", "reference", "permanent", "Critical", "other"]
-    mcp_memory(file, *(stored(n, "kept", tags=["x", tag]) for n, tag in enumerate(tags)))
-    assert memlab.load(file)["load_bearing"].tolist() == [True] * 5 + [False]
+    assert frame["namespace"].tolist() == ["default"] * 3
 
 
 @pytest.mark.long
@@ -345,11 +340,9 @@ def test_the_service_writes_on_while_memories_are_deleted_and_put_back(file: Pat
         "UPDATE memory_embeddings_rowids SET chunk_offset = 1000000",
         "UPDATE OR REPLACE memory_graph SET source_hash = x'ff'",
         "UPDATE memories SET content_hash = x'ff' WHERE id = 3",
-        "UPDATE memories SET metadata = '{\"access_count\": 1' || hex(zeroblob(300)) || '}'",
-        "UPDATE memories SET tags = 5, memory_type = x'00', content = 7.5, created_at = 'once'",
     ],
 )
-def test_values_of_other_types_are_said_to_be_that_or_read(lab: McpMemoryLab, change: str) -> None:
+def test_vectors_and_edges_that_are_damaged_do_no_harm(lab: McpMemoryLab, change: str) -> None:
     run_sql(lab.path, change)
     memlab.load(lab.name, with_body=True, on_bad_row="keep")
     str(doctor(lab.name))

@@ -466,9 +466,7 @@ TRIGGER = "CREATE TRIGGER tell BEFORE {} FOR EACH ROW EXECUTE FUNCTION prevent_a
 TAGS = "CREATE TABLE tags (id INT PRIMARY KEY, memory BIGINT"
 DANGERS = {
     "set off tell on warm_tier": TRIGGER.format("DELETE ON warm_tier"),
-    "would set off tell on warm_tier": TRIGGER.format("INSERT ON warm_tier"),
     "set off tell on cold_tier": TRIGGER.format("INSERT ON cold_tier"),
-    "set off tell on retrieval_log": TRIGGER.format("DELETE ON retrieval_log"),
     "set off tell on shared_memories": TRIGGER.format("UPDATE ON shared_memories"),
     "set off keep on retrieval_log": (
         "CREATE RULE keep AS ON DELETE TO retrieval_log DO INSTEAD NOTHING"
