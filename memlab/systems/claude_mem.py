@@ -11,7 +11,7 @@ the session that wrote the observation is no later need.
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
@@ -59,6 +59,10 @@ LISTED: Final = 10
 _TABLE: Final = "observations"
 _SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
 
+_OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
+SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END)
+WHERE value IN (SELECT value FROM json_each(:concepts)))"""
+
 _TOOL: Final = "get_observations"
 _LONGEST: Final = 19
 """Digits of SQLite's largest number."""
@@ -77,16 +81,6 @@ class Start(NamedTuple):
     mode: str
     lists: Mapping[str, str]
     """The types and the concepts of the mode, as JSON; empty of a mode that is not known."""
-
-    def condition(self, columns: Collection[str]) -> str:
-        """Return the condition in SQL that an observation meets which may be loaded."""
-        if not self.lists or "concepts" not in columns:
-            return "1"
-        return (
-            "type IN (SELECT value FROM json_each(:types)) AND EXISTS (SELECT 1 FROM "
-            "json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END) "
-            "WHERE value IN (SELECT value FROM json_each(:concepts)))"
-        )
 
 
 class ClaudeMem(TableSource):
@@ -196,8 +190,9 @@ class ObservationReader(TableReader):
     @cached_property
     def _loaded(self) -> dict[int, str]:
         """The observations that a start of each project loads, and of which it is."""
+        of_mode = _OF_MODE if self._start.lists and "concepts" in self.columns else "1"
         query = (
-            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {self._start.condition(self.columns)} "
+            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {of_mode} "
             "ORDER BY created_at_epoch DESC, id LIMIT :newest"
         )
         projects = [(self._project,)]
@@ -316,14 +311,13 @@ def _strings(value: object) -> list[str]:
     return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
 
 
-def start_of(folder: Path, environment: Mapping[str, str] | None = None) -> Start:
+def start_of(folder: Path) -> Start:
     """Return what a start loads by the settings in a folder; the environment comes first."""
-    variables = os.environ if environment is None else environment
     file = folder / _FILE
-    both = {**_written(file), **{name: value for name, value in variables.items() if value}}
+    both = {**_written(file), **{name: value for name, value in os.environ.items() if value}}
     number, newest, said = str(both.get(SETTING, "")).strip(), _NEWEST, "its default"
     if number.isdecimal():
-        newest, said = int(number), f"in {'the environment' if variables.get(SETTING) else _FILE}"
+        newest, said = int(number), f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
     mode = str(both.get(_MODE) or "code")
     lists = {}
     if mode.partition("--")[0] == "code":

@@ -207,7 +207,13 @@ class MemoryReader(Reader):
         whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"
         query = f"SELECT {texts} FROM {table} AS t {whose} ORDER BY t.id"
         for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
-            yield _rows(found, list(chosen), columns)
+            with postgres.understood():
+                told = [row_of(dict(zip(chosen, row, strict=False))) for row in found]
+                others = {
+                    n: [row[at] for row in found] for at, n in enumerate(columns, len(chosen))
+                }
+                rows = rows_of_each(told, with_body=True, others=others)
+            yield rows
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
         """Add the rows that would go with memories, or lose their link to them."""
@@ -402,13 +408,6 @@ def _own(memory: dict[str, Any]) -> Row:
 def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     """Return the rows of other tables in a record, each as something that can be compared."""
     return {(table, canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows}
-
-
-@postgres.understood()
-def _rows(found: list[Any], names: Sequence[str], columns: Sequence[str]) -> Rows:
-    told = [row_of(dict(zip(names, row, strict=False))) for row in found]
-    others = {name: [row[at] for row in found] for at, name in enumerate(columns, len(names))}
-    return rows_of_each(told, with_body=True, others=others)
 
 
 def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,24 +129,27 @@ def test_of_one_millisecond_the_first_are_loaded_as_claude_mem_loads_them(file: 
     assert memlab.load(file)["memory_id"].tolist() == ["1", "2", "3", "4"]
 
 
-@pytest.mark.parametrize(
-    ("written", "variables", "newest", "said"),
-    [
-        (None, {}, 50, "its default"),
-        ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}', {}, 80, "in settings.json"),
-        ('{"env": {"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "70"}}', {}, 70, "in settings.json"),
-        ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}', {SETTING: "9"}, 9, "in the environment"),
-        ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "many"}', {}, 50, "its default"),
-        ("[1]", {}, 50, "its default"),
-    ],
-)
+IN_FILE = '{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}'
+STARTS = {
+    (None, ""): (50, "its default"),
+    (IN_FILE, ""): (80, "in settings.json"),
+    ('{"env": {"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "70"}}', ""): (70, "in settings.json"),
+    (IN_FILE, "9"): (9, "in the environment"),
+    ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "many"}', ""): (50, "its default"),
+    ("[1]", ""): (50, "its default"),
+}
+"""By what a file of settings and the environment say: what a start loads, and why."""
+
+
+@pytest.mark.parametrize(("written", "environment"), STARTS)
 def test_the_environment_comes_before_the_file_before_the_default(
-    tmp_path: Path, written: str | None, variables: dict[str, str], newest: int, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str | None, environment: str
 ) -> None:
     if written is not None:
         (tmp_path / "settings.json").write_text(written)
-    start = start_of(tmp_path, variables)
-    assert (start.newest, start.said) == (newest, said)
+    monkeypatch.setenv(SETTING, environment)
+    start = start_of(tmp_path)
+    assert (start.newest, start.said) == STARTS[written, environment]
 
 
 def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
