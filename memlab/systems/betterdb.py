@@ -175,7 +175,7 @@ class HashReader(Reader):
         self._changes = changes
         self._changed: set[bytes] = set()
         self._look: dict[bytes, int | None] | None = None
-        self._records: dict[bytes, tuple[int | None, int]] = {}
+        self._records: dict[bytes, int | None] = {}
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield every memory in order of time."""
@@ -186,13 +186,12 @@ class HashReader(Reader):
             self._settle(found, asked, self._changes)
         if not found:
             self._check_there()
-        ids = {key: self._id(key) for key in found}
         last, places = -1, []
-        for place, key in sorted((_place(ids[key], each), key) for key, each in found.items()):
+        for place, key in sorted((_place(self._id(key), each), key) for key, each in found.items()):
             last = max(place, last + 1)  # no two have one
             places.append((last, key))
         for some in portions(places, _ROWS_AT_ONCE):
-            rows = [row_of(shown_key(key), ids[key], found[key], place) for place, key in some]
+            rows = [row_of(shown_key(k), self._id(k), found[k], place) for place, k in some]
             others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
             yield rows_of_each(rows, with_body=with_body, others=others)
 
@@ -237,17 +236,17 @@ class HashReader(Reader):
             return
         self.line.ask("PING")
         touched = (self._changed | self._changes.so_far()) & self._records.keys()
-        now = dict(self.hashes(touched))
+        now = dict(self.hashes(touched, _LASTING))
         for key in touched:
-            row, _ = then = self._records[key]
-            seen = row if self._look is None else self._look.get(key)
-            if then != _marks(now.get(key)) or seen != row:
+            then = self._records[key]
+            seen = then if self._look is None else self._look.get(key)
+            if {then, seen} != {_mark(now.get(key))}:
                 raise self._moved()
 
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
         """Remember which records were handed out, and which were not there."""
         if self._changes is not None:
-            self._records.update((key, _marks(found.get(key))) for key in asked)
+            self._records.update((key, _mark(found.get(key))) for key in asked)
 
     def _moved(self) -> ChangedWhileReadError:
         return ChangedWhileReadError(
@@ -265,17 +264,17 @@ class HashReader(Reader):
         before = changes.so_far()
         for _ in range(_TRIES):
             self._changed |= before
-            then = {key: _row_mark(found.pop(key, None)) for key in before}
+            then = {key: _mark(found.pop(key, None)) for key in before}
             found.update(self.hashes(before, asked))
             after = changes.so_far()
             if not before & after:
                 break
             before = after
         else:
-            if any(_row_mark(found.get(key)) != mark for key, mark in then.items()):
+            if any(_mark(found.get(key)) != mark for key, mark in then.items()):
                 raise self._moved()
         self._changed |= after
-        look = {key: _row_mark(each) for key, each in found.items()}
+        look = {key: _mark(each) for key, each in found.items()}
         if self._look not in (None, look):
             raise self._moved()
         self._look = look
@@ -579,15 +578,9 @@ def _place(memory_id: str, stored: Hash) -> int:
         return place_of(0, memory_id)
 
 
-def _row_mark(stored: Hash | None) -> int | None:
-    """Return what tells a row from what it was, whatever was recalled."""
+def _mark(stored: Hash | None) -> int | None:
+    """Return what tells a memory from what it was, whatever was recalled."""
     return None if stored is None else hash(tuple(map(stored.fields.get, _LASTING)))
-
-
-def _marks(stored: Hash | None) -> tuple[int | None, int]:
-    """Return what tells a row and a record from what they were, whatever was recalled."""
-    lasting = () if stored is None else without_use(stored).fields.items()
-    return _row_mark(stored), hash(frozenset(lasting))
 
 
 def _moment(raw: bytes) -> int:
