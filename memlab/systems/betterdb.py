@@ -57,7 +57,6 @@ ID: Final = "$memory_id"
 ENDS: Final = "$expires_at_ms"
 _BYTES: Final = "$x"
 
-_REGISTRY: Final = "__betterdb:caches"
 _SCAN_AT_ONCE: Final = 1000
 _ROWS_AT_ONCE: Final = 2000
 _LAST: Final = 253_402_300_799_999
@@ -71,7 +70,6 @@ _ENDING: Final = 1000
 DEFAULT_NAME: Final = "betterdb_ac"
 """What BetterDB calls a store that nobody named."""
 
-_OPTIONS: Final = ("name", "archive", "db")
 _SHAPE: Final = shapes.fields(
     {ID: shapes.text, ENDS: shapes.whole(0)},
     absent={ENDS},
@@ -88,7 +86,7 @@ class Betterdb(ServerSource):
     is read by those made with ``config_refresh`` alone."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(where, _OPTIONS)
+        super().__init__(where, ("name", "archive", "db"))
         self._store = self.address.options.get("name") or DEFAULT_NAME
         self._database = _database_of(self.address)
 
@@ -282,7 +280,7 @@ class HashReader(Reader):
     def _check_there(self) -> None:
         """Tell a store without memories from one that is not there."""
         own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
-        known = self.line.ask("HKEYS", _REGISTRY)
+        known = self.line.ask("HKEYS", "__betterdb:caches")
         names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
         if self.store in names or self.line.ask("EXISTS", *own):
             return

@@ -33,12 +33,9 @@ from memlab.text import Sheet, Table, in_shell
 NAME: Final = "a claude-mem database"
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
-_NEWEST: Final = 50
 
 _LARGEST: Final = 2**20
 """Bytes of a file of settings."""
-_MODE: Final = "CLAUDE_MEM_MODE"
-_LISTS: Final = "CLAUDE_MEM_CONTEXT_OBSERVATION_"
 _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
         *("bugfix", "feature", "refactor", "change", "discovery", "decision"),
@@ -64,8 +61,6 @@ SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' E
 WHERE value IN (SELECT value FROM json_each(:concepts)))"""
 
 _TOOL: Final = "get_observations"
-_LONGEST: Final = 19
-"""Digits of SQLite's largest number."""
 _SESSIONS: Final = """
 SELECT CAST(observations.id AS TEXT), content_session_id FROM observations
 JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
@@ -315,14 +310,15 @@ def start_of(folder: Path) -> Start:
     """Return what a start loads by the settings in a folder; the environment comes first."""
     file = folder / _FILE
     both = {**_written(file), **{name: value for name, value in os.environ.items() if value}}
-    number, newest, said = str(both.get(SETTING, "")).strip(), _NEWEST, "its default"
+    number, newest, said = str(both.get(SETTING, "")).strip(), 50, "its default"
     if number.isdecimal():
         newest, said = int(number), f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
-    mode = str(both.get(_MODE) or "code")
+    mode = str(both.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":
         for name, known in _OF_CODE.items():
-            named = map(str.strip, str(both.get(_LISTS + name.upper(), "")).split(","))
+            chosen = str(both.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
+            named = map(str.strip, chosen.split(","))
             lists[name] = json.dumps([each for each in named if each in known] or known)
     return Start(newest, said, file, mode, lists)
 
@@ -379,7 +375,7 @@ def _ids(given: object) -> Iterator[str]:
     listed = sequence(reads.parsed(given) if isinstance(given, str) else given)
     for each in listed or reads.text(given).split(","):
         number = str(each).strip() if isinstance(each, int | str) else ""
-        if number.isdecimal() and len(number) <= _LONGEST:
+        if number.isdecimal() and len(number) < 20:  # as SQLite's largest has
             yield str(int(number))
 
 

@@ -22,8 +22,6 @@ NAME: Final = "Codex's memories"
 _FOLDERS: Final = ("sessions", "archived_sessions")
 _BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
 _IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
-_STORED: Final = "stage1_outputs"
-_MARKS: Final = (b"oai-mem-citation", b'"session_meta"')
 
 WITHOUT_THREAD: Final = "citations that name no thread"
 WITHOUT_TIME: Final = "citations without a time"
@@ -43,7 +41,7 @@ def recognises(asked: Asked) -> bool:
     path = asked.path
     if path.is_dir():
         return bool(_sessions(path)) and any(_rollouts(path))
-    return _STORED in tables_of(path)
+    return "stage1_outputs" in tables_of(path)
 
 
 def find(asked: Asked) -> Found:
@@ -67,7 +65,7 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
     session, forked_from = file.stem, ""
     said: Counter[str] = Counter()
     cited: list[Read] = []
-    for line in lines.objects(file, lambda line: any(mark in line for mark in _MARKS)):
+    for line in lines.objects(file, lambda each: b"-citation" in each or b'"session_meta"' in each):
         payload = mapping(line.get("payload"))
         if line.get("type") == "session_meta" and session == file.stem:
             session = reads.text(payload.get("id")) or file.stem

@@ -52,10 +52,6 @@ _PARTS: Final = frozenset(f"{VECTORS}_{part}" for part in ("rowids", "chunks", "
 
 BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 
-_NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
-"""Seconds since 1970, as the service writes them."""
-_SYNCING: Final = frozenset({"sync_events", "sync_cursor", "push_cursor"})
-_OWN_TRIGGERS: Final = frozenset({"memories_fts_ai", "memories_fts_au", "memories_fts_ad"})
 _WAIT: Final = 30.0
 
 _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
@@ -257,7 +253,7 @@ class MemoryWriter(MemoryReader, Writer):
 
     def check_safe(self, name: Path) -> None:
         """Check that a deletion would do no more than the service's own."""
-        for table in _SYNCING & self.tables:
+        for table in {"sync_events", "sync_cursor", "push_cursor"} & self.tables:
             if self._one(f"SELECT count(*) FROM {table}"):
                 raise _unsafe(f"{name} is kept in step with other machines ({table} holds rows)")
         if (version := self.schema() or 0) > KNOWN_SCHEMA:
@@ -271,12 +267,14 @@ class MemoryWriter(MemoryReader, Writer):
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
         )
-        if foreign := sorted({name for (name,) in triggers} - _OWN_TRIGGERS):
+        own = {f"memories_fts_{does}" for does in ("ai", "au", "ad")}
+        if foreign := sorted({name for (name,) in triggers} - own):
             why = f"a deletion in {name} would set off {', '.join(foreign)}"
             raise _unsafe(why, f"DROP TRIGGER {foreign[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Delete memories as the service does."""
+        """Delete memories as the service does, at seconds since 1970."""
+        now = "(julianday('now') - 2440587.5) * 86400.0"
         for key, record in dict(self.records(expected)).items():
             content_hash = str(json.loads(record)["content_hash"])
             if self.keeps_vectors:
@@ -285,7 +283,7 @@ class MemoryWriter(MemoryReader, Writer):
                 at_an_end = "source_hash = ?1 OR target_hash = ?1"
                 self.connection.execute(f"DELETE FROM {GRAPH} WHERE {at_an_end}", (content_hash,))
             self.connection.execute(
-                f"UPDATE {TABLE} SET {DELETED_AT} = {_NOW} WHERE id = ? AND {self.live}", (key,)
+                f"UPDATE {TABLE} SET {DELETED_AT} = {now} WHERE id = ? AND {self.live}", (key,)
             )
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:

@@ -28,9 +28,6 @@ EPISODES: Final = "episodes"
 """The folder below odek's memory folder that holds them, in versions that have one."""
 
 _APPROVED: Final = ("user_approved", "auto_approved")
-_DEEPEST: Final = 32
-_MOST: Final = 2**24
-"""Bytes of an index beyond which it is not looked into to find out what it is."""
 _SPACE: Final = " \t\r\n"
 _INDENTED: Final = "\n  "
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -137,7 +134,7 @@ class Odek(FolderSource):
                 raise ValueError("its entry is nested too deep") from None
             if [entry.session_id for entry in entries] != [found.key]:
                 raise ValueError(f"its entry in {INDEX} is of another episode")
-            check_depth(entries[0].fields, _DEEPEST)
+            check_depth(entries[0].fields, 32)
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list without some episodes."""
@@ -264,7 +261,7 @@ def _id_of(fields: Any) -> str | None:
 def _lists_episodes(folder: Folder, size: int) -> bool:
     """Whether an ``index.json`` is odek's, of which there are many that are not."""
     try:
-        index = EpisodeIndex.read(folder.read(INDEX).data if size <= _MOST else b"x")
+        index = EpisodeIndex.read(folder.read(INDEX).data if size <= 2**24 else b"x")
     except (StoreError, ChangedWhileReadError, FileNotFoundError):
         return False
     if not index.entries:

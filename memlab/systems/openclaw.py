@@ -47,13 +47,9 @@ _MOST: Final = 20_000
 _OWN: Final = (INDEX, "AGENTS.md", "SOUL.md")
 """Of these files a workspace has one."""
 _DREAMS: Final = ".dreams"
-_NO_NOTES: Final = ("dreaming", "events")
-"""Folders of reports and of exported events."""
 _LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-host-events.jsonl")
 _DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
 _DAY: Final = timedelta(days=1)
-_END: Final = 2**22
-"""Bytes at the end of a log that are looked at for events of a kind."""
 
 
 class OpenClaw(NotesSource):
@@ -87,7 +83,7 @@ class OpenClaw(NotesSource):
         """Whether notes may lie in a folder."""
         first, *below = name.split("/")
         is_hidden = any(part.startswith(".") for part in below)
-        return first == NOTES and not is_hidden and below[:1] not in [[n] for n in _NO_NOTES]
+        return first == NOTES and not is_hidden and below[:1] not in (["dreaming"], ["events"])
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -164,7 +160,7 @@ class OpenClaw(NotesSource):
 
     def _records_all(self) -> bool:
         """Whether hits on notes without a date are recorded, by the end of the recall events."""
-        return any(SKIPPED.encode() in read_end(log, _END) for log in logs_of(self.path))
+        return any(SKIPPED.encode() in read_end(log, 2**22) for log in logs_of(self.path))
 
 
 def _length_of_index(moment: FolderMoment) -> int:

@@ -31,11 +31,6 @@ PROJECTS: Final = "projects"
 
 _TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit", "Read"})
 _CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
-_FAILED: Final = re.compile(rb'"is_error"\s*:\s*true')
-_AT_ONCE: Final = timedelta(seconds=2)
-"""Files of a copy are written no further apart."""
-_ARCHIVED: Final = datetime(1980, 1, 2, tzinfo=UTC)
-"""Before that lie the times that archives write which keep none."""
 
 Call = tuple[tuple[str, ...], str, datetime]
 """The last three folders of a path, the file's name, and when the call was."""
@@ -60,7 +55,7 @@ def earliest(
             known.append((at, FROM_FRONT_MATTER))
     known += [(at, how) for how, at in heard.items() if at is not None]
     changed = datetime.fromtimestamp(written // 1_000 / 1e6, UTC)
-    if not known or changed >= _ARCHIVED:
+    if not known or changed.year > 1980:  # as which archives write that keep none
         known.append((changed, FROM_FILE))
     return Dated(*min(known, key=lambda pair: pair[0]), name)
 
@@ -92,7 +87,7 @@ def _copied(names: Sequence[str], dates: Mapping[str, Dated]) -> dict[str, datet
     """Return which files were written at once, and the minute in which that began."""
     found: dict[str, datetime] = {}
     for one, other in pairwise(sorted(names, key=dates.__getitem__)):
-        if dates[other].at - dates[one].at <= _AT_ONCE:
+        if dates[other].at - dates[one].at <= timedelta(seconds=2):
             begun = found.setdefault(one, dates[one].at.replace(second=0, microsecond=0))
             found[other] = begun
     return found
@@ -143,7 +138,7 @@ def _calls(path: Path, size: int, written: int) -> tuple[Call, ...]:  # noqa: AR
 
     def matters(line: bytes) -> bool:
         is_call = PROJECTS.encode() in line and _CALL.search(line) is not None
-        return is_call or (bool(calls) and _FAILED.search(line) is not None)
+        return is_call or (bool(calls) and re.search(rb'"is_error"\s*:\s*true', line) is not None)
 
     for line in LineReader([path]).objects(path, matters):
         calls.update(_calls_in(line))

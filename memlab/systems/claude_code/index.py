@@ -47,7 +47,6 @@ ENTRY: Final = fields(
 HIDDEN: Final = "\0"
 """Stands for each character of a comment."""
 
-_LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _CODE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
@@ -251,7 +250,7 @@ def _within_units(text: str, limit: int) -> str:
 def lines_of(raw: bytes | str) -> list[str]:
     """Return the lines of a file, each with its end, so that joined they are the file."""
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
-    return _LINES.findall(text)
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def encoded(text: str) -> bytes:

@@ -64,11 +64,9 @@ _LONG_VALUED: Final = frozenset(
     }
 )
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_COMMAND_STRING: Final = re.compile(r"-[a-z]*c[a-z]*")
 _DEEPEST: Final = 50
 _LONGEST: Final = 2**14
 """Bytes: the grammar takes the square of them for lists that are never closed."""
-_SEEN: Final = frozenset({"/dev/stdout", "/dev/stderr", "/dev/tty"})
 _GROUPS: Final = frozenset(
     {
         *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
@@ -79,7 +77,6 @@ _GROUPS: Final = frozenset(
 """Nodes of the grammar whose commands run one after the other."""
 _COMMANDS: Final = {*_GROUPS, "command", "pipeline", "list", "redirected_statement"}
 _OUTPUTS: Final = frozenset({">", ">>", ">|", ">&", "&>", "&>>", "<>"})
-_NO_ASCII: Final = re.compile(rb"[\x80-\xff]")
 _ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
 _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
@@ -113,7 +110,7 @@ class _Script:
         self._inside = inside
         """Whether another script hands this one to a shell: one level of scripts is looked into."""
         if len(self._text) <= _LONGEST:
-            known = _NO_ASCII.sub(b"x", self._text)  # beyond it, the grammar can crash
+            known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # beyond it, the grammar can crash
             self._visit(_parser().parse(known).root_node, [], 0)
 
     def _visit(self, node: Any, redirects: list[Any], depth: int) -> bool:
@@ -250,7 +247,7 @@ class _Redirects:
             operator in _OUTPUTS
             and descriptor in {"", "1"}
             and not (operator == ">&" and target.text.isdigit())
-            and path not in _SEEN
+            and path not in ("/dev/stdout", "/dev/stderr", "/dev/tty")
         ):
             self.shown = False
             if path is not None and target.exact:
@@ -328,7 +325,7 @@ def _option(valued: str, text: str) -> tuple[str, bool]:
 def _command_string(words: Sequence[_Word]) -> str | None:
     """Return the script that ``-c`` hands to a shell, where it is known."""
     options, others = _options_and_others("o", words)  # -o pipefail
-    is_script = any(_COMMAND_STRING.fullmatch(option) for option in options)
+    is_script = any(re.fullmatch("-[a-z]*c[a-z]*", option) for option in options)
     return others[0].text if is_script and others and others[0].exact else None
 
 

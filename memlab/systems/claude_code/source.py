@@ -39,8 +39,6 @@ KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 USUAL: Final = ("projects/*/memory", ".claude/agent-memory*/*")
 """The ends of the paths of a project's memory, and of a subagent's, a person's or a project's."""
 _SUFFIX: Final = ".md"
-_LOOKED_AT: Final = 20
-"""Files of a folder that are looked into to find out what it is."""
 _TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 _PLACE: Final = fields(
     {
@@ -244,7 +242,7 @@ def is_memory(name: str) -> bool:
 
 def _has_memories(folder: Folder, names: Collection[str]) -> bool:
     """Whether a folder without an index holds files that begin as memories do."""
-    for name in [name for name in names if name.endswith(_SUFFIX)][:_LOOKED_AT]:
+    for name in [name for name in names if name.endswith(_SUFFIX)][:20]:
         try:
             fields = read_front_matter(_text_of(folder.read(name))).fields
         except (StoreError, FileNotFoundError):
