@@ -64,10 +64,8 @@ _INSERT: Final = 4
 _DELETE: Final = 8
 _UPDATE: Final = 16
 _COPIED: Final = {
-    "content": "content",
-    "metadata": "metadata",
+    **{name: name for name in ("content", "metadata", "namespace")},
     "consolidated_at": "original_created_at",
-    "namespace": "namespace",
 }
 """What ``cold_tier`` keeps of a memory, and how it calls it."""
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 from claude_store import write_memory
-from hypothesis import given
-from hypothesis import strategies as st
 from openclaw_store import days_before, noon, recall, write_events, write_workspace
 from permissions import as_nobody
 from repositories import Repository
@@ -22,7 +20,6 @@ import memlab
 from memlab.errors import StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.growth import boot_context
-from memlab.sources.folder.files import is_file_path
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.openclaw import OpenClaw
 from sources.conformance import Compacted, FilesLab
@@ -94,14 +91,6 @@ def test_what_is_a_note_and_what_is_not() -> None:
         *("memory", "", "/memory/a.md", "memories/a.md", "memory/../memory/.dreams/a.md"),
     )
     assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
-
-
-@given(st.lists(st.sampled_from(["memory", "a", ".", "..", "", ".x", "a.md", "b\0.md"])))
-def test_no_name_of_a_note_leads_out_of_its_folder(parts: list[str]) -> None:
-    key = "/".join(parts)
-    if OpenClaw("w").file_of(key) and is_file_path(key):
-        assert os.path.normpath(key) == key
-        assert key.startswith("memory/")
 
 
 def test_a_name_that_begins_with_a_day_is_its_birth_else_its_file_is(tmp_path: Path) -> None:
