@@ -23,6 +23,7 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
+from stores import files_in
 
 import memlab
 from memlab.errors import StalePlanError, StoreError
@@ -78,14 +79,6 @@ class TestClaudeCode(Compacted):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return project_folder(tmp_path)
-
-
-def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 # What is loaded
@@ -294,14 +287,14 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
     write_memory(folder, "f9.md", memory("m"), at(9))
     edited = "- [T](f1.md) edited"
     write_index(folder, ["# New heading", "- [N](f9.md)", lines[0], lines[2], edited, lines[3]])
-    before = files_of(folder)
+    before = files_in(folder)
     with pytest.raises(StalePlanError, match=r"f1\.md"):
         delete_all(folder, list(records.items()))
-    assert files_of(folder) == before
+    assert files_in(folder) == before
     delete_all(folder, [("f0.md", records["f0.md"])])
     assert index_lines(folder) == ["# New heading", "- [N](f9.md)", lines[2], edited, lines[3]]
     put_back(folder, [("f0.md", records["f0.md"])])
-    assert files_of(folder) == before
+    assert files_in(folder) == before
 
 
 def test_a_file_that_is_there_again_is_a_conflict(folder: Path) -> None:

@@ -15,6 +15,7 @@ from permissions import as_nobody
 from repositories import Repository
 from repositories import day as moment
 from shell import said
+from stores import files_in
 
 import memlab
 from memlab.errors import StoreError
@@ -76,11 +77,6 @@ def about(path: Path) -> dict[str, str]:
     assert page is not None
     assert all(words in str(page) for words in page.to_dict().values())
     return page.to_dict()
-
-
-def files_below(folder: Path) -> dict[str, tuple[bytes, int]]:
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
 
 
 def test_what_is_a_note_and_what_is_not() -> None:
@@ -154,7 +150,7 @@ def test_a_workspace_is_known_by_its_events_or_dated_notes(tmp_path: Path, works
 
 
 def test_a_workspace_is_shown_harvested_and_sized(workspace: Path) -> None:
-    before = files_below(workspace)
+    before = files_in(workspace)
     assert "61 memories, 2026-05-05 to 2026-06-30" in said("show", workspace)
     harvested = said("harvest", workspace)
     assert "108, of 56 memories" in harvested  # each once a day, whatever was asked
@@ -164,7 +160,7 @@ def test_a_workspace_is_shown_harvested_and_sized(workspace: Path) -> None:
     step = re.search(r"next: memlab (size .*?)    ", harvested)
     assert step is not None
     assert "108 read" in said(*shlex.split(step[1]))
-    assert files_below(workspace) == before
+    assert files_in(workspace) == before
 
 
 def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: Path) -> None:
@@ -204,13 +200,13 @@ def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: P
 
 def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:
     deep = write_memory(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
-    before = files_below(workspace)
+    before = files_in(workspace)
     receipt = memlab.apply(memlab.plan(workspace, memlab.KeepRecent(57)))
     assert receipt.deleted == 1
     deep.parent.rmdir()
     deep.parent.parent.rmdir()
     assert memlab.restore(receipt) == 1
-    assert files_below(workspace) == before
+    assert files_in(workspace) == before
 
 
 def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path) -> None:
