@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from memlab.errors import MemlabError
 from memlab.sources import reads
@@ -28,12 +28,8 @@ WITHOUT_TIME: Final = "citations without a time"
 COPIES: Final = "copies of a citation that is counted"
 
 
-class _Session(NamedTuple):
-    """Who speaks in a rollout file, from whose history it was forked, and what it cites."""
-
-    id: str
-    forked_from: str
-    reads: list[Read]
+_Session = tuple[str, str, list[Read]]
+"""Who speaks in a rollout file, from whose history it was forked, and what it cites."""
 
 
 def recognises(asked: Asked) -> bool:
@@ -80,19 +76,19 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
                 continue
             name = f"{told}:{said[told]}"
             cited += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
-    return _Session(session, forked_from, cited)
+    return session, forked_from, cited
 
 
 def _keep_each_once(sessions: list[_Session], found: Found) -> None:
     """Give each citation to the session that made it; forks repeat the history they come from."""
-    parents = {session.id: session.forked_from for session in sessions}
+    parents = {session: forked_from for session, forked_from, _ in sessions}
     kept: dict[str, Read] = {}
-    for session in sessions:
-        root = _root(session.id, parents)
-        for read in session.reads:
+    for session, _, cited in sessions:
+        root = _root(session, parents)
+        for read in cited:
             name = f"codex:{root}:{read.id}"
-            own = read.memory_id == session.id
-            whole = read._replace(id=name, session=session.id, kind=OWN_SESSION if own else READ)
+            kind = OWN_SESSION if read.memory_id == session else READ
+            whole = read._replace(id=name, session=session, kind=kind)
             before = kept.get(name)
             found.left_out[COPIES] += before is not None
             if before is None or read.at < before.at:
