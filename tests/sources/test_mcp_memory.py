@@ -162,46 +162,38 @@ def test_a_memory_has_its_tags_type_quality_use_and_what_replaced_it(file: Path)
 
 @pytest.mark.long
 def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> None:
-    hashes = mcp_memory(file, *(stored(n, f"memory about {n} cats") for n in range(6)))
-    mcp_memory(file, ["edge", hashes[0], hashes[1], 0.9, ["semantic"]])
-    question = [
-        ["retrieve", "memory about 1 cats 1", 10],
-        ["neighbours", hashes[0]],
-        ["get", hashes[1]],
-        ["is_deleted", hashes[1]],
-        ["search", ["b"]],
-        ["health"],
-    ]
-    before = mcp_memory(file, ["get", hashes[1]], ["neighbours", hashes[0]])
-    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
-    assert receipt.deleted == 2
-    found, neighbours, got, deleted, tagged, health = mcp_memory(file, *question)
-    assert len(found) == len(tagged) == 4
-    assert (neighbours, got, deleted, health) == ([], None, True, "ok")
-    assert memlab.restore(receipt) == 2
-    found, neighbours, got, deleted, tagged, health = mcp_memory(file, *question)
-    assert found[0][0] == "memory about 1 cats 1"
-    assert found[0][1] > 0.99
-    assert len(found) == len(tagged) == 6
-    assert ([got["content"], neighbours], deleted) == ([before[0]["content"], before[1]], False)
-    assert health == "ok"
-
-
-@pytest.mark.long
-def test_what_it_purged_is_put_back_and_what_it_stored_again_is_left_alone(file: Path) -> None:
-    calls = [stored(n, f"purged {n}") for n in range(4)]
+    """Purged by the service since or not; what it has stored again is left alone."""
+    calls = [stored(n, f"memory about {n} cats") for n in range(6)]
     hashes = mcp_memory(file, *calls)
-    before = memlab.load(file, with_body=True)
-    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(1)))
-    assert mcp_memory(file, ["purge_deleted", 0]) == [3]
-    assert memlab.restore(receipt) == 3
-    assert memlab.load(file, with_body=True).equals(before)
-    found, got = mcp_memory(file, ["retrieve", "purged 0 0", 1], ["get", hashes[0]])
-    assert found[0][0] == got["content"] == "purged 0 0"
-    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(2)))
+    mcp_memory(file, ["edge", hashes[0], hashes[1], 0.9, ["semantic"]])
+
+    def seen(*further: list[Any]) -> tuple[Any, ...]:
+        question = [["retrieve", "memory about 1 cats 1", 10], ["neighbours", hashes[0]]]
+        question += [["get", hashes[1]], ["is_deleted", hashes[1]], ["search", ["b"]], ["health"]]
+        found, neighbours, got, *others, tagged, health = mcp_memory(file, *question, *further)[:6]
+        return (
+            found[0][0],
+            len(found),
+            len(tagged),
+            neighbours,
+            got and got["content"],
+            *others,
+            health,
+        )
+
+    before = seen()
+    assert before[:3] == ("memory about 1 cats 1", 6, 6)
+    for further in ([], [["purge_deleted", 0]]):
+        frame = memlab.load(file, with_body=True)
+        receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
+        assert seen(*further)[1:] == (4, 4, [], None, True, "ok")
+        assert memlab.restore(receipt) == 2
+        assert memlab.load(file)["memory_id"].equals(frame["memory_id"])
+        assert seen() == before
+    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
     mcp_memory(file, calls[0])
     left = memlab.load(file)
-    with pytest.raises(ArchiveError, match="the same content, stored again as 5"):
+    with pytest.raises(ArchiveError, match="the same content, stored again as 7"):
         memlab.restore(receipt)
     assert memlab.load(file).equals(left)
 
