@@ -171,15 +171,8 @@ def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> 
         question = [["retrieve", "memory about 1 cats 1", 10], ["neighbours", hashes[0]]]
         question += [["get", hashes[1]], ["is_deleted", hashes[1]], ["search", ["b"]], ["health"]]
         found, neighbours, got, *others, tagged, health = mcp_memory(file, *question, *further)[:6]
-        return (
-            found[0][0],
-            len(found),
-            len(tagged),
-            neighbours,
-            got and got["content"],
-            *others,
-            health,
-        )
+        content = got and got["content"]
+        return found[0][0], len(found), len(tagged), neighbours, content, *others, health
 
     before = seen()
     assert before[:3] == ("memory about 1 cats 1", 6, 6)

@@ -172,14 +172,11 @@ def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
 
 def _memory_folders(path: Path) -> list[Path]:
     """Return the memory folders that a path may mean: itself, its project's, its projects'."""
-    if not path.is_dir():
-        return []
-    if (path / INDEX).is_file() or (is_of_project(path) and path.name == "memory"):
+    if path.is_dir() and ((path / INDEX).is_file() or path.match(f"{PROJECTS}/*/memory")):
         return [path]
-    if path.parent.name == PROJECTS:
-        return [path / "memory"] if (path / "memory").is_dir() else []
-    root = path if path.name == PROJECTS else path / PROJECTS
-    return sorted(each for each in root.glob("*/memory") if each.is_dir())
+    below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
+    found = path.glob("memory" if path.parent.name == PROJECTS else below)
+    return sorted(each for each in found if each.is_dir())
 
 
 def _the_one(path: Path) -> Path:
