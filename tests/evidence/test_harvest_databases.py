@@ -306,13 +306,7 @@ class TestMemForge:
 
 
 class TestLangGraphOnPostgres:
-    STORE = """
-    CREATE TABLE store (
-        prefix text NOT NULL, key text NOT NULL, value jsonb NOT NULL,
-        created_at TIMESTAMPTZ DEFAULT CURRENT_TIMESTAMP,
-        updated_at TIMESTAMPTZ DEFAULT CURRENT_TIMESTAMP, expires_at TIMESTAMPTZ, ttl_minutes INT,
-        PRIMARY KEY (prefix, key)
-    )"""
+    STORE = TestLangGraph.CREATE.replace("_at TIMESTAMP", "_at TIMESTAMPTZ")
     """As LangGraph's migrations make it."""
     PUT = (
         "INSERT INTO store (prefix, key, value, expires_at, ttl_minutes) "
