@@ -263,6 +263,9 @@ class MemoryWriter(MemoryReader, Writer):
                 f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
                 "a newer mcp-memory-service opens it once",
             )
+        of_no_floats = "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%float[%'"
+        if self.connection.execute(of_no_floats, (VECTORS,)).fetchone():
+            raise _unsafe(f"{VECTORS} in {name} keeps other vectors than memlab could put back")
         triggers = self.connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),

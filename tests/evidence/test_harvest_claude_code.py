@@ -220,9 +220,7 @@ def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
 
 
 @pytest.mark.long
-def test_a_line_beyond_all_bounds_is_not_held_in_memory(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endless_line_is_not_held_in_memory(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     longest = LONGEST // 16
     monkeypatch.setattr("memlab.sources.reads.LONGEST", longest)
     session = desk.session("s1", "m1.md")
@@ -254,9 +252,7 @@ class TestFolder:
         assert harvest(desk.world.projects, desk.world.home / "third.log").new == 1
         assert harvest(desk.world.home / ".claude", log).new == 0
 
-    def test_one_that_lies_elsewhere_is_looked_for_in_the_transcripts_named(
-        self, tmp_path: Path
-    ) -> None:
+    def test_one_elsewhere_is_looked_for_in_the_transcripts_named(self, tmp_path: Path) -> None:
         world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
         world.run(6)
         world.folder.rename(tmp_path / "notes")

@@ -289,9 +289,7 @@ class TestMemForge:
         assert one.chances.startswith("1 memory: 1 read")
         assert harvest(memforge.url, tmp_path / "all.log").reads == 2
 
-    def test_rows_that_a_role_may_not_see_are_said(
-        self, memforge: Postgres, tmp_path: Path
-    ) -> None:
+    def test_rows_hidden_from_a_role_are_said(self, memforge: Postgres, tmp_path: Path) -> None:
         self.retrieve(memforge, "a", add_memory(memforge.connection), 1)
         memforge.connection.execute(
             "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"

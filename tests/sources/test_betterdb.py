@@ -197,9 +197,7 @@ def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> N
     assert lab.exactly() == before
 
 
-def test_recalls_meanwhile_do_not_stop_a_plan(
-    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recalls_do_not_stop_a_plan(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """All memories are recalled after every answer, unless it is about deleting one by itself."""
     ask = Line.ask_all
 
@@ -241,9 +239,7 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
     assert (receipt.deleted, receipt.expired, receipt.archive) == (0, 1, None)
 
 
-def test_a_memory_whose_time_passed_is_not_put_back(
-    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = keys_of(lab)
     lab.client.pexpire(keys[3], 60_000)
     made = memlab.plan(lab.name, KEEP_3)

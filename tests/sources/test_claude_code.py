@@ -196,9 +196,7 @@ def test_files_of_a_copy_are_as_old_as_their_lines_say(folder: Path, newest_firs
     pd.testing.assert_frame_equal(memlab.load(folder), before)
 
 
-def test_times_of_an_archive_are_none_and_a_copy_that_no_line_names_keeps_its_own(
-    folder: Path,
-) -> None:
+def test_times_of_an_archive_are_none_and_those_of_a_copy_stay(folder: Path) -> None:
     nought = datetime.fromtimestamp(0, UTC)
     write_memory(folder, "a.md", memory("a", style="modified", modified=at(5)), nought)
     write_memory(folder, "b.md", memory("b"), nought)

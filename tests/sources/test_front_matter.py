@@ -39,9 +39,7 @@ VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
         (BROKEN, {"name": "Tests: run them all", "type": "user"}, True),
     ],
 )
-def test_fields_are_the_texts_that_stand_there(
-    text: str, fields: dict[str, str], *, is_broken: bool
-) -> None:
+def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool) -> None:
     found = read_front_matter(f"{text}body")
     assert found.fields.items() >= fields.items()
     assert bool(found.problem) == is_broken

@@ -213,6 +213,10 @@ REFUSALS = {
     "of schema 99 and memlab knows 19": (
         "UPDATE metadata SET value = '99' WHERE key = 'schema_version'"
     ),
+    "keeps other vectors": (
+        "UPDATE sqlite_schema SET sql = replace(sql, 'FLOAT', 'INT8') "
+        "WHERE name = 'memory_embeddings'"
+    ),
     "would set off own": "CREATE TRIGGER own AFTER UPDATE ON memories BEGIN SELECT 1; END",
     "in step with Cloudflare": "hybrid",
     "MCP_MEMORY_STORAGE_BACKEND is cloudflare": "Cloudflare",
@@ -225,7 +229,7 @@ def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
 ) -> None:
     file = lab.path
     if " " in REFUSALS[words]:
-        run_sql(file, REFUSALS[words])
+        run_sql(file, "PRAGMA writable_schema = ON", REFUSALS[words])
     else:
         monkeypatch.setenv("MCP_MEMORY_STORAGE_BACKEND", REFUSALS[words])
     plan = memlab.plan(file, memlab.KeepRecent(0))

@@ -322,9 +322,7 @@ def test_importances_are_float4_and_moments_out_of_range_are_faults(empty: Memfo
     assert there_and_back(empty, *range(1, 8))
 
 
-def test_other_versions_are_read_and_put_back(
-    one_postgres: PostgresServer, own_memforge: str
-) -> None:
+def test_other_versions_are_put_back(one_postgres: PostgresServer, own_memforge: str) -> None:
     lab = MemforgeLab(one_postgres, own_memforge)
     lab.connection.execute(
         "ALTER TABLE warm_tier DROP COLUMN valid_until, DROP COLUMN session_id, "
@@ -354,9 +352,7 @@ def test_other_versions_are_read_and_put_back(
 
 @given(noted=st.lists(st.tuples(TEXT, JSON_VALUES), min_size=10, max_size=10))
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_and_json_comes_back_to_the_byte(
-    empty: MemforgeLab, noted: list[tuple[str, Any]]
-) -> None:
+def test_any_text_and_json_comes_back(empty: MemforgeLab, noted: list[tuple[str, Any]]) -> None:
     columns = [{"content": text, "summary": text, "metadata": json.dumps(m)} for text, m in noted]
     assert there_and_back(empty, *(add_memory(empty.connection, **each) for each in columns))
 
@@ -486,9 +482,7 @@ DANGERS = {
 
 
 @pytest.mark.parametrize("said", DANGERS)
-def test_what_a_deletion_would_set_off_or_could_not_undo_is_named(
-    own: TwoAgents, said: str
-) -> None:
+def test_what_a_deletion_would_set_off_or_not_undo_is_named(own: TwoAgents, said: str) -> None:
     own.connection.execute(DANGERS[said])
     before = everything(own.connection)
     with pytest.raises(UnsafeDeletionError, match=said) as caught:
@@ -522,9 +516,7 @@ def test_what_depends_on_what_goes_is_kept_and_put_back_too(own: TwoAgents) -> N
     assert everything(own.connection, *TOUCHED, "notes") == before
 
 
-def test_who_changes_a_memory_meanwhile_wins(
-    own: TwoAgents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(postgres._SETTINGS, "lock_timeout", "100ms")
     records = records_of(own, own.mine)
     change = "UPDATE warm_tier SET importance = 1 WHERE id = 2"
