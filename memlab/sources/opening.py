@@ -69,7 +69,7 @@ SYSTEMS: tuple[System, ...] = (
     System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", (), reads=".codex"),
-    System("OpenClaw workspace", ("openclaw",), ".openclaw.source:OpenClaw", ".openclaw.reads"),
+    System("OpenClaw workspace", ("openclaw",), ".openclaw:OpenClaw", ".openclaw"),
     System("Serena memories", ("serena",), ".serena:Serena", ".serena", "boot context"),
     System(
         "Claude Code memory",

@@ -5,6 +5,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -29,6 +30,7 @@ from memlab.store.database import (
 )
 from memlab.store.records import check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
+from memlab.text import Sheet, Shown
 
 Result = TypeVar("Result")
 
@@ -118,6 +120,29 @@ def exact_rows(
             yield {name: value for name, value in pairs if value is not None}
 
 
+@dataclass(frozen=True, repr=False)
+class About(Shown):
+    """What there is to say of a database beside its frame: a page, and what a script reads."""
+
+    page: Sheet
+    said: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a script reads."""
+        return dict(self.said)
+
+    def sheet(self) -> Sheet:
+        """Return the page."""
+        return self.page
+
+
+def newer(schema: object, known: int) -> str:
+    """Say that a schema is newer than the newest that memlab knows; nothing where it is not."""
+    if not isinstance(schema, int) or schema <= known:
+        return ""
+    return f"{schema}, newer than {known}, the newest that memlab knows"
+
+
 class TableReader(Reader):
     """Memories that are rows of one table with a key ``id``, over a connection of one moment."""
 
@@ -164,7 +189,7 @@ class TableReader(Reader):
             yield from ((key, records[key]) for key in some if key in records)
 
     @abstractmethod
-    def facts(self) -> Any:
+    def about(self) -> "About":
         """Return what is said of the database beside its frame."""
 
     @abstractmethod
@@ -199,9 +224,9 @@ class TableSource(FileSource):
     def reader(self, connection: sqlite3.Connection) -> TableReader:
         """Return what reads the memories over a connection."""
 
-    def about(self) -> Any:
+    def about(self) -> "About":
         """Return what there is to say of the database beside its frame."""
-        return read_database(self.path, lambda connection: self.reader(connection).facts())
+        return read_database(self.path, lambda connection: self.reader(connection).about())
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of the system's can have a record."""

@@ -1,8 +1,5 @@
 """BetterDB's agent memory: hashes on a Valkey or Redis server, with or without vector search.
 
-Needs a server that knows PEXPIRETIME (Valkey, Redis 7) and the ``valkey`` extra. A password is
-given in the URL or in the environment (``VALKEYCLI_AUTH`` or ``REDISCLI_AUTH``).
-
 A server has no transaction over many steps that could be rolled back. Some hundred memories are
 compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a later step finds one that has
 changed, what the earlier ones deleted is put back from a file that nobody else can open.
@@ -60,14 +57,12 @@ ID: Final = "$memory_id"
 ENDS: Final = "$expires_at_ms"
 _BYTES: Final = "$x"
 
-_REGISTRY: Final = "__betterdb:caches"
 _SCAN_AT_ONCE: Final = 1000
 _ROWS_AT_ONCE: Final = 2000
-_LOOKS: Final = 20
 _LAST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 _TRIES: Final = 20
-"""So many times a step is tried again when somebody writes to one of its memories meanwhile."""
+"""So many times a step is tried, or memories looked at, while somebody writes to them."""
 
 _ENDING: Final = 1000
 """Milliseconds that a time to live must have left for a memory to be put back."""
@@ -75,7 +70,6 @@ _ENDING: Final = 1000
 DEFAULT_NAME: Final = "betterdb_ac"
 """What BetterDB calls a store that nobody named."""
 
-_OPTIONS: Final = ("name", "archive", "db")
 _SHAPE: Final = shapes.fields(
     {ID: shapes.text, ENDS: shapes.whole(0)},
     absent={ENDS},
@@ -92,7 +86,7 @@ class Betterdb(ServerSource):
     is read by those made with ``config_refresh`` alone."""
 
     def __init__(self, where: str) -> None:
-        super().__init__(where, _OPTIONS)
+        super().__init__(where, ("name", "archive", "db"))
         self._store = self.address.options.get("name") or DEFAULT_NAME
         self._database = _database_of(self.address)
 
@@ -116,7 +110,7 @@ class Betterdb(ServerSource):
             connected(self.address, self._database) as line,
             connected(self.address, self._database) as listening,
         ):
-            reader = SettlingReader(line, self._store, Changes(line, listening, prefix))
+            reader = HashReader(line, self._store, Changes(line, listening, prefix))
             yield reader
             reader.check_still()
 
@@ -163,31 +157,39 @@ class Hash(NamedTuple):
 
 
 class HashReader(Reader):
-    """Memories on a server, each read at one moment by itself."""
+    """Memories on a server, each read at one moment by itself; where `changes` tell, all at one.
+
+    Recalls change counts and times of last access all the while. What a row or a record says beside
+    these is of one moment.
+    """
 
     lot: ClassVar[int] = 500
     """Hashes that one transaction reads, deletes or writes: it holds the server up for some ms."""
 
-    def __init__(self, line: Line, store: str) -> None:
+    def __init__(self, line: Line, store: str, changes: Changes | None = None) -> None:
         self.line = line
         self.store = store
         self.prefix = f"{store}:mem:"
+        self._changes = changes
+        self._changed: set[bytes] = set()
+        self._look: dict[bytes, int | None] | None = None
+        self._records: dict[bytes, int | None] = {}
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield every memory in order of time."""
         check_asked(columns, _OTHERS, "a memory of BetterDB's")
         asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
         found = dict(self.hashes(self._keys(), asked))
-        self._settle(found, asked)
+        if self._changes is not None:
+            self._settle(found, asked, self._changes)
         if not found:
             self._check_there()
-        ids = {key: self._id(key) for key in found}
         last, places = -1, []
-        for place, key in sorted((_place(ids[key], each), key) for key, each in found.items()):
+        for place, key in sorted((_place(self._id(key), each), key) for key, each in found.items()):
             last = max(place, last + 1)  # no two have one
             places.append((last, key))
         for some in portions(places, _ROWS_AT_ONCE):
-            rows = [row_of(shown_key(key), ids[key], found[key], place) for place, key in some]
+            rows = [row_of(shown_key(k), self._id(k), found[k], place) for place, k in some]
             others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
             yield rows_of_each(rows, with_body=with_body, others=others)
 
@@ -226,16 +228,59 @@ class HashReader(Reader):
             if cursor == b"0":
                 return
 
-    def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes]) -> None:
-        """Make up for what changed while it was read."""
+    def check_still(self) -> None:
+        """Check that what was handed out is of one moment."""
+        if self._changes is None:
+            return
+        self.line.ask("PING")
+        touched = (self._changed | self._changes.so_far()) & self._records.keys()
+        now = dict(self.hashes(touched, _LASTING))
+        for key in touched:
+            then = self._records[key]
+            seen = then if self._look is None else self._look.get(key)
+            if {then, seen} != {_mark(now.get(key))}:
+                raise self._moved()
 
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
         """Remember which records were handed out, and which were not there."""
+        if self._changes is not None:
+            self._records.update((key, _mark(found.get(key))) for key in asked)
+
+    def _moved(self) -> ChangedWhileReadError:
+        return ChangedWhileReadError(
+            f"memories of {self.store} were written while they were read; try again when fewer "
+            "agents are at work"
+        )
+
+    def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes], changes: Changes) -> None:
+        """Make what was read that of one moment: the last at which the server told of changes.
+
+        A memory changed before it is read again; one that changed after it is left as it was read.
+        Only where one changed before and once more before it was read again, a later moment does.
+        Where recalls alone come so fast, counts and last accesses may be of several.
+        """
+        before = changes.so_far()
+        for _ in range(_TRIES):
+            self._changed |= before
+            then = {key: _mark(found.pop(key, None)) for key in before}
+            found.update(self.hashes(before, asked))
+            after = changes.so_far()
+            if not before & after:
+                break
+            before = after
+        else:
+            if any(_mark(found.get(key)) != mark for key, mark in then.items()):
+                raise self._moved()
+        self._changed |= after
+        look = {key: _mark(each) for key, each in found.items()}
+        if self._look not in (None, look):
+            raise self._moved()
+        self._look = look
 
     def _check_there(self) -> None:
         """Tell a store without memories from one that is not there."""
         own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
-        known = self.line.ask("HKEYS", _REGISTRY)
+        known = self.line.ask("HKEYS", "__betterdb:caches")
         names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
         if self.store in names or self.line.ask("EXISTS", *own):
             return
@@ -244,67 +289,6 @@ class HashReader(Reader):
             f"there is no BetterDB memory called {self.store!r} in this database{others}: name one "
             "by ?name=, and the database by its number after the slash"
         )
-
-
-class SettlingReader(HashReader):
-    """A reader that knows what others change.
-
-    Recalls change counts and times of last access all the while. What a row or a record says beside
-    these is of one moment.
-    """
-
-    def __init__(self, line: Line, store: str, changes: Changes) -> None:
-        super().__init__(line, store)
-        self._changes = changes
-        self._changed: set[bytes] = set()
-        self._look: dict[bytes, int | None] | None = None
-        self._records: dict[bytes, tuple[int | None, int]] = {}
-
-    def check_still(self) -> None:
-        """Check that what was handed out is of one moment."""
-        self.line.ask("PING")
-        self._changed |= self._changes.so_far()
-        touched = self._changed & self._records.keys()
-        now = dict(self.hashes(touched))
-        for key in touched:
-            row, _ = then = self._records[key]
-            seen = row if self._look is None else self._look.get(key)
-            if then != _marks(now.get(key)) or seen != row:
-                raise self._moved()
-
-    def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
-        self._records.update((key, _marks(found.get(key))) for key in asked)
-
-    def _moved(self) -> ChangedWhileReadError:
-        return ChangedWhileReadError(
-            f"memories of {self.store} were written while they were read; try again when fewer "
-            "agents are at work"
-        )
-
-    def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes]) -> None:
-        """Make what was read that of one moment: the last at which the server told of changes.
-
-        A memory changed before it is read again; one that changed after it is left as it was read.
-        Only where one changed before and once more before it was read again, a later moment does.
-        Where recalls alone come so fast, counts and last accesses may be of several.
-        """
-        before = self._changes.so_far()
-        for _ in range(_LOOKS):
-            self._changed |= before
-            then = {key: _row_mark(found.pop(key, None)) for key in before}
-            found.update(self.hashes(before, asked))
-            after = self._changes.so_far()
-            if not before & after:
-                break
-            before = after
-        else:
-            if any(_row_mark(found.get(key)) != mark for key, mark in then.items()):
-                raise self._moved()
-        self._changed |= after
-        look = {key: _row_mark(each) for key, each in found.items()}
-        if self._look not in (None, look):
-            raise self._moved()
-        self._look = look
 
 
 class BetterdbWriter(HashReader, Writer):
@@ -546,95 +530,69 @@ def lasting_of(memory_id: str, stored: Hash) -> bytes:
 
 def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> dict[str, Any]:
     """Return a memory as a row, with what is wrong with its fields among its faults."""
-    wrong: dict[bytes, str] = {}
+    wrong: dict[str, str] = {}
 
-    def read(name: bytes, meaning: Callable[[bytes], Any] = bytes.decode) -> Any:
-        raw = stored.fields.get(name)
+    def read(name: str, meaning: Callable[[bytes], Any] = bytes.decode, what: str = "UTF-8") -> Any:
+        raw = stored.fields.get(name.encode())
+        if raw is None:
+            return None
         try:
-            return None if raw is None else meaning(raw)
-        except UnicodeDecodeError:
-            wrong[name] = "is not UTF-8"
-        except ValueError as error:
-            wrong[name] = str(error)
-        return None
+            return meaning(raw)
+        except ValueError:
+            wrong[name] = f"{raw[:20]!r} is no {what}"
+            return None
 
-    content, written = read(b"content"), read(b"created_at", _moment)
-    for name in (b"content", b"created_at"):
-        if name not in stored.fields:
-            wrong[name] = "is missing"
-    title, _, body = (content or "").partition("\n")
+    content, written = read("content"), read("created_at", _moment, "time")
+    wrong |= {n: "is missing" for n in ("content", "created_at") if n.encode() not in stored.fields}
+    title, _, body = (None, "", None) if content is None else content.partition("\n")
     position = _place(memory_id, stored) if place is None else place
-    thread = read(b"threadId")
+    thread = read("threadId")
     return {
         "position": position,
         "key": key,
         "memory_id": memory_id,
         "kind": "episodic",
-        "title": None if content is None else title,
-        "body": None if content is None else body,
+        "title": title,
+        "body": body,
         "created_at": written,
-        "tags_json": read(b"tags", _tags_json) or "[]",
+        "tags_json": read("tags", _tags_json) or "[]",
         "source_task_ref": thread,
-        "importance": read(b"importance", _number),
-        "last_accessed_at": read(b"last_accessed_at", _moment),
-        "access_count": read(b"access_count", _whole),
+        "importance": read("importance", float, "number"),
+        "last_accessed_at": read("last_accessed_at", _moment, "time"),
+        "access_count": read("access_count", _whole, "whole number"),
         "expires_at": stored.ends * 1000 if 0 <= stored.ends <= _LAST else None,
-        "agent_id": read(b"agentId"),
-        "namespace": read(b"namespace"),
+        "agent_id": read("agentId"),
+        "namespace": read("namespace"),
         "thread_id": thread,
         "loaded_at_start": False,
-        "faults": [
-            (position, name.decode(), f"{name.decode()} {text}") for name, text in wrong.items()
-        ],
+        "faults": [(position, name, f"{name} {words}") for name, words in wrong.items()],
     }
 
 
 def _place(memory_id: str, stored: Hash) -> int:
     try:
-        milliseconds = _milliseconds(stored.fields.get(b"created_at", b""))
+        return place_of(_moment(stored.fields.get(b"created_at", b"")) // 1000, memory_id)
     except ValueError:
-        milliseconds = 0
-    return place_of(milliseconds, memory_id)
+        return place_of(0, memory_id)
 
 
-def _row_mark(stored: Hash | None) -> int | None:
-    """Return what tells a row from what it was, whatever was recalled."""
+def _mark(stored: Hash | None) -> int | None:
+    """Return what tells a memory from what it was, whatever was recalled."""
     return None if stored is None else hash(tuple(map(stored.fields.get, _LASTING)))
 
 
-def _marks(stored: Hash | None) -> tuple[int | None, int]:
-    """Return what tells a row and a record from what they were, whatever was recalled."""
-    lasting = () if stored is None else without_use(stored).fields.items()
-    return _row_mark(stored), hash(frozenset(lasting))
-
-
-def _milliseconds(raw: bytes) -> int:
-    milliseconds = _whole(raw)
-    if not -62_135_596_800_000 <= milliseconds <= _LAST:
-        raise ValueError(f"{milliseconds} is not in the years 1 to 9999")
-    return milliseconds
-
-
 def _moment(raw: bytes) -> int:
-    """Return the microseconds since 1970."""
-    return _milliseconds(raw) * 1000
+    """Return the microseconds since 1970, of the years 1 to 9999."""
+    milliseconds = int(raw)
+    if not -62_135_596_800_000 <= milliseconds <= _LAST:
+        raise ValueError
+    return milliseconds * 1000
 
 
 def _whole(raw: bytes) -> int:
-    try:
-        value = int(raw)
-    except ValueError:
-        raise ValueError(f"{raw[:20]!r} is not a whole number") from None
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{raw[:20]!r} is too large")
-    return value
-
-
-def _number(raw: bytes) -> float:
-    try:
-        return float(raw)
-    except ValueError:
-        raise ValueError(f"{raw[:20]!r} is not a number") from None
+    if not -(2**63) <= int(raw) < 2**63:
+        raise ValueError
+    return int(raw)
 
 
 @lru_cache(maxsize=4096)
@@ -660,7 +618,6 @@ def shown_key(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
-@lru_cache(maxsize=1024)
 def _name(raw: bytes) -> str:
     try:
         name = raw.decode()

@@ -1,22 +1,18 @@
 """claude-mem's observations: one SQLite file, of one project or of all. Read, and never changed.
 
-At a start claude-mem loads the newest observations of a project whose type and concepts belong to
-its mode, as many as ``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: a cap already. All of them count for
-it, decisions too, so that all are episodic here, and their type is a tag. A deletion by SQL would
-go past its replication and leave its vectors, so memlab makes none.
+A start loads the newest observations of a project whose type and concepts belong to its mode, as
+many as ``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: a cap already. Decisions count for it too, so that
+all are episodic here. A deletion by SQL would go past its replication and leave its vectors.
 
-A read is an id among those that a call of ``get_observations`` asked for, as Claude's transcripts
-record it. What a start loads is no read, nor is a search that lists titles. The database tells in
-which session an observation was written; a fetch in that session is no later need.
+A read is an id that a call of ``get_observations`` asked for, by Claude's transcripts. A fetch in
+the session that wrote the observation is no later need.
 """
 
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
 from pathlib import Path
@@ -25,34 +21,21 @@ from urllib.parse import parse_qsl, quote
 
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
+from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import Key, Writer, place_of
-from memlab.sources.reads import (
-    OWN_SESSION,
-    READ,
-    Asked,
-    Found,
-    Read,
-    mapping,
-    moment_of_seconds,
-    parsed,
-    sequence,
-    text,
-)
-from memlab.sources.sqlite_rows import TableReader, TableSource, read_database, tables_of, text_of
+from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, Read, mapping, sequence
+from memlab.sources.sqlite_rows import About, TableReader, TableSource, text_of
 from memlab.sources.transcripts import Touch, calls_in, seen_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
-from memlab.text import Sheet, Shown, Table, in_shell
+from memlab.text import Sheet, Table, in_shell
 
 NAME: Final = "a claude-mem database"
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
-_NEWEST: Final = 50
 
 _LARGEST: Final = 2**20
 """Bytes of a file of settings."""
-_MODE: Final = "CLAUDE_MEM_MODE"
-_LISTS: Final = "CLAUDE_MEM_CONTEXT_OBSERVATION_"
 _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
         *("bugfix", "feature", "refactor", "change", "discovery", "decision"),
@@ -73,9 +56,11 @@ LISTED: Final = 10
 _TABLE: Final = "observations"
 _SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
 
+_OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
+SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END)
+WHERE value IN (SELECT value FROM json_each(:concepts)))"""
+
 _TOOL: Final = "get_observations"
-_LONGEST: Final = 19
-"""Digits of SQLite's largest number."""
 _SESSIONS: Final = """
 SELECT CAST(observations.id AS TEXT), content_session_id FROM observations
 JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
@@ -91,57 +76,6 @@ class Start(NamedTuple):
     mode: str
     lists: Mapping[str, str]
     """The types and the concepts of the mode, as JSON; empty of a mode that is not known."""
-
-    def condition(self, columns: Collection[str]) -> str:
-        """Return the condition in SQL that an observation meets which may be loaded."""
-        if not self.lists or "concepts" not in columns:
-            return "1"
-        return (
-            "type IN (SELECT value FROM json_each(:types)) AND EXISTS (SELECT 1 FROM "
-            "json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END) "
-            "WHERE value IN (SELECT value FROM json_each(:concepts)))"
-        )
-
-
-class Project(NamedTuple):
-    """A project's observations, and how many of them its start loads at most."""
-
-    name: str
-    observations: int
-    loaded: int
-
-
-@dataclass(frozen=True, repr=False)
-class ObservationFacts(Shown):
-    """What a start loads of a claude-mem database."""
-
-    store: str
-    setting: str
-    newest: int
-    mode: str
-    is_known_mode: bool
-    schema: int | None
-    known_schema: int
-    projects: tuple[Project, ...]
-
-    def sheet(self) -> Sheet:
-        """Return the facts as a page."""
-        facts = [
-            ("loaded", f"the newest observations of one project, at most {self.newest:,}; fewer"),
-            ("", "where their lines come to more than 10,000 characters"),
-            ("setting", self.setting),
-            ("deletion", "none by memlab: claude-mem replicates them and keeps vectors"),
-        ]
-        if not self.is_known_mode:
-            facts.append(("mode", f"{self.mode}: its types are not known, all are counted"))
-        if self.schema is not None and self.schema > self.known_schema:
-            newer = f"{self.schema}, newer than {self.known_schema}, the newest that memlab knows"
-            facts.append(("schema", f"{newer}; what it knows is read"))
-        rows = [(each.name, each.observations, each.loaded) for each in self.projects[:LISTED]]
-        hidden = len(self.projects) - len(rows)
-        remark = f"and {hidden:,} more" if hidden else ""
-        header = ("project", "observations", "loaded at start")
-        return Sheet("claude-mem", facts, [Table("", header, rows, remark)])
 
 
 class ClaudeMem(TableSource):
@@ -185,13 +119,12 @@ class ClaudeMem(TableSource):
     def changing(self) -> AbstractContextManager[Writer]:
         """Refuse, with the reason and the setting."""
         instead = (
-            f"{SETTING}=n in {self.path.parent / 'settings.json'}, or delete one by one with "
+            f"{SETTING}=n in {self.start.file}, or delete one by one with "
             "DELETE /api/observation/ID of claude-mem's own worker"
         )
         raise UnsafeDeletionError(
-            f"memlab deletes nothing from {self.name}: claude-mem notes each deletion for its "
-            "other devices and keeps vectors of its own, and SQL would go past both; nothing was "
-            f"changed: load fewer by {instead}",
+            f"memlab deletes nothing from {self.name}: SQL would go past claude-mem's replication "
+            f"and its vectors; nothing was changed: load fewer by {instead}",
             instead=instead,
         )
 
@@ -210,12 +143,12 @@ class ClaudeMem(TableSource):
 
     def instead(self, keep: int) -> list[str]:
         """Say what to do with a cap: where the setting is, or which project to ask about."""
-        if self.project is None and len(projects := self.about().projects) > 1:
+        if self.project is None and len(projects := self.about().said["projects"]) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
                 f"{len(projects):,}: over all together the number is too large for each"
             )
-            first = in_shell(self._name_of(projects[0].name))
+            first = in_shell(self._name_of(projects[0][0]))
             return [f"next: memlab size {first}", f"      {counts}"]
         start = self.start
         today = f"today {start.newest}, {start.said}; it counts at the next start"
@@ -252,8 +185,9 @@ class ObservationReader(TableReader):
     @cached_property
     def _loaded(self) -> dict[int, str]:
         """The observations that a start of each project loads, and of which it is."""
+        of_mode = _OF_MODE if self._start.lists and "concepts" in self.columns else "1"
         query = (
-            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {self._start.condition(self.columns)} "
+            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {of_mode} "
             "ORDER BY created_at_epoch DESC, id LIMIT :newest"
         )
         projects = [(self._project,)]
@@ -283,29 +217,43 @@ class ObservationReader(TableReader):
             if self._project in (None, row.get("project"), row.get("merged_into_project"))
         }
 
-    def facts(self) -> ObservationFacts:
+    def about(self) -> About:
         """Return what is said of the database beside its frame."""
-        loaded = list(self._loaded.values())
+        start, loaded = self._start, list(self._loaded.values())
         counts = self._asked(
             f"SELECT project, count(*) FROM {_TABLE} WHERE :project IS NULL OR {self._of} "
             "GROUP BY project ORDER BY count(*) DESC, project"
         )
-        version = None
+        projects = [(str(name), count, loaded.count(str(name))) for name, count in counts]
+        schema = None
         if "schema_versions" in self.tables:
-            version = self._one("SELECT max(version) FROM schema_versions")
-        return ObservationFacts(
-            store=self._name,
-            setting=f"{SETTING}={self._start.newest}, {self._start.said}",
-            newest=self._start.newest,
-            mode=self._start.mode,
-            is_known_mode=bool(self._start.lists),
-            schema=version if isinstance(version, int) else None,
-            known_schema=KNOWN_SCHEMA,
-            projects=tuple(
-                Project(str(project), count, loaded.count(str(project)))
-                for project, count in counts
-            ),
-        )
+            schema = self._one("SELECT max(version) FROM schema_versions")
+        setting = f"{SETTING}={start.newest}, {start.said}"
+        facts = [
+            ("loaded", f"the newest observations of one project, at most {start.newest:,}; fewer"),
+            ("", "where their lines come to more than 10,000 characters"),
+            ("setting", setting),
+            ("deletion", "none by memlab: claude-mem replicates them and keeps vectors"),
+        ]
+        if not start.lists:
+            facts.append(("mode", f"{start.mode}: its types are not known, all are counted"))
+        if newer := sqlite_rows.newer(schema, KNOWN_SCHEMA):
+            facts.append(("schema", f"{newer}; what it knows is read"))
+        hidden = len(projects) - LISTED
+        remark = f"and {hidden:,} more" if hidden > 0 else ""
+        header = ("project", "observations", "loaded at start")
+        said = {
+            "store": self._name,
+            "setting": setting,
+            "newest": start.newest,
+            "mode": start.mode,
+            "is_known_mode": bool(start.lists),
+            "schema": schema,
+            "known_schema": KNOWN_SCHEMA,
+            "projects": projects,
+        }
+        table = Table("", header, projects[:LISTED], remark)
+        return About(Sheet("claude-mem", facts, [table]), said)
 
     def _asked(self, query: str, **values: Any) -> list[Any]:
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()
@@ -319,7 +267,7 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
     told += _strings(fields.get("facts"))
     body = "\n".join(part for part in told if part) or text_of(fields.get("text"))
     position = _place(key, epoch)
-    at = moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
+    at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
     undated = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
     return {
         "position": position,
@@ -335,20 +283,10 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
         "namespace": text_of(fields.get("merged_into_project") or fields.get("project")) or None,
         "thread_id": text_of(fields.get("memory_session_id")) or None,
         "agent_id": text_of(fields.get("agent_id")) or None,
-        "at_start": _line(key, at, title),
+        "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # whenever, it costs as much
         "loaded_at_start": loaded,
         "faults": [undated] if at is None else [],
     }
-
-
-def _line(key: int, at: datetime | None, title: str) -> str:
-    """Return the line by which a start shows an observation: id, time, a sign for its type, title.
-
-    The time is of the zone that it is shown in, which costs as much as any.
-    """
-    half = "am" if at is None or at.hour < 12 else "pm"
-    shown = "" if at is None else f"{at.hour % 12 or 12}:{at.minute:02}{half}"
-    return f"{key} {shown} * {title or 'Untitled'}\n"
 
 
 @lru_cache(maxsize=4096)
@@ -364,26 +302,23 @@ def _place(key: int, epoch: object) -> int:
 
 def _strings(value: object) -> list[str]:
     """Return the texts of a JSON list; what is none is left out."""
-    texts = [each for each in sequence(parsed(text_of(value))) if isinstance(each, str)]
+    texts = [each for each in sequence(reads.parsed(text_of(value))) if isinstance(each, str)]
     return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
 
 
-def start_of(folder: Path, environment: Mapping[str, str] | None = None) -> Start:
+def start_of(folder: Path) -> Start:
     """Return what a start loads by the settings in a folder; the environment comes first."""
-    variables = os.environ if environment is None else environment
     file = folder / _FILE
-    written = _written(file)
-    newest, said = _NEWEST, "its default"
-    for values, where in ((written, f"in {_FILE}"), (variables, "in the environment")):
-        number = str(values.get(SETTING, "")).strip()
-        if number.isdecimal():
-            newest, said = int(number), where
-    both = {**written, **{name: value for name, value in variables.items() if value}}
-    mode = str(both.get(_MODE) or "code")
+    both = {**_written(file), **{name: value for name, value in os.environ.items() if value}}
+    number, newest, said = str(both.get(SETTING, "")).strip(), 50, "its default"
+    if number.isdecimal():
+        newest, said = int(number), f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
+    mode = str(both.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":
         for name, known in _OF_CODE.items():
-            named = map(str.strip, str(both.get(_LISTS + name.upper(), "")).split(","))
+            chosen = str(both.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
+            named = map(str.strip, chosen.split(","))
             lists[name] = json.dumps([each for each in named if each in known] or known)
     return Start(newest, said, file, mode, lists)
 
@@ -392,7 +327,7 @@ def _written(file: Path) -> dict[str, Any]:
     """Return the settings of a file; those of older versions lie under ``env``."""
     try:
         with ordinary_file(file, most=_LARGEST) as opened:
-            found = mapping(parsed(opened.read(_LARGEST).decode("utf-8-sig")))
+            found = mapping(reads.parsed(opened.read(_LARGEST).decode("utf-8-sig")))
     except (OSError, ValueError):
         return {}
     return {**mapping(found.get("env")), **found}
@@ -400,7 +335,7 @@ def _written(file: Path) -> dict[str, Any]:
 
 def recognises(asked: Asked) -> bool:
     """Whether the source is claude-mem's database or the folder that it lies in."""
-    return {"observations", "sdk_sessions"} <= set(tables_of(_database(asked.path)))
+    return {"observations", "sdk_sessions"} <= set(sqlite_rows.tables_of(_database(asked.path)))
 
 
 def find(asked: Asked) -> Found:
@@ -409,7 +344,9 @@ def find(asked: Asked) -> Found:
     beside = database.parent.parent / ".claude" / "projects"
     found = Found(store=str(database))
     written = dict(
-        read_database(database, lambda connection: connection.execute(_SESSIONS).fetchall())
+        sqlite_rows.read_database(
+            database, lambda connection: connection.execute(_SESSIONS).fetchall()
+        )
     )
     for one in seen_in(asked, _Look(), found, beside=beside):
         touch = one.touch
@@ -435,10 +372,10 @@ class _Look:
 
 def _ids(given: object) -> Iterator[str]:
     """Yield the ids of a list, or of a text that claude-mem takes for one: JSON, or commas."""
-    listed = sequence(parsed(given) if isinstance(given, str) else given)
-    for each in listed or text(given).split(","):
+    listed = sequence(reads.parsed(given) if isinstance(given, str) else given)
+    for each in listed or reads.text(given).split(","):
         number = str(each).strip() if isinstance(each, int | str) else ""
-        if number.isdecimal() and len(number) <= _LONGEST:
+        if number.isdecimal() and len(number) < 20:  # as SQLite's largest has
             yield str(int(number))
 
 

@@ -10,21 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import (
-    OWN_SESSION,
-    READ,
-    Asked,
-    Found,
-    LineReader,
-    Read,
-    mapping,
-    moment,
-    sequence,
-    text,
-)
+from memlab.sources import reads
+from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
 from memlab.sources.sqlite_rows import tables_of
 
 NAME: Final = "Codex's memories"
@@ -32,20 +22,14 @@ NAME: Final = "Codex's memories"
 _FOLDERS: Final = ("sessions", "archived_sessions")
 _BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
 _IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
-_STORED: Final = "stage1_outputs"
-_MARKS: Final = (b"oai-mem-citation", b'"session_meta"')
 
 WITHOUT_THREAD: Final = "citations that name no thread"
 WITHOUT_TIME: Final = "citations without a time"
 COPIES: Final = "copies of a citation that is counted"
 
 
-class _Session(NamedTuple):
-    """Who speaks in a rollout file, from whose history it was forked, and what it cites."""
-
-    id: str
-    forked_from: str
-    reads: list[Read]
+_Session = tuple[str, str, list[Read]]
+"""Who speaks in a rollout file, from whose history it was forked, and what it cites."""
 
 
 def recognises(asked: Asked) -> bool:
@@ -53,7 +37,7 @@ def recognises(asked: Asked) -> bool:
     path = asked.path
     if path.is_dir():
         return bool(_sessions(path)) and any(_rollouts(path))
-    return _STORED in tables_of(path)
+    return "stage1_outputs" in tables_of(path)
 
 
 def find(asked: Asked) -> Found:
@@ -76,35 +60,35 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
     """Return whose file it is, and what it cites; ids still lack the session."""
     session, forked_from = file.stem, ""
     said: Counter[str] = Counter()
-    reads: list[Read] = []
-    for line in lines.objects(file, lambda line: any(mark in line for mark in _MARKS)):
+    cited: list[Read] = []
+    for line in lines.objects(file, lambda each: b"-citation" in each or b'"session_meta"' in each):
         payload = mapping(line.get("payload"))
         if line.get("type") == "session_meta" and session == file.stem:
-            session = text(payload.get("id")) or file.stem
-            forked_from = text(payload.get("forked_from_id"))
+            session = reads.text(payload.get("id")) or file.stem
+            forked_from = reads.text(payload.get("forked_from_id"))
         elif message := _message(line, payload):
             threads = _threads(message, found)
             told = sha256(message.encode()).hexdigest()[:16]
             said[told] += 1
-            at = moment(line.get("timestamp"), found)
+            at = reads.moment(line.get("timestamp"), found)
             if at is None:
                 found.left_out[WITHOUT_TIME] += len(threads)
                 continue
             name = f"{told}:{said[told]}"
-            reads += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
-    return _Session(session, forked_from, reads)
+            cited += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
+    return session, forked_from, cited
 
 
 def _keep_each_once(sessions: list[_Session], found: Found) -> None:
     """Give each citation to the session that made it; forks repeat the history they come from."""
-    parents = {session.id: session.forked_from for session in sessions}
+    parents = {session: forked_from for session, forked_from, _ in sessions}
     kept: dict[str, Read] = {}
-    for session in sessions:
-        root = _root(session.id, parents)
-        for read in session.reads:
+    for session, _, cited in sessions:
+        root = _root(session, parents)
+        for read in cited:
             name = f"codex:{root}:{read.id}"
-            own = read.memory_id == session.id
-            whole = read._replace(id=name, session=session.id, kind=OWN_SESSION if own else READ)
+            kind = OWN_SESSION if read.memory_id == session else READ
+            whole = read._replace(id=name, session=session, kind=kind)
             before = kept.get(name)
             found.left_out[COPIES] += before is not None
             if before is None or read.at < before.at:
@@ -127,7 +111,8 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
     kind = line.get("type"), payload.get("type"), payload.get("role")
     if kind != ("response_item", "message", "assistant"):
         return ""
-    return "".join(text(mapping(part).get("text")) for part in sequence(payload.get("content")))
+    parts = map(mapping, reads.sequence(payload.get("content")))
+    return "".join(reads.text(part.get("text")) for part in parts)
 
 
 def _threads(message: str, found: Found) -> list[str]:

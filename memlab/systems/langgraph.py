@@ -16,8 +16,6 @@ from memlab.sources.sqlite_rows import read_database, tables_of
 NAME: Final = "a LangGraph store"
 
 _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
-_CLOCKS: Final = timedelta(seconds=2)
-"""A write notes its moment twice, once in whole seconds; so close together, it is no read."""
 
 Row = tuple[str, str, Any, Any, float | None]
 
@@ -53,7 +51,7 @@ def find(asked: Asked) -> Found:
         except (TypeError, ValueError, OverflowError):  # no moment, or none of this calendar
             found.left_out[WITHOUT_TIME] += 1
             continue
-        if last - written <= _CLOCKS:
+        if last - written <= timedelta(seconds=2):  # a write notes its moment twice
             found.left_out[NOT_READ] += 1
         else:
             memory_id = f"{prefix}/{key}"

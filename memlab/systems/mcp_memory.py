@@ -1,59 +1,34 @@
 """mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
 
-A memory is a row that its service has not deleted; the vector that finds it and the edges on both
-of its sides belong to it. Of the vectors the tables that they are kept in are read, not the virtual
-one, so that it takes the standard library alone. A virtual table ``vec0`` keeps its vectors some
-hundred a row: ``_rowids`` says in which chunk and at which place one is, ``_vector_chunks00`` holds
-the bytes, ``_chunks`` the size and the partition.
-
 A deletion is as the service's own: it takes the vector and the edges on both sides and sets
-``deleted_at``; the row itself stays until the service purges it, for its text search counts on
-that. An undo clears ``deleted_at`` and puts vector and edges back; a row that the service has
-purged since is inserted as it was.
+``deleted_at``; the row stays, for the text search counts on it. An undo puts all that back, and
+inserts a row that the service has purged since. Vectors are read without sqlite-vec, from the
+tables in which ``vec0`` keeps them: ``_rowids`` says in which chunk and at which place one is,
+``_vector_chunks00`` holds the bytes, ``_chunks`` the size and the partition.
 
-Reads are the last ten queries that found a memory, in the memory's own metadata. Queries before
-them are gone, so a memory that is found often shows fewer reads than it had; harvests in between
-keep them. A search that asks for five may write down ten.
+Reads are the last ten queries that found a memory: one that is found often shows fewer than it had.
 """
 
 import json
 import os
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
+from memlab.errors import ArchiveError, StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
+from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import Fault, Key, Writer, place_of
-from memlab.sources.reads import (
-    Asked,
-    Found,
-    Read,
-    mapping,
-    moment_of_seconds,
-    parsed,
-    sequence,
-    text,
-)
-from memlab.sources.sqlite_rows import (
-    TableReader,
-    TableSource,
-    columns_of,
-    exact_rows,
-    read_database,
-    tables_of,
-    text_of,
-)
+from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
+from memlab.sources.sqlite_rows import About, TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
 from memlab.store.database import check_encoding, error_in_words, store_file, transaction
 from memlab.store.records import bound_value, encoded, quoted
-from memlab.text import Sheet, Shown, counted
+from memlab.text import Sheet, counted
 
 NAME: Final = "an mcp-memory-service database"
 BROKEN: Final = "memories whose metadata cannot be read"
@@ -73,21 +48,11 @@ EDGES: Final = "$edges"
 
 PROTECTED: Final = frozenset({"critical", "important", "reference", "permanent"})
 """Tags of what the service itself never forgets."""
-_MISTAKE: Final = "mistake"
-_FAILURES: Final = 3
-"""A mistake made so often is protected as well."""
-
 _PARTS: Final = frozenset(f"{VECTORS}_{part}" for part in ("rowids", "chunks", "vector_chunks00"))
 
 BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 
-_NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
-"""Seconds since 1970, as the service writes them."""
-_SYNCING: Final = ("sync_events", "sync_cursor", "push_cursor")
-_OWN_TRIGGERS: Final = frozenset({"memories_fts_ai", "memories_fts_au", "memories_fts_ad"})
 _WAIT: Final = 30.0
-_FLOATS: Final = re.compile(r"content_embedding\s+float\[\d+\]", re.IGNORECASE)
-_PARTITION: Final = re.compile(r"\bstore\s+text\s+partition\s+key", re.IGNORECASE)
 
 _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
 """Fields of the metadata that a search changes."""
@@ -109,14 +74,15 @@ class McpMemory(TableSource):
     """The memories of one database of mcp-memory-service."""
 
     scheme = "mcp-memory"
+    usual = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
     tables: ClassVar = {TABLE: frozenset({"content_hash", "content", "memory_type"})}
     shape = staticmethod(_SHAPE)
 
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
         """Return the service's folders on Linux and macOS."""
-        data = Path(known.get("XDG_DATA_HOME") or home / ".local" / "share")
-        return [data / "mcp-memory", home / "Library" / "Application Support" / "mcp-memory"]
+        on_a_mac = home / "Library" / "Application Support" / "mcp-memory"
+        return [*super().usual_places(home, known), on_a_mac]
 
     def reader(self, connection: sqlite3.Connection) -> "MemoryReader":
         """Return a reader of the service's memories."""
@@ -129,7 +95,10 @@ class McpMemory(TableSource):
         Its driver may be another SQLite than the standard library's: that one never has this file
         open meanwhile, for closing it would drop this transaction's locks.
         """
-        _check_backend(self.path)
+        backend = os.environ.get(BACKEND, "").strip().lower()
+        if backend in ("hybrid", "cloudflare"):
+            why = f"{BACKEND} is {backend}: the service keeps {self.path} in step with Cloudflare"
+            raise _unsafe(why)
         module = driver()
         file = store_file(self.path).resolve()
         with _errors_in_words(module, self.path):
@@ -158,32 +127,6 @@ class McpMemory(TableSource):
         return encoded({**kept, "metadata": unused if told else row.get("metadata")})
 
 
-@dataclass(frozen=True, repr=False)
-class ServiceFacts(Shown):
-    """What lies beside the memories."""
-
-    schema: int | None
-    known_schema: int
-    deleted: int
-    vectors: int
-    edges: int
-    synced: int
-
-    def sheet(self) -> Sheet:
-        """Return the facts as a page."""
-        facts = [
-            ("loaded", "nothing at start by itself: a search brings memories"),
-            ("beside", f"{self.vectors:,} vectors, {self.edges:,} edges"),
-            ("deleted", f"{self.deleted:,}, which the service has not purged yet"),
-        ]
-        if self.synced:
-            facts.append(("synced", f"{self.synced:,} events: memlab deletes nothing here"))
-        if self.schema is not None and self.schema > self.known_schema:
-            newer = f"{self.schema}, newer than {self.known_schema}, the newest that memlab knows"
-            facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
-        return Sheet("mcp-memory-service", facts)
-
-
 class MemoryReader(TableReader):
     """Memories over a connection that sees one moment."""
 
@@ -197,8 +140,11 @@ class MemoryReader(TableReader):
     def __init__(self, connection: sqlite3.Connection, where: Path) -> None:
         super().__init__(connection, where)
         self.live = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
+        self.keeps_vectors = self.tables >= _PARTS
+        of_chunks = sqlite_rows.columns_of(connection, f"{VECTORS}_chunks")
+        self.is_partitioned = "partition00" in of_chunks
 
-    def facts(self) -> ServiceFacts:
+    def about(self) -> About:
         """Return what is said of the database beside its frame."""
 
         def count(table: str, condition: str = "1") -> int:
@@ -206,14 +152,24 @@ class MemoryReader(TableReader):
                 return 0
             return int(self._one(f"SELECT count(*) FROM {table} WHERE {condition}"))
 
-        return ServiceFacts(
-            schema=self.schema(),
-            known_schema=KNOWN_SCHEMA,
-            deleted=count(TABLE, f"NOT ({self.live})"),
-            vectors=count(f"{VECTORS}_rowids"),
-            edges=count(GRAPH),
-            synced=count("sync_events"),
-        )
+        said = {
+            "schema": self.schema(),
+            "known_schema": KNOWN_SCHEMA,
+            "deleted": count(TABLE, f"NOT ({self.live})"),
+            "vectors": count(f"{VECTORS}_rowids"),
+            "edges": count(GRAPH),
+            "synced": count("sync_events"),
+        }
+        facts = [
+            ("loaded", "nothing at start by itself: a search brings memories"),
+            ("beside", f"{said['vectors']:,} vectors, {said['edges']:,} edges"),
+            ("deleted", f"{said['deleted']:,}, which the service has not purged yet"),
+        ]
+        if said["synced"]:
+            facts.append(("synced", f"{said['synced']:,} events: memlab deletes nothing here"))
+        if newer := sqlite_rows.newer(said["schema"], KNOWN_SCHEMA):
+            facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
+        return About(Sheet("mcp-memory-service", facts), said)
 
     def schema(self) -> int | None:
         """Return the version that the service's migrations left the file at."""
@@ -250,7 +206,7 @@ class MemoryReader(TableReader):
         if GRAPH not in self.tables:
             return {}
         for side in ("source_hash", "target_hash"):
-            for edge in exact_rows(self.connection, GRAPH, side, hashes):
+            for edge in sqlite_rows.exact_rows(self.connection, GRAPH, side, hashes):
                 ends = edge["source_hash"], edge["target_hash"]
                 for end in hashes.intersection(map(str, ends)):
                     found.setdefault(end, {})[encoded(edge)] = edge
@@ -258,44 +214,36 @@ class MemoryReader(TableReader):
 
     def _vectors(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """Return the vectors of memories that have one: hexadecimal digits, and a partition."""
-        if not self.tables >= _PARTS or not keys:
+        if not self.keeps_vectors or not keys:
             return {}
-        of = columns_of(self.connection, f"{VECTORS}_chunks")
-        partition = "c.partition00" if "partition00" in of else "NULL"
         places = self.connection.execute(
-            f"SELECT r.rowid, r.chunk_id, r.chunk_offset, c.size, {partition} "
+            f"SELECT r.rowid, r.chunk_id, r.chunk_offset, c.size, "
+            f"{'c.partition00' if self.is_partitioned else 'NULL'} "
             f"FROM {VECTORS}_rowids AS r JOIN {VECTORS}_chunks AS c ON c.chunk_id = r.chunk_id "
             f"WHERE r.rowid IN ({', '.join('?' * len(keys))}) ORDER BY r.chunk_id",
             list(keys),
         ).fetchall()
+        chunk_of = f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?"
         found: dict[Key, dict[str, Any]] = {}
         chunk, data = None, b""
         for key, chunk_id, offset, size, store in places:
+            if chunk_id != chunk:  # a chunk is read once, for it holds a thousand vectors
+                chunk = chunk_id
+                (data,) = self.connection.execute(chunk_of, (chunk,)).fetchone() or (b"",)
             try:
-                if chunk_id != chunk:  # a chunk is read once, for it holds a thousand vectors
-                    chunk, data = chunk_id, self._chunk(chunk_id)
+                shapes.be(data, bytes, "a blob")
                 shapes.whole(1)(size)
                 shapes.whole(0, size - 1)(offset)
                 shapes.optional(shapes.text)(store)
             except ValueError as error:
                 raise StoreError(
-                    f"the vector of memory {key} is kept otherwise than sqlite-vec keeps it "
-                    f"({error}); nothing was changed: restore a backup, or let the service make "
-                    "its vectors anew"
+                    f"the vector of memory {key} is kept otherwise than by sqlite-vec ({error}); "
+                    "nothing was changed: restore a backup, or let the service make it anew"
                 ) from error
             length = len(data) // size
             vector = data[offset * length : (offset + 1) * length]
             found[key] = {"data": vector.hex()} | ({} if store is None else {"store": store})
         return found
-
-    def _chunk(self, chunk_id: int) -> bytes:
-        """Return the vectors of a chunk, one after another."""
-        found = self.connection.execute(
-            f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?", (chunk_id,)
-        ).fetchone()
-        (vectors,) = found or (b"",)
-        shapes.be(vectors, bytes, "a blob")
-        return bytes(vectors)
 
 
 class MemoryWriter(MemoryReader, Writer):
@@ -305,51 +253,40 @@ class MemoryWriter(MemoryReader, Writer):
 
     def check_safe(self, name: Path) -> None:
         """Check that a deletion would do no more than the service's own."""
-        synced = [table for table in _SYNCING if table in self.tables]
-        if found := [table for table in synced if self._one(f"SELECT count(*) FROM {table}")]:
-            raise _unsafe(
-                f"{name} is kept in step with other machines ({found[0]} holds rows), and each "
-                "deletion must be told to them"
-            )
+        for table in {"sync_events", "sync_cursor", "push_cursor"} & self.tables:
+            if self._one(f"SELECT count(*) FROM {table}"):
+                raise _unsafe(f"{name} is kept in step with other machines ({table} holds rows)")
         if (version := self.schema() or 0) > KNOWN_SCHEMA:
-            raise _unsafe(
-                f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}: it reads what it "
-                "knows"
-            )
+            raise _unsafe(f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}")
         if DELETED_AT not in self.columns:
             raise _unsafe(
                 f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
                 "a newer mcp-memory-service opens it once",
             )
+        of_no_floats = "SELECT 1 FROM sqlite_schema WHERE name = ? AND sql NOT LIKE '%float[%'"
+        if self.connection.execute(of_no_floats, (VECTORS,)).fetchone():
+            raise _unsafe(f"{VECTORS} in {name} keeps other vectors than memlab could put back")
         triggers = self.connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
         )
-        if foreign := sorted({name for (name,) in triggers} - _OWN_TRIGGERS):
-            raise _unsafe(
-                f"a deletion in {name} would set off {', '.join(foreign)}, and nobody knows what "
-                "that does",
-                f"DROP TRIGGER {foreign[0]} while memlab works",
-            )
-        self._partition = _partition_of(self.connection)
+        own = {f"memories_fts_{does}" for does in ("ai", "au", "ad")}
+        if foreign := sorted({name for (name,) in triggers} - own):
+            why = f"a deletion in {name} would set off {', '.join(foreign)}"
+            raise _unsafe(why, f"DROP TRIGGER {foreign[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Delete memories as the service does."""
-        all_rows = f"SELECT count(*) FROM {TABLE}"  # with those deleted
-        rows = self._one(all_rows)
+        """Delete memories as the service does, at seconds since 1970."""
+        now = "(julianday('now') - 2440587.5) * 86400.0"
         for key, record in dict(self.records(expected)).items():
             content_hash = str(json.loads(record)["content_hash"])
-            if self._partition is not None:
+            if self.keeps_vectors:
                 self.connection.execute(f"DELETE FROM {VECTORS} WHERE rowid = ?", (key,))
             if GRAPH in self.tables:
                 at_an_end = "source_hash = ?1 OR target_hash = ?1"
                 self.connection.execute(f"DELETE FROM {GRAPH} WHERE {at_an_end}", (content_hash,))
             self.connection.execute(
-                f"UPDATE {TABLE} SET {DELETED_AT} = {_NOW} WHERE id = ? AND {self.live}", (key,)
-            )
-        if rows != self._one(all_rows):
-            raise CompactionError(
-                f"rows of {TABLE} would have gone; all was rolled back: look for {self.suspect}"
+                f"UPDATE {TABLE} SET {DELETED_AT} = {now} WHERE id = ? AND {self.live}", (key,)
             )
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
@@ -367,10 +304,31 @@ class MemoryWriter(MemoryReader, Writer):
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
         """Put memories back with their vectors and edges."""
         count = 0
-        for key, record in records:
-            self._put_back(key, json.loads(record))
-            count += 1
+        for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
+            record = json.loads(said)
+            vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
+            if self._rows_like(key, record["content_hash"]):
+                self.connection.execute(
+                    f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
+                    (key, record["content_hash"]),
+                )
+            else:
+                self._add(TABLE, record)
+            if vector is not None:
+                self._add_vector(key, vector)
+            for edge in edges:
+                self._add(GRAPH, edge, or_ignore=True)
         return count
+
+    def _add_vector(self, key: Key, vector: dict[str, str]) -> None:
+        if not self.keeps_vectors:
+            raise ArchiveError(
+                f"the database keeps no vectors any more, and memory {key} had one; nothing was "
+                "restored: let the service make its tables first"
+            )
+        store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
+        row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
+        self._add(VECTORS, row | store)
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
@@ -379,27 +337,6 @@ class MemoryWriter(MemoryReader, Writer):
         now, then = json.loads(there), json.loads(record)
         edges, wanted = now.pop(EDGES, []), then.pop(EDGES, [])
         return bool(now == then) and all(edge in edges for edge in wanted)
-
-    def _put_back(self, key: Key, record: dict[str, Any]) -> None:
-        vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
-        store = (vector or {}).get("store", "default")
-        if self._rows_like(key, record["content_hash"]):
-            self.connection.execute(
-                f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
-                (key, record["content_hash"]),
-            )
-        else:
-            self._add(TABLE, record)
-        if vector is not None:
-            if self._partition is None:
-                raise ArchiveError(
-                    f"the database keeps no vectors any more, and memory {key} had one; nothing "
-                    "was restored: let the service make its tables first"
-                )
-            row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
-            self._add(VECTORS, row | ({"store": store} if self._partition else {}))
-        for edge in edges:
-            self._add(GRAPH, edge, or_ignore=True)
 
     def _add(self, table: str, row: dict[str, Any], *, or_ignore: bool = False) -> None:
         bound = [bound_value(value) for value in row.values()]
@@ -449,28 +386,6 @@ def load_extension(connection: Any) -> None:
         connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
 
 
-def _partition_of(connection: sqlite3.Connection) -> bool | None:
-    """Return whether vectors are kept by store; None where the database keeps none."""
-    found = connection.execute(
-        "SELECT sql FROM sqlite_schema WHERE name = ?", (VECTORS,)
-    ).fetchone()
-    if found is None:
-        return None
-    if not _FLOATS.search(found[0]):
-        raise StoreError(f"{VECTORS} keeps other vectors than memlab knows; nothing was changed")
-    return bool(_PARTITION.search(found[0]))
-
-
-def _check_backend(path: Path) -> None:
-    """Refuse where the service writes to Cloudflare as well, as far as the environment says so."""
-    backend = os.environ.get(BACKEND, "").strip().lower()
-    if backend in ("hybrid", "cloudflare"):
-        raise _unsafe(
-            f"{BACKEND} is {backend}: the service keeps {path} in step with Cloudflare, which "
-            "would bring back what is deleted here, or lose what is restored"
-        )
-
-
 @contextmanager
 def _errors_in_words(module: Any, path: Path) -> Iterator[None]:
     """Raise the errors of either SQLite in words."""
@@ -487,19 +402,16 @@ def _errors_in_words(module: Any, path: Path) -> Iterator[None]:
 
 def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a memory as a row, from its columns or from its record."""
-    told = metadata_of(fields.get("metadata"))
+    told, created = metadata_of(fields.get("metadata")), fields.get("created_at")
     tags = [tag for each in text_of(fields.get("tags")).split(",") if (tag := each.strip())]
     memory_type = text_of(fields.get("memory_type")).strip()
     title, _, body = text_of(fields.get("content")).partition("\n")
-    created = _number(fields.get("created_at"))
     position, at = _place(fields["id"], created), moment_of_seconds(created)
     replaced = text_of(fields.get("superseded_by")) or None
-    last = [told.get("last_accessed_at"), fields.get("last_accessed")]
     count = _number(told.get("access_count"))
     faults: list[Fault] = []
     if at is None:
-        shown = f"created_at {fields.get('created_at')!r:.80} is no time"
-        faults.append((position, "created_at", shown))
+        faults.append((position, "created_at", f"created_at {created!r:.80} is no time"))
     if not isinstance(fields.get("content_hash"), str):
         faults.append((position, "content_hash", "content_hash is no text"))
     return {
@@ -512,12 +424,14 @@ def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
         "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
         "authored_by": "mcp-memory-service",
         "created_at": at,
-        "confidence": _first(fields.get("confidence"), 1.0),
+        "confidence": _number(fields.get("confidence"), 1.0),
         "active": replaced is None,
         "superseded_by": replaced,
-        "importance": _first(told.get("importance_score"), told.get("quality_score")),
+        "importance": _number(told.get("importance_score"), told.get("quality_score")),
         "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
-        "last_accessed_at": moment_of_seconds(_first(*last)),
+        "last_accessed_at": moment_of_seconds(
+            _number(told.get("last_accessed_at"), fields.get("last_accessed"))
+        ),
         "namespace": text_of(fields.get("store")) or None,
         "loaded_at_start": False,
         "faults": faults,
@@ -534,37 +448,31 @@ def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any])
     """
     if PROTECTED & {tag.lower() for tag in tags}:
         return True
-    failures = _number(told.get("failure_count"))
-    return memory_type == _MISTAKE and failures is not None and failures >= _FAILURES
+    return memory_type == "mistake" and (_number(told.get("failure_count")) or 0) >= 3
 
 
 def metadata_of(value: object) -> dict[str, Any]:
     """Return the fields of a memory's metadata; none of what is no JSON object."""
-    return mapping(parsed(text_of(value)))
+    return mapping(reads.parsed(text_of(value)))
 
 
-def _number(value: object) -> float | None:
-    """Return a finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) < 1e308 else None
-
-
-def _first(*values: object) -> float | None:
-    """Return the first of some values that is a number."""
-    return next((number for number in map(_number, values) if number is not None), None)
+def _number(*values: object) -> float | None:
+    """Return the first of some values that is a finite number."""
+    for value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e308:
+            return float(value)
+    return None
 
 
 def _place(key: int, created_at: object) -> int:
     """Return where a memory stands by the time it was stored."""
-    if not isinstance(created_at, int | float) or created_at != created_at:  # noqa: PLR0124 - NaN
-        return place_of(0, key)
-    return place_of(int(min(max(created_at, 0.0), 1e12) * 1_000), key)
+    at = moment_of_seconds(created_at)
+    return place_of(0 if at is None else int(at.timestamp() * 1_000), key)
 
 
 def recognises(asked: Asked) -> bool:
     """Whether the source is such a database."""
-    return tables_of(asked.path).get(TABLE, set()) >= {"content_hash", "metadata", "memory_type"}
+    return McpMemory.recognise(asked.path, tables_of(asked.path)) is not None
 
 
 def find(asked: Asked) -> Found:
@@ -575,15 +483,15 @@ def find(asked: Asked) -> Found:
         "ORDER BY id"
     )
     cut = 0
-    for content_hash, metadata in read_database(
+    for content_hash, metadata in sqlite_rows.read_database(
         asked.path, lambda connection: connection.execute(query).fetchall()
     ):
-        if (told := parsed(metadata)) is None:
+        if (told := reads.parsed(metadata)) is None:
             found.left_out[BROKEN] += 1
             continue
-        queries = [mapping(each) for each in sequence(mapping(told).get("access_queries"))]
+        queries = [mapping(each) for each in reads.sequence(mapping(told).get("access_queries"))]
         cut += len(queries) >= _KEPT
-        memory_id = text(content_hash)
+        memory_id = reads.text(content_hash)
         for at in (moment_of_seconds(each.get("timestamp")) for each in queries):
             if at is None:
                 found.left_out[WITHOUT_TIME] += 1

@@ -1,16 +1,10 @@
 """MemForge's ``warm_tier``: memories in PostgreSQL, of one agent or of all.
 
-Needs the ``postgresql`` extra. What the URL leaves open, libpq takes from the environment
-(``PGPASSWORD``, ``~/.pgpass``, ``PGHOST``). Reading needs SELECT on the tables.
-
 A deletion copies a memory into ``cold_tier`` as MemForge's eviction does, and PostgreSQL deletes
 what refers to it (entities, retrievals, revisions, conflicts, sequences, causes). All that is in
 the archive first; an undo puts it back and takes the copy out of ``cold_tier``. MemForge's audit
-chain is keyed by a secret of the server's, so nothing is written there.
-
-The role needs, where it does not own the tables: BYPASSRLS; on ``warm_tier`` SELECT, INSERT, DELETE
-and UPDATE (for locking); on ``cold_tier`` SELECT, INSERT and DELETE and USAGE of its sequence; on
-the tables that refer to ``warm_tier`` SELECT and INSERT, and UPDATE of ``shared_memories``.
+chain is keyed by a secret of the server's, so nothing is written there. docs/servers.md says what
+the role needs.
 """
 
 import json
@@ -50,8 +44,6 @@ ROWS: Final = "$rows"
 """In a record: the rows of other tables that go with the memory, by table."""
 LINKS: Final = "$links"
 """In a record: the rows of other tables that lose their link to it, by table."""
-KIND: Final = "episodic"
-"""Of every memory; MemForge's outcome is its tag."""
 
 _CHARS: Final = "$chars"
 """Of title and body together, where the body was not asked for."""
@@ -72,10 +64,8 @@ _INSERT: Final = 4
 _DELETE: Final = 8
 _UPDATE: Final = 16
 _COPIED: Final = {
-    "content": "content",
-    "metadata": "metadata",
+    **{name: name for name in ("content", "metadata", "namespace")},
     "consolidated_at": "original_created_at",
-    "namespace": "namespace",
 }
 """What ``cold_tier`` keeps of a memory, and how it calls it."""
 
@@ -126,7 +116,7 @@ class Memforge(ServerSource):
         """Open a transaction that is committed when the block ends."""
         with self._transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self)
-            writer.check_safe(self.name)
+            writer.check_safe()
             yield writer
 
     def row_of(self, record: bytes) -> dict[str, Any]:
@@ -206,18 +196,22 @@ class MemoryReader(Reader):
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
     ) -> Iterator[Rows]:
         """Yield the rows of a table, or of what is told like one, in order of id."""
-        names = [name for name in _READ if name in known]
-        chosen = [f"t.{name}::text" for name in names]
+        chosen = {name: f"t.{name}::text" for name in _READ if name in known}
         if not with_body:
-            title = "split_part(t.content, E'\\n', 1)"
-            chosen = [title if name == "content" else f"t.{name}::text" for name in names]
-            names.append(_CHARS)
-            chosen.append("(char_length(t.content) - (strpos(t.content, E'\\n') > 0)::int)::text")
-        chosen += [f"t.{quoted(name)}" for name in columns]
+            chosen["content"] = "split_part(t.content, E'\\n', 1)"
+            line_ends = "(strpos(t.content, E'\\n') > 0)::int"
+            chosen[_CHARS] = f"(char_length(t.content) - {line_ends})::text"
+        texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
         whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"
-        query = f"SELECT {', '.join(chosen)} FROM {table} AS t {whose} ORDER BY t.id"
+        query = f"SELECT {texts} FROM {table} AS t {whose} ORDER BY t.id"
         for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
-            yield _rows(found, names, columns)
+            with postgres.understood():
+                told = [row_of(dict(zip(chosen, row, strict=False))) for row in found]
+                others = {
+                    n: [row[at] for row in found] for at, n in enumerate(columns, len(chosen))
+                }
+                rows = rows_of_each(told, with_body=True, others=others)
+            yield rows
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
         """Add the rows that would go with memories, or lose their link to them."""
@@ -227,8 +221,7 @@ class MemoryReader(Reader):
             table, column = self.catalogue.table(reference.table), reference.column
             if not table.key:
                 raise UnsafeDeletionError(
-                    f"the table {table.name} has no primary key, by which its rows could be put "
-                    "back",
+                    f"the table {table.name} has no primary key to put its rows back by",
                     instead=f"give {table.name} a primary key",
                 )
             goes = reference.on_delete == CASCADE
@@ -255,22 +248,21 @@ class MemforgeWriter(MemoryReader, Writer):
 
     suspect = f"a rule on {TABLE}"
 
-    def check_safe(self, name: str) -> None:
+    def check_safe(self) -> None:
         """Check that a deletion would do no more than what is known of it."""
+        name = self.source.name
         linked = self.catalogue.that_go_with(TABLE)
         touched = {each.table: _DELETE | _INSERT for each in linked}
         touched |= {each.table: _UPDATE for each in linked if each.on_delete == SET_NULL}
         touched |= {TABLE: _DELETE | _INSERT, COLD: _DELETE | _INSERT}
         if hidden := [table for table in touched if postgres.hides_rows(self.connection, table)]:
             raise UnsafeDeletionError(
-                f"row-level security may hide rows of {', '.join(hidden)} that a deletion takes "
-                f"along from the user of {name}",
+                f"row-level security may hide rows of {', '.join(hidden)} from the user of {name}",
                 instead="connect as the owner of the tables, or as a role with BYPASSRLS",
             )
         if triggers := postgres.triggers_on(self.connection, touched):
             raise UnsafeDeletionError(
-                f"a deletion in {name} would set off {', '.join(triggers)}, and nobody knows what "
-                "that does",
+                f"a deletion in {name} would set off {', '.join(triggers)}",
                 instead="ALTER TABLE ... DISABLE TRIGGER while memlab works, or MemForge's own cap",
             )
 
@@ -416,13 +408,6 @@ def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     return {(table, canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows}
 
 
-@postgres.understood()
-def _rows(found: list[Any], names: Sequence[str], columns: Sequence[str]) -> Rows:
-    told = [row_of(dict(zip(names, row, strict=False))) for row in found]
-    others = {name: [row[at] for row in found] for at, name in enumerate(columns, len(names))}
-    return rows_of_each(told, with_body=True, others=others)
-
-
 def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
     """Return a memory as a row, from the texts that PostgreSQL writes for its columns."""
     title, _, body = memory["content"].partition("\n")
@@ -434,7 +419,7 @@ def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
         "position": position,
         "key": position,  # of one sequence for all agents, which rollbacks skip
         "memory_id": memory["id"],
-        "kind": KIND,
+        "kind": "episodic",  # its outcome is its tag
         "title": title,
         **length,
         "created_at": written,

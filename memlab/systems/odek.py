@@ -1,14 +1,9 @@
 """odek's episodes: one Markdown file each, and ``index.json``.
 
-No start loads an episode: a turn recalls at most three trusted ones, by their summaries in the
-index. odek takes an episode's file away before it writes the index, and marks its vectors as old
-after; a deletion here keeps that order and removes the vectors, which odek makes anew. An id that
-could name a file outside the folder is an entry without a file, as odek has it. A running odek
-keeps the index in memory and writes it back at its next episode: end it before a deletion is
-applied.
-
-odek writes the list with an indent of two, in whatever order it has; a list that somebody has laid
-out by hand keeps its layout, for each episode keeps the bytes that were written.
+odek takes an episode's file away before it writes the index, and marks its vectors as old after; a
+deletion here keeps that order and removes the vectors, which odek makes anew. A running odek keeps
+the index in memory and writes it back: end it before a deletion is applied. A list that somebody
+has laid out by hand keeps its layout, for each episode keeps the bytes that were written.
 """
 
 import json
@@ -33,9 +28,6 @@ EPISODES: Final = "episodes"
 """The folder below odek's memory folder that holds them, in versions that have one."""
 
 _APPROVED: Final = ("user_approved", "auto_approved")
-_DEEPEST: Final = 32
-_MOST: Final = 2**24
-"""Bytes of an index beyond which it is not looked into to find out what it is."""
 _SPACE: Final = " \t\r\n"
 _INDENTED: Final = "\n  "
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -59,6 +51,7 @@ class Odek(FolderSource):
     """A folder of odek's episodes."""
 
     scheme = "odek"
+    usual = ("", ".odek/memory")
     index_name = INDEX
     setting = '"memory": {"max_episodes": %d}'
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
@@ -84,11 +77,6 @@ class Odek(FolderSource):
         return (INDEX in has and path.name in (EPISODES, "memory")) or (
             EPISODES in has and path.name == "memory"
         )
-
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:  # noqa: ARG003
-        """Return odek's folder."""
-        return [home / ".odek" / "memory"]
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -146,7 +134,7 @@ class Odek(FolderSource):
                 raise ValueError("its entry is nested too deep") from None
             if [entry.session_id for entry in entries] != [found.key]:
                 raise ValueError(f"its entry in {INDEX} is of another episode")
-            check_depth(entries[0].fields, _DEEPEST)
+            check_depth(entries[0].fields, 32)
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list without some episodes."""
@@ -273,7 +261,7 @@ def _id_of(fields: Any) -> str | None:
 def _lists_episodes(folder: Folder, size: int) -> bool:
     """Whether an ``index.json`` is odek's, of which there are many that are not."""
     try:
-        index = EpisodeIndex.read(folder.read(INDEX).data if size <= _MOST else b"x")
+        index = EpisodeIndex.read(folder.read(INDEX).data if size <= 2**24 else b"x")
     except (StoreError, ChangedWhileReadError, FileNotFoundError):
         return False
     if not index.entries:

@@ -21,7 +21,6 @@ ELSEWHERE: Final = "reads by agents in other projects"
 
 _READ: Final = "read_memory"
 _WRITERS: Final = ("write_memory", "edit_memory")
-_NAMED: Final = ("memory_name", "memory_file_name")
 
 
 class Serena(NotesSource):
@@ -92,7 +91,7 @@ class _Look:
         is_here = Path(text(line.get("cwd"))).is_relative_to(self._project)
         for call, called, given in calls_in(line):
             tool = called.rpartition("__")[2]
-            name = next(filter(None, (text(given.get(each)) for each in _NAMED)), "")
+            name = text(given.get("memory_name")) or text(given.get("memory_file_name"))
             memory = name.removesuffix(NOTE) + NOTE
             if tool not in (_READ, *_WRITERS) or not Serena.is_note(memory):
                 continue

@@ -15,8 +15,8 @@ from memlab.errors import MemlabError
 from memlab.evidence.ingestion import harvest
 from memlab.evidence.reads import read_access_log
 from memlab.sources.reads import BROKEN
+from memlab.systems import openclaw
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
-from memlab.systems.openclaw import reads as openclaw
 
 THREADS = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(10)]
 AT = "2026-08-01T09:00:00.000Z"

@@ -16,7 +16,7 @@ MEMORY = Path("/dev/shm")
 """A file system on which syncing costs nothing."""
 SOURCES = tuple(
     f"memlab.systems.{name}"
-    for name in ("memory_items.source", "claude_code.source", "odek", "openclaw.source")
+    for name in ("memory_items.source", "claude_code.source", "odek", "openclaw")
 )
 """What children need and would import each for itself."""
 

@@ -10,21 +10,19 @@ from pathlib import Path
 
 import pytest
 from claude_store import write_memory
-from hypothesis import given
-from hypothesis import strategies as st
 from openclaw_store import days_before, noon, recall, write_events, write_workspace
 from permissions import as_nobody
 from repositories import Repository
 from repositories import day as moment
 from shell import said
+from stores import files_in
 
 import memlab
 from memlab.errors import StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.growth import boot_context
-from memlab.sources.folder.files import is_file_path
 from memlab.sources.opening import find_below, recognise
-from memlab.systems.openclaw.source import OpenClaw
+from memlab.systems.openclaw import OpenClaw
 from sources.conformance import Compacted, FilesLab
 
 TODAY = date(2026, 6, 30)
@@ -33,7 +31,7 @@ TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" +
 
 @pytest.fixture(autouse=True)
 def _today(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlab.systems.openclaw.source.today", lambda: TODAY)
+    monkeypatch.setattr("memlab.systems.openclaw.today", lambda: TODAY)
 
 
 class OpenClawLab(FilesLab):
@@ -81,11 +79,6 @@ def about(path: Path) -> dict[str, str]:
     return page.to_dict()
 
 
-def files_below(folder: Path) -> dict[str, tuple[bytes, int]]:
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
-
-
 def test_what_is_a_note_and_what_is_not() -> None:
     notes = ("memory/2026-04-05.md", "memory/a/b/c.md", "memory/dreaming.md", "memory/x\ny.md")
     others = (
@@ -96,17 +89,7 @@ def test_what_is_a_note_and_what_is_not() -> None:
     assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
 
 
-@given(st.lists(st.sampled_from(["memory", "a", ".", "..", "", ".x", "a.md", "b\0.md"])))
-def test_no_name_of_a_note_leads_out_of_its_folder(parts: list[str]) -> None:
-    key = "/".join(parts)
-    if OpenClaw("w").file_of(key) and is_file_path(key):
-        assert os.path.normpath(key) == key
-        assert key.startswith("memory/")
-
-
-def test_a_name_that_begins_with_a_day_is_its_birth_and_other_notes_go_by_their_files(
-    tmp_path: Path,
-) -> None:
+def test_a_name_that_begins_with_a_day_is_its_birth_else_its_file_is(tmp_path: Path) -> None:
     written, others = noon(TODAY).isoformat(), ("2026-07-09", "2026-02-30", "2026-04-071", "x")
     names = {
         "memory/0001-01-01.md": "0001-01-01T00:00:00+00:00",
@@ -121,9 +104,7 @@ def test_a_name_that_begins_with_a_day_is_its_birth_and_other_notes_go_by_their_
     assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
 
 
-def test_a_start_loads_memory_md_up_to_its_length_and_the_notes_of_two_days(
-    workspace: Path,
-) -> None:
+def test_a_start_loads_memory_md_to_its_length_and_notes_of_two_days(workspace: Path) -> None:
     frame = memlab.load(workspace).set_index("memory_id")
     loaded = frame[frame["loaded_at_start"]]
     assert set(loaded.index) == {"MEMORY.md", "memory/2026-06-29.md", "memory/2026-06-30.md"}
@@ -136,9 +117,7 @@ def test_a_start_loads_memory_md_up_to_its_length_and_the_notes_of_two_days(
 
 
 @pytest.mark.parametrize("skipped", [False, True])
-def test_notes_without_a_date_are_judged_where_hits_on_them_are_written_down(
-    tmp_path: Path, skipped: bool
-) -> None:
+def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skipped: bool) -> None:
     days, undated = days_before(TODAY, 9), ("anna", "2026-13-45")
     path = write_workspace(tmp_path / "w", days, undated=undated, skipped=skipped)
     prunable = memlab.load(path).set_index("memory_id")["prunable"]
@@ -152,9 +131,7 @@ def test_notes_without_a_date_are_judged_where_hits_on_them_are_written_down(
     assert ("memlab keeps those notes" in str(found)) != skipped
 
 
-def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
-    tmp_path: Path, workspace: Path
-) -> None:
+def test_a_workspace_is_known_by_its_events_or_dated_notes(tmp_path: Path, workspace: Path) -> None:
     write_memory(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
     write_memory(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
     write_memory(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
@@ -172,8 +149,8 @@ def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
     ]
 
 
-def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspace: Path) -> None:
-    before = files_below(workspace)
+def test_a_workspace_is_shown_harvested_and_sized(workspace: Path) -> None:
+    before = files_in(workspace)
     assert "61 memories, 2026-05-05 to 2026-06-30" in said("show", workspace)
     harvested = said("harvest", workspace)
     assert "108, of 56 memories" in harvested  # each once a day, whatever was asked
@@ -183,18 +160,7 @@ def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspac
     step = re.search(r"next: memlab (size .*?)    ", harvested)
     assert step is not None
     assert "108 read" in said(*shlex.split(step[1]))
-    assert f"{workspace}" in said("doctor", workspace)
-    done = said("compact", workspace, "--keep-recent", 20, "--apply")
-    undo = re.search(r"undo +memlab (.*)", done)
-    assert undo is not None
-    assert len(memlab.load(workspace)) == 61 - 37
-    assert len(memlab.load_past(workspace)) == 61
-    assert "36 memories restored" not in (back := said(*shlex.split(undo[1])))
-    assert "37 memories restored" in back
-    assert files_below(workspace) == before
-    page = workspace.with_name("page.html")
-    said("report", workspace, "-o", page, "--log", log)
-    assert "openclaw" in page.read_text()
+    assert files_in(workspace) == before
 
 
 def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: Path) -> None:
@@ -226,29 +192,21 @@ def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: P
     assert "2 of 5" in shown
     assert "8 memories that memlab deleted or retired, 0 asked for since" in shown
     assert "kafka rebalance" not in shown
-    assert max(map(len, shown.splitlines()[:-1])) <= 80 + len(str(workspace))
     words = "5 memories that somebody else deleted or emptied, 2 of them"
     assert words in said("doctor", workspace)
-    assert "add --apply" in said("lost", workspace, "--restore", "all")
-    assert len(json.loads(said("lost", workspace, "--json"))["lost"]) == 5
-    said("lost", workspace, "--restore", names[0], "--apply")
-    undo = re.search(r"undo +memlab (.*)", said("lost", workspace, "--restore", "all", "--apply"))
-    assert undo is not None
+    said("lost", workspace, "--restore", "all", "--apply")
     assert before == {path: path.read_bytes() for path in workspace.rglob("*.md")}
-    assert "0 memories that" in said("lost", workspace)
-    assert "4 memories taken out" in said(*shlex.split(undo[1]))
-    assert len(memlab.lost(workspace)) == 4
 
 
 def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:
     deep = write_memory(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
-    before = files_below(workspace)
+    before = files_in(workspace)
     receipt = memlab.apply(memlab.plan(workspace, memlab.KeepRecent(57)))
     assert receipt.deleted == 1
     deep.parent.rmdir()
     deep.parent.parent.rmdir()
     assert memlab.restore(receipt) == 1
-    assert files_below(workspace) == before
+    assert files_in(workspace) == before
 
 
 def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path) -> None:

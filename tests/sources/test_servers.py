@@ -204,7 +204,7 @@ def test_naming_a_server_loads_no_client() -> None:
     assert not {"valkey", "psycopg", "pyarrow", "pandas"} & set(run.stdout.split())
 
 
-def test_a_server_that_goes_away_while_it_is_read_is_said_and_another_reads(lab: Any) -> None:
+def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
     keys = keys_of(lab)
 
     gone = pytest.raises(StoreError, match=r"does not answer|refuses")

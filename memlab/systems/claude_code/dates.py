@@ -31,14 +31,7 @@ PROJECTS: Final = "projects"
 
 _TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit", "Read"})
 _CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
-_FAILED: Final = re.compile(rb'"is_error"\s*:\s*true')
-_AT_ONCE: Final = timedelta(seconds=2)
-"""Files of a copy are written no further apart."""
-_ARCHIVED: Final = datetime(1980, 1, 2, tzinfo=UTC)
-"""Before that lie the times that archives write which keep none."""
 
-Stamps = Mapping[Path, tuple[int, int]]
-"""Size and time of files."""
 Call = tuple[tuple[str, ...], str, datetime]
 """The last three folders of a path, the file's name, and when the call was."""
 
@@ -62,7 +55,7 @@ def earliest(
             known.append((at, FROM_FRONT_MATTER))
     known += [(at, how) for how, at in heard.items() if at is not None]
     changed = datetime.fromtimestamp(written // 1_000 / 1e6, UTC)
-    if not known or changed >= _ARCHIVED:
+    if not known or changed.year > 1980:  # as which archives write that keep none
         known.append((changed, FROM_FILE))
     return Dated(*min(known, key=lambda pair: pair[0]), name)
 
@@ -94,7 +87,7 @@ def _copied(names: Sequence[str], dates: Mapping[str, Dated]) -> dict[str, datet
     """Return which files were written at once, and the minute in which that began."""
     found: dict[str, datetime] = {}
     for one, other in pairwise(sorted(names, key=dates.__getitem__)):
-        if dates[other].at - dates[one].at <= _AT_ONCE:
+        if dates[other].at - dates[one].at <= timedelta(seconds=2):
             begun = found.setdefault(one, dates[one].at.replace(second=0, microsecond=0))
             found[other] = begun
     return found
@@ -118,41 +111,34 @@ def is_of_project(folder: Path) -> bool:
     return folder.parent.parent.name == PROJECTS
 
 
-def transcript_stamps(folder: Path) -> Stamps:
-    """Return size and time of the transcripts that may tell of a project's memory.
+def first_calls(folder: Path) -> dict[str, datetime]:
+    """Return when each file of a project's memory is first heard of in transcripts, by name.
 
     They lie in the folders of all projects: a session in a git worktree has the memory of the main
     checkout and a project folder of its own. Links are not followed.
     """
-    found = {}
-    if is_of_project(folder):
-        for path in sorted(transcript_files(folder.parent.parent, follow_links=False)):
-            with suppress(OSError):
-                looked_at = path.lstat()
-                if S_ISREG(looked_at.st_mode):
-                    found[path] = (looked_at.st_size, looked_at.st_mtime_ns)
-    return found
-
-
-def first_calls(folder: Path, stamps: Stamps) -> dict[str, datetime]:
-    """Return when each file of a project's memory is first heard of in transcripts, by name."""
     first: dict[str, datetime] = {}
-    for path, stamp in stamps.items():
-        for around, name, at in _calls(path, stamp):
-            if around == folder.parts[-3:] and (name not in first or at < first[name]):
-                first[name] = at
+    if not is_of_project(folder):
+        return first
+    for path in transcript_files(folder.parent.parent, follow_links=False):
+        with suppress(OSError):
+            found = path.lstat()
+            calls = _calls(path, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else ()
+            for around, name, at in calls:
+                if around == folder.parts[-3:]:
+                    first[name] = min(at, first.get(name, at))
     return first
 
 
 @lru_cache(maxsize=2**16)
-def _calls(path: Path, stamp: tuple[int, int]) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
+def _calls(path: Path, size: int, written: int) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
     """Return what calls in a transcript were about, unless the call failed."""
     calls: dict[str, Call] = {}
     failed: set[str] = set()
 
     def matters(line: bytes) -> bool:
         is_call = PROJECTS.encode() in line and _CALL.search(line) is not None
-        return is_call or (bool(calls) and _FAILED.search(line) is not None)
+        return is_call or (bool(calls) and re.search(rb'"is_error"\s*:\s*true', line) is not None)
 
     for line in LineReader([path]).objects(path, matters):
         calls.update(_calls_in(line))

@@ -3,11 +3,8 @@
 Claude Code leaves out front matter and block comments; of the rest it loads the first 200 lines,
 and of these 25,000 UTF-16 units, back to the end of a line. Blank lines at either end do not count.
 
-A file's lines can be taken out and put back; all other bytes of the index stay as they are. Each
-block that names the file is kept as it stands, with the number of its first line, the lines around
-it as digests, and the digest of the whole index. Where the index is as it was without the files
-that come back, it becomes byte for byte what it was; where somebody has edited it since, a block
-goes beside the nearest of the lines that stood around it.
+A file's blocks can be taken out and put back: byte for byte where the index is otherwise as it was,
+else beside the nearest of the lines that stood around each.
 """
 
 import re
@@ -50,7 +47,6 @@ ENTRY: Final = fields(
 HIDDEN: Final = "\0"
 """Stands for each character of a comment."""
 
-_LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _CODE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
@@ -165,11 +161,6 @@ class MemoryIndex:
         return tuple(found)
 
     @cached_property
-    def digest(self) -> str:
-        """What tells it from any other."""
-        return digest_of(self.raw)
-
-    @cached_property
     def digests(self) -> list[str]:
         """The digest of each line that is not blank."""
         return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
@@ -259,7 +250,7 @@ def _within_units(text: str, limit: int) -> str:
 def lines_of(raw: bytes | str) -> list[str]:
     """Return the lines of a file, each with its end, so that joined they are the file."""
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
-    return _LINES.findall(text)
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def encoded(text: str) -> bytes:
@@ -311,7 +302,7 @@ def _entry_of(index: MemoryIndex, names: FileNames, block: Block) -> dict[str, A
         "files": block.files(names),
         "above": list(filter(None, reversed(digests[max(first - _AROUND, 0) : first]))),
         "below": list(filter(None, digests[end : end + _AROUND])),
-        "whole": index.digest,
+        "whole": digest_of(index.raw),
     }
 
 

@@ -25,10 +25,6 @@ LONGEST: Final = 2**16
 _BEGIN: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
 _END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 _LINE: Final = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*))?$")
-_NESTING: Final = "[{-?:&*"
-_MOST_NESTED: Final = 500
-_MOST_BRACKETS: Final = 200
-"""Of brackets inside one another PyYAML takes time that grows with the square of their number."""
 
 _PIECE: Final = re.compile(r"[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]")
 """Of a link's label."""
@@ -42,10 +38,7 @@ _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
 _TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_DECORATION: Final = "*_`~ \t"
 _SUFFIX: Final = ".md"
-_LONGEST_NAME: Final = 255
-"""Characters of a file's name; to compose more of them can take time that grows with the square."""
 _DEEPEST: Final = 20
 """Links inside one another that are looked for."""
 
@@ -79,14 +72,13 @@ def read_front_matter(text: str) -> FrontMatter:
         lines = rest.splitlines(keepends=True)
         block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
         text_at, problem = 0, "it does not end" if block else ""
-    if block.count("[") + block.count("{") > _MOST_BRACKETS:
-        problem = problem or "it has more brackets than anybody writes"
+    # Inside one another they take PyYAML time that grows with their square, and run out of stack.
+    if sum(map(block.count, "[{-?:&*")) > 500:
+        problem = problem or "it has more brackets and colons than anybody writes"
     if not problem:
         import yaml  # no other kind of store pays for it
 
-        # The loader in C is five times as fast; nested too deep, it would run out of stack.
-        is_deep = sum(map(block.count, _NESTING)) >= _MOST_NESTED
-        loader = yaml.BaseLoader if is_deep else getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
             found = yaml.load(block, Loader=loader)  # noqa: S506 - makes texts only
         except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -239,7 +231,7 @@ def _links_in(text: str) -> Iterator[Mention]:
 
 def _words(mention: Mention, names: FileNames) -> str:
     """Return what stays of a link: never again the name of a file."""
-    bare = mention.label.strip(_DECORATION)
+    bare = mention.label.strip("*_`~ \t")
     if bare.endswith(_SUFFIX) and names.file_of(bare) is not None:
         return mention.label.replace(bare, bare.removesuffix(_SUFFIX))
     return mention.label
@@ -269,6 +261,6 @@ def _candidates(target: str, folder: Path) -> Iterator[str]:
     bare = re.split(r"[#?]", written, maxsplit=1)[0]
     for text in dict.fromkeys((written, bare, unquote(bare))):
         path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")
-        if 0 < len(path) <= _LONGEST_NAME and "/" not in path:
+        if 0 < len(path) < 256 and "/" not in path:  # to compose more takes their square
             yield path
             yield f"{path}{_SUFFIX}"

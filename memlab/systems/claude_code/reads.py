@@ -23,7 +23,6 @@ from memlab.systems.claude_code.shell import file_uses
 NAME: Final = "a Claude Code memory folder"
 
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
-_SEARCHERS: Final = frozenset({"Grep", "Glob"})
 _RELEVANT: Final = "relevant_memories"
 _HOME: Final = "~"
 _DRIVE: Final = re.compile(r"[A-Za-z]:\\")
@@ -32,7 +31,6 @@ IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
 ELSEWHERE: Final = "reads of a folder of the same name in another place"
 NO_MEMORY: Final = "files that are no memories"
 SEARCHES: Final = "searches over several files"
-LOADED: Final = "attachments that were loaded without being asked for"
 
 
 def recognises(asked: Asked) -> bool:
@@ -106,13 +104,13 @@ class _Look:
                     yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
                 elif self._holds(use.path):
                     self.left_out[call] = SEARCHES
-        elif tool in _SEARCHERS and self._holds(_absolute(text(given.get("path")), cwd)):
+        elif tool in ("Grep", "Glob") and self._holds(_absolute(text(given.get("path")), cwd)):
             self.left_out[call] = SEARCHES
 
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
         call = named(line)
         if attachment.get("type") != _RELEVANT:
-            self.left_out[call] = LOADED
+            self.left_out[call] = "attachments that were loaded without being asked for"
             return
         for memory in map(mapping, sequence(attachment.get("memories"))):
             for touch in self._of_file(call, _RELEVANT, text(memory.get("path")), writes=False):
@@ -174,14 +172,11 @@ def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
 
 def _memory_folders(path: Path) -> list[Path]:
     """Return the memory folders that a path may mean: itself, its project's, its projects'."""
-    if not path.is_dir():
-        return []
-    if (path / INDEX).is_file() or (is_of_project(path) and path.name == "memory"):
+    if path.is_dir() and ((path / INDEX).is_file() or path.match(f"{PROJECTS}/*/memory")):
         return [path]
-    if path.parent.name == PROJECTS:
-        return [path / "memory"] if (path / "memory").is_dir() else []
-    root = path if path.name == PROJECTS else path / PROJECTS
-    return sorted(each for each in root.glob("*/memory") if each.is_dir())
+    below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
+    found = path.glob("memory" if path.parent.name == PROJECTS else below)
+    return sorted(each for each in found if each.is_dir())
 
 
 def _the_one(path: Path) -> Path:

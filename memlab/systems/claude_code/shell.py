@@ -64,11 +64,9 @@ _LONG_VALUED: Final = frozenset(
     }
 )
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_COMMAND_STRING: Final = re.compile(r"-[a-z]*c[a-z]*")
 _DEEPEST: Final = 50
 _LONGEST: Final = 2**14
 """Bytes: the grammar takes the square of them for lists that are never closed."""
-_SEEN: Final = frozenset({"/dev/stdout", "/dev/stderr", "/dev/tty"})
 _GROUPS: Final = frozenset(
     {
         *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
@@ -79,7 +77,6 @@ _GROUPS: Final = frozenset(
 """Nodes of the grammar whose commands run one after the other."""
 _COMMANDS: Final = {*_GROUPS, "command", "pipeline", "list", "redirected_statement"}
 _OUTPUTS: Final = frozenset({">", ">>", ">|", ">&", "&>", "&>>", "<>"})
-_NO_ASCII: Final = re.compile(rb"[\x80-\xff]")
 _ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
 _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
@@ -113,7 +110,7 @@ class _Script:
         self._inside = inside
         """Whether another script hands this one to a shell: one level of scripts is looked into."""
         if len(self._text) <= _LONGEST:
-            known = _NO_ASCII.sub(b"x", self._text)  # beyond it, the grammar can crash
+            known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # beyond it, the grammar can crash
             self._visit(_parser().parse(known).root_node, [], 0)
 
     def _visit(self, node: Any, redirects: list[Any], depth: int) -> bool:
@@ -250,7 +247,7 @@ class _Redirects:
             operator in _OUTPUTS
             and descriptor in {"", "1"}
             and not (operator == ">&" and target.text.isdigit())
-            and path not in _SEEN
+            and path not in ("/dev/stdout", "/dev/stderr", "/dev/tty")
         ):
             self.shown = False
             if path is not None and target.exact:
@@ -291,20 +288,27 @@ def _edits_in_place(text: str) -> bool:
 
 def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
     """Return the arguments that are files."""
-    files: list[_Word] = []
-    pattern_given = name not in _SEARCHERS and name != "sed"
+    options, files = _options_and_others(_READERS[name], words)
+    has_pattern_first = (name in _SEARCHERS or name == "sed") and not _PATTERNS & {*options}
+    return files[1:] if has_pattern_first else files
+
+
+def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str], list[_Word]]:
+    """Return options, of which some letters take a value, and the words that are neither."""
+    options: list[str] = []
+    others: list[_Word] = []
     rest = iter(words)
     for word in rest:
         if word.text == "--":
-            files += rest
+            others += rest
         elif not word.text.startswith("-") or word.text == "-":
-            files.append(word)
+            others.append(word)
         else:
-            option, takes_next = _option(_READERS[name], word.text)
-            pattern_given = pattern_given or option in _PATTERNS
+            option, takes_next = _option(valued, word.text)
+            options.append(option)
             if takes_next:
                 next(rest, None)
-    return files if pattern_given else files[1:]
+    return options, others
 
 
 def _option(valued: str, text: str) -> tuple[str, bool]:
@@ -320,16 +324,9 @@ def _option(valued: str, text: str) -> tuple[str, bool]:
 
 def _command_string(words: Sequence[_Word]) -> str | None:
     """Return the script that ``-c`` hands to a shell, where it is known."""
-    rest = iter(words)
-    for word in rest:
-        if not word.text.startswith("-"):
-            break
-        if _COMMAND_STRING.fullmatch(word.text):
-            script = next(rest, None)
-            return script.text if script is not None and script.exact else None
-        if word.text.endswith("o"):  # -o pipefail
-            next(rest, None)
-    return None
+    options, others = _options_and_others("o", words)  # -o pipefail
+    is_script = any(re.fullmatch("-[a-z]*c[a-z]*", option) for option in options)
+    return others[0].text if is_script and others and others[0].exact else None
 
 
 def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:

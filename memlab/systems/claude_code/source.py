@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -25,19 +26,9 @@ from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
-from memlab.systems.claude_code.dates import Stamps, first_calls, transcript_stamps
-from memlab.systems.claude_code.index import (
-    CLAUDE_CODE,
-    ENTRY,
-    INDEX,
-    RETIRED,
-    LoadRule,
-    MemoryIndex,
-    State,
-    entries_of,
-    insert_entries,
-    remove_entries,
-)
+from memlab.systems.claude_code import index as indexes
+from memlab.systems.claude_code.dates import first_calls
+from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex, State, entries_of
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.retiring import RetiringWriter
 from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
@@ -48,16 +39,14 @@ KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 USUAL: Final = ("projects/*/memory", ".claude/agent-memory*/*")
 """The ends of the paths of a project's memory, and of a subagent's, a person's or a project's."""
 _SUFFIX: Final = ".md"
-_LOOKED_AT: Final = 20
-"""Files of a folder that are looked into to find out what it is."""
 _TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 _PLACE: Final = fields(
     {
         "position": whole(),
-        "said": listed(ENTRY),
+        "said": listed(indexes.ENTRY),
         "loaded": truth,
         **dict.fromkeys(("created_at", "dated", "at_start", "retired_at"), text),
-        **dict.fromkeys(("retired", "pointer"), listed(ENTRY)),
+        **dict.fromkeys(("retired", "pointer"), listed(indexes.ENTRY)),
         "links": listed(text),
     },
     absent={"retired_at", "retired", "pointer"},
@@ -77,12 +66,11 @@ class ClaudeCode(FolderSource):
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         super().__init__(where, watch=watch)
         self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
-        self._rule, self._kinds = CLAUDE_CODE, KINDS
+        self._rule, self._kinds = indexes.CLAUDE_CODE, KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
-        self._index = MemoryIndex(b"")
-        self._called: tuple[Stamps, dict[str, datetime]] = {}, {}
+        self._called: dict[str, datetime] = {}
         self._names: FileNames | None = None
         """What links in files that are gone may mean."""
 
@@ -110,7 +98,7 @@ class ClaudeCode(FolderSource):
     def adjust(self, settings: Settings) -> None:
         """Take the load rule and the kinds that were chosen for this folder."""
         chosen = settings.claude
-        self._rule = LoadRule(
+        self._rule = indexes.LoadRule(
             chosen.get("lines", self._rule.lines), chosen.get("characters", self._rule.units)
         )
         self._kinds = {**self._kinds, **chosen.get("kinds", {})}
@@ -191,11 +179,11 @@ class ClaudeCode(FolderSource):
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with nothing in it that names files."""
-        return remove_entries(raw, said, filter(is_memory, there), self.path)
+        return indexes.remove_entries(raw, said, filter(is_memory, there), self.path)
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with what it said of files in its place again."""
-        return insert_entries(raw, said, filter(is_memory, there), self.path)
+        return indexes.insert_entries(raw, said, filter(is_memory, there), self.path)
 
     def about(self) -> FolderView:
         """Return what there is to say of the index."""
@@ -216,15 +204,11 @@ class ClaudeCode(FolderSource):
 
     def _view(self, moment: FolderMoment) -> FolderView:
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
-        raw = b"" if moment.index is None else moment.index.data
-        if (self._index.raw, self._index.rule) != (raw, self._rule):
-            self._index = MemoryIndex(raw, self._rule)
+        index = _index(b"" if moment.index is None else moment.index.data, self._rule)
         if moment.known is None:
-            stamps = transcript_stamps(moment.folder.path)
-            if self._called[0] != stamps:
-                self._called = stamps, first_calls(moment.folder.path, stamps)
-        born, aside = self.born(moment), MemoryIndex(retired_bytes(moment))
-        return FolderView(self.name, moment, notes, self._index, self._called[1], aside, born)
+            self._called = first_calls(moment.folder.path)
+        aside = _index(retired_bytes(moment), self._rule)
+        return FolderView(self.name, moment, notes, index, self._called, aside, self.born(moment))
 
     def _names_of(self, known: Collection[str]) -> FileNames:
         if self._names is None or self._names.names is not known:
@@ -238,6 +222,10 @@ class ClaudeCode(FolderSource):
             note = Note(read_front_matter(text), tuple(wikilinks_in(text)))
             known = self._notes[name] = moment.rely_on(name), note
         return known[1]
+
+
+_index = lru_cache(maxsize=8)(MemoryIndex)
+"""What an index says; a folder is looked at more than once, and at many moments of its past."""
 
 
 def is_memory(name: str) -> bool:
@@ -254,7 +242,7 @@ def is_memory(name: str) -> bool:
 
 def _has_memories(folder: Folder, names: Collection[str]) -> bool:
     """Whether a folder without an index holds files that begin as memories do."""
-    for name in [name for name in names if name.endswith(_SUFFIX)][:_LOOKED_AT]:
+    for name in [name for name in names if name.endswith(_SUFFIX)][:20]:
         try:
             fields = read_front_matter(_text_of(folder.read(name))).fields
         except (StoreError, FileNotFoundError):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -56,7 +56,7 @@ class FolderView(Shown):
     """When transcripts first tell of each file."""
     aside: MemoryIndex
     """What ``RETIRED.md`` says."""
-    born: Mapping[str, datetime] = field(default_factory=dict)
+    born: Mapping[str, datetime]
     """When each was first committed."""
 
     @cached_property
@@ -112,11 +112,6 @@ class FolderView(Shown):
             if State.LOADED in of_file:
                 of_file.pop(State.CUT, None)
         return texts
-
-    @property
-    def lines(self) -> int:
-        """How many lines the index has."""
-        return len(self.index.states)
 
     @property
     def loaded_lines(self) -> int:
@@ -199,7 +194,7 @@ class FolderView(Shown):
         return {
             "folder": self.folder,
             "rule": {"lines": index.rule.lines, "units": index.rule.units},
-            "lines": self.lines,
+            "lines": len(index.states),
             "loaded_lines": self.loaded_lines,
             "units": units_of(index.text),
             "loaded_units": units_of(index.loaded),
@@ -222,7 +217,7 @@ class FolderView(Shown):
         units, loaded = known["units"], known["loaded_units"]
         size = f"{units:,} of at most {most:,}" if loaded == units else f"{loaded:,} of {units:,}"
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(self.dated.items()))
-        lines = f"{self.loaded_lines:,} of {self.lines:,} lines"
+        lines = f"{self.loaded_lines:,} of {known['lines']:,} lines"
         facts = [
             ("index", f"{lines} are loaded, {size} characters"),
             ("memories", f"{len(self.named):,} of {len(self.notes):,} files are named by a line"),

@@ -1,18 +1,15 @@
 """Every row of ``memory_items`` as Arrow columns, without a Python object per value.
 
 SQLite joins a column's texts of some thousand rows with a separator; Arrow splits them again. Rows
-that such a round trip could garble (values of another type than text, the separator inside a text)
-are read one by one instead, as are archived records. Of a row too large to be joined the body is
-not read whole where it is not wanted: its characters are counted in pieces. The connections are the
-standard library's: closing the file through another copy of SQLite would drop the locks of a store
-that this process has open.
+that such a round trip could garble are read one by one, as are archived records. The connections
+are the standard library's: closing the file through another copy of SQLite would drop the locks of
+a store that this process has open.
 """
 
 import json
 import sqlite3
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -42,15 +39,11 @@ from memlab.text import shortened
 
 Range = tuple[int, int]
 """The first and the last rowid of some rows."""
-Said = dict[int, Sequence[Any]]
-"""What the side table says of rows, by position."""
 
 _ROWS_AT_ONCE: Final = 2**14
 _BYTES_AT_ONCE: Final = 2**22
 _MOST_JOINED: Final = 2**23
 """Bytes that the texts of one column may have together to be joined."""
-_MOST_GAPS: Final = 4
-"""So many times more rowids than rows are walked through in even steps."""
 _PIECE: Final = 2**20
 """Bytes of a large text that are read at once."""
 _RECORDS_AT_ONCE: Final = 4096
@@ -100,70 +93,45 @@ _COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS)
 
 def scan_rows(connection: sqlite3.Connection, *, with_body: bool = True) -> Iterator[Rows]:
     """Yield all rows of ``memory_items``, some at a time, in rowid order."""
-    reader = _Reader(connection, with_body)
-    yield from map(reader.read, list(_ranges(connection)))
+    for rowids in list(_ranges(connection)):
+        yield _read(connection, rowids, with_body=with_body)
 
 
 def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
     """Yield the first and the last rowid of every few rows."""
-    count, lowest, highest, pages = connection.execute(
+    count, start, highest, room = connection.execute(
         "SELECT (SELECT count(*) FROM memory_items), (SELECT min(rowid) FROM memory_items), "
         "(SELECT max(rowid) FROM memory_items), page_count * page_size "
         "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
-    if not count:
-        return
-    size = min(max(_BYTES_AT_ONCE * count // pages, 1), _ROWS_AT_ONCE)
-    if highest - lowest < _MOST_GAPS * count:
-        starts = range(lowest, highest + 1, size)
-        yield from ((start, min(start + size - 1, highest)) for start in starts)
-        return
-    following = (lowest,)
-    while following:
-        (start,) = following
-        following = connection.execute(
-            "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?",
-            (start, size),
-        ).fetchone()
-        yield start, following[0] - 1 if following else highest
+    size = min(max(_BYTES_AT_ONCE * count // room, 1), _ROWS_AT_ONCE)
+    following = "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?"
+    while start is not None:
+        (after,) = connection.execute(following, (start, size)).fetchone() or (None,)
+        yield start, highest if after is None else after - 1
+        start = after
 
 
-@dataclass(slots=True)
-class _Reader:
-    """Reads over one connection, and keeps the texts it read last.
-
-    Freed all at once, their memory would go back to the system and be fetched from it again for the
-    next rows, page by page: that takes as long as the reading.
-    """
-
-    connection: sqlite3.Connection
-    with_body: bool
-    last: Sequence[Any] = ()
-
-    def read(self, rowids: Range) -> Rows:
-        """Read some rows; in halves where their texts together are too large to be joined."""
-        self.connection.text_factory = bytes
-        try:
-            with values_up_to(self.connection, _MOST_JOINED):
-                found = self.connection.execute(SELECT_JOINED, rowids).fetchone()
-        except sqlite3.DataError:
-            return self._in_halves(*rowids)
-        table = _apart(self.connection, rowids, found)
-        self.last = found
-        rows = one_by_one(self.connection, rowids) if table is None else Rows(table)
-        return self._wanted(rows)
-
-    def _in_halves(self, first: int, last: int) -> Rows:
-        if first == last:
-            alone = one_by_one if self.with_body else without_reading_body
-            return self._wanted(alone(self.connection, (first, last)))
-        middle = first + (last - first) // 2
-        halves = [self.read(rowids) for rowids in ((first, middle), (middle + 1, last))]
-        together = pa.concat_tables([half.table for half in halves], promote_options="default")
-        return Rows(together, [fault for half in halves for fault in half.faults])
-
-    def _wanted(self, rows: Rows) -> Rows:
-        return rows if self.with_body else _without_body(rows)
+def _read(connection: sqlite3.Connection, rowids: Range, *, with_body: bool) -> Rows:
+    """Read some rows; in halves where their texts together are too large to be joined."""
+    first, last = rowids
+    connection.text_factory = bytes
+    try:
+        with values_up_to(connection, _MOST_JOINED):
+            found = connection.execute(SELECT_JOINED, rowids).fetchone()
+    except sqlite3.DataError:
+        if first < last:
+            middle = first + (last - first) // 2
+            parts = ((first, middle), (middle + 1, last))
+            halves = [_read(connection, part, with_body=with_body) for part in parts]
+            together = pa.concat_tables([half.table for half in halves], promote_options="default")
+            return Rows(together, [fault for half in halves for fault in half.faults])
+        alone = one_by_one if with_body else without_reading_body
+        rows = alone(connection, rowids)
+    else:
+        table = _apart(connection, rowids, found)
+        rows = one_by_one(connection, rowids) if table is None else Rows(table)
+    return rows if with_body else _without_body(rows)
 
 
 def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Any | None:
@@ -298,16 +266,19 @@ def add_signals(
 ) -> Iterator[Rows]:
     """Add signals, and the columns of an agent's own that are wanted, to rows as they come."""
     names = [field.name for field in SIGNALS if field.name in layout.signals]
-    said = _said(connection, layout, names) if names else iter(())
-    ahead = next(said, None)
+    chosen = ", ".join(f"signal.{quoted(name)}" for name in names)
+    signals = (
+        f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
+        f"signal ON {has_signals(layout.signals)} WHERE item.rowid BETWEEN ? AND ?"
+    )
+    own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN} ORDER BY rowid"
     for rows in batches:
         positions = rows.table["position"].to_pylist() if names or others else []
-        here: Said = {}
-        while positions and ahead is not None and ahead[0] <= positions[-1]:
-            here[ahead[0]] = ahead[1:]
-            ahead = next(said, None)
-        known = _with_signals(rows, names, positions, here)
-        yield Rows(known.table, known.faults, _others(connection, others, positions))
+        said = _fetched(connection, str, signals, positions) if names else []
+        known = _with_signals(rows, names, positions, {at: values for at, *values in said})
+        stored = _fetched(connection, _text, own, positions) if others else []
+        asked = {name: [row[at] for row in stored] for at, name in enumerate(others)}
+        yield Rows(known.table, known.faults, asked)
 
 
 def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
@@ -331,14 +302,10 @@ def _with_signals(
     """Return rows with a typed column per signal, a value for every position."""
     table, faults = rows.table, [*rows.faults]
     for place, name in enumerate(names):
-        kind, meanings = SIGNALS.field(name).type, {}
-        values = []
+        kind, values = SIGNALS.field(name).type, []
         for position in positions:
             stored = said[position][place] if position in said else None
-            known = (type(stored), stored)  # 1 and 1.0 are one key to a dictionary
-            if stored is not None and known not in meanings:
-                meanings[known] = _meaning(kind, stored)
-            value, wrong = meanings[known] if stored is not None else (None, None)
+            value, wrong = (None, None) if stored is None else _meaning(kind, stored)
             values.append(value)
             if wrong:
                 faults.append((position, name, f"{name} {wrong}"))
@@ -346,38 +313,17 @@ def _with_signals(
     return Rows(table, faults)
 
 
-def _said(
-    connection: sqlite3.Connection, layout: Layout, names: Sequence[str]
-) -> Iterator[tuple[Any, ...]]:
-    """Read signals in the order of the rows that they belong to."""
-    chosen = ", ".join(f"signal.{quoted(name)}" for name in names)
-    # A cursor of its own: text_factory is looked at as each value is read.
-    cursor = connection.execute(
-        f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
-        f"signal ON {has_signals(layout.signals)} ORDER BY item.rowid"
-    )
-    while some := _with_texts(connection, str, lambda: cursor.fetchmany(_RECORDS_AT_ONCE)):
-        yield from some
-
-
-def _others(
-    connection: sqlite3.Connection, names: Sequence[str], positions: Sequence[int]
-) -> dict[str, list[object]]:
-    if not names:
-        return {}
-    query = f"SELECT {', '.join(map(quoted, names))} {BETWEEN} ORDER BY rowid"
-    bounds = (positions[0], positions[-1]) if positions else (0, -1)
-    found = _with_texts(connection, _text, lambda: connection.execute(query, bounds).fetchall())
-    return {name: [row[at] for row in found] for at, name in enumerate(names)}
-
-
-def _with_texts(
-    connection: sqlite3.Connection, factory: Callable[[bytes], Any], fetch: Callable[[], list[Any]]
+def _fetched(
+    connection: sqlite3.Connection,
+    factory: Callable[[bytes], Any],
+    query: str,
+    positions: Sequence[int],
 ) -> list[Any]:
-    """Return what is fetched with text made by `factory`."""
+    """Return what a query finds between some positions, with text made by `factory`."""
     before, connection.text_factory = connection.text_factory, factory
     try:
-        return fetch()
+        bounds = (positions[0], positions[-1]) if positions else (0, -1)
+        return connection.execute(query, bounds).fetchall()
     finally:
         connection.text_factory = before
 

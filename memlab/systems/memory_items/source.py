@@ -10,29 +10,13 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from memlab.errors import (
-    ArchiveError,
-    CompactionError,
-    UnsafeDeletionError,
-)
+from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
 from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canonical, check_asked
-from memlab.store import SqliteMemoryStore
+from memlab.store import SqliteMemoryStore, database, triggers
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.identity import identity_sample_of
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.retired import RetiredMemories
-from memlab.store.database import (
-    COLUMNS,
-    CREATE_TABLE,
-    check_table,
-    connect,
-    connect_reading,
-    opened_for_change,
-    path_named,
-    sqlite_errors_in_words,
-    store_file,
-    transaction,
-)
 from memlab.store.records import (
     Layout,
     Record,
@@ -50,13 +34,7 @@ from memlab.store.records import (
 )
 from memlab.store.selection import classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshot
-from memlab.store.triggers import (
-    TriggerEffect,
-    check_deletion,
-    check_insertion,
-    check_supersession,
-    is_tied,
-)
+from memlab.store.triggers import TriggerEffect
 
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 
@@ -68,7 +46,7 @@ class MemoryItems(Source):
     supersedes = True
     retires = True
     agents_own = True
-    tables: ClassVar = {"memory_items": frozenset(COLUMNS)}
+    tables: ClassVar = {"memory_items": frozenset(database.COLUMNS)}
     lookalike = "memory_items"
 
     def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
@@ -87,38 +65,38 @@ class MemoryItems(Source):
     @property
     def path(self) -> Path:
         """The file, with links followed."""
-        return store_file(self._where).resolve()
+        return database.store_file(self._where).resolve()
 
     @cached_property
     def like(self) -> Path:
         """The file whose owner and permissions the archive gets, there or not."""
-        return Path(realpath(path_named(self._where)))
+        return Path(realpath(database.path_named(self._where)))
 
     @property
     def archive(self) -> Path:
         """The archive beside the file, there or not."""
         self._check_file()
-        return archive_path(path_named(self._where))
+        return archive_path(database.path_named(self._where))
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the store at one consistent moment, leaving no trace."""
         if self._open is not None:
-            with closing(connect(":memory:")) as copy:
+            with closing(database.connect(":memory:")) as copy:
                 self._open.connection.backup(copy)
                 yield _Reader(copy)
             return
-        path = store_file(self._where)
-        with open_snapshot(path) as uri, closing(connect_reading(uri)) as connection:
+        path = database.store_file(self._where)
+        with open_snapshot(path) as uri, closing(database.connect_reading(uri)) as connection:
             connection.execute("BEGIN")
-            check_table(connection, path)
+            database.check_table(connection, path)
             yield _Reader(connection, self.retired())
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open the store for one transaction, whose commit reaches the disk."""
         self._check_file()
-        with opened_for_change(self.path) as connection, transaction(connection):
+        with database.opened_for_change(self.path) as connection, database.transaction(connection):
             # Of a file that may only be read SQLite makes no word until something is written.
             connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
             yield _Writer(connection, self.protected)
@@ -162,11 +140,11 @@ class MemoryItems(Source):
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
         """Make a new store at an empty file, with these rows alone; return how many."""
         others = columns_of(cast("Iterable[Record]", records))
-        with closing(connect(path)) as connection, sqlite_errors_in_words(path):
-            connection.execute(CREATE_TABLE)
+        with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
+            connection.execute(database.CREATE_TABLE)
             for name in others:  # without a type, so that every value stays as it is
                 connection.execute(f"ALTER TABLE memory_items ADD COLUMN {quoted(name)}")
-            with transaction(connection):
+            with database.transaction(connection):
                 return _Writer(connection).insert(records)
 
     def without_reads(self) -> str:
@@ -209,9 +187,9 @@ class _Reader(Reader):
     def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan asks for bytes
         # Where no other table is tied to memories, nobody asks which are meant.
-        tied = cast("Iterable[int]", keys) if is_tied(self._connection) else ()
+        tied = cast("Iterable[int]", keys) if triggers.is_tied(self._connection) else ()
         fill_positions(self._connection, "wanted", tied)
-        return check_deletion(self._connection, _WANTED)
+        return triggers.check_deletion(self._connection, _WANTED)
 
     @cached_property
     def _layout(self) -> Layout:
@@ -257,7 +235,7 @@ class _Writer(_Reader, Writer):
         ]
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
-        check_insertion(self._connection)
+        triggers.check_insertion(self._connection)
         known = cast("Iterable[Record]", records)
         fill_positions(self._connection, "wanted", (position for position, _ in known))
         self._unchanged = fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
@@ -280,7 +258,7 @@ class _Writer(_Reader, Writer):
         kept: Mapping[Key, str] | None = None,  # noqa: ARG002
     ) -> int:
         connection, others = self._connection, f"NOT ({_WANTED})"
-        check_supersession(connection)
+        triggers.check_supersession(connection)
         positions = cast("Iterable[int]", links)
         fill_positions(connection, "wanted", positions)
         unchanged = self._count(), fingerprint_under_triggers(connection, others)

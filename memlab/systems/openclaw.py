@@ -1,9 +1,10 @@
 """OpenClaw's workspace: ``memory/**/*.md``, and ``MEMORY.md``, which is load-bearing.
 
 A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday. The others are
-found by searching, through a SQLite index that OpenClaw makes anew from the files and that memlab
-never touches. What else is in the workspace (``AGENTS.md`` and the like, reports of dreams, hidden
-folders) is no memory.
+found by searching, through an index that OpenClaw makes anew from the files.
+
+Its memory-core logs what was recalled. A read is a hit on a note, one a note a day: schedules
+repeat a search all day long. Nothing of a query is written down.
 """
 
 import re
@@ -16,23 +17,29 @@ from typing import Any, Final
 from memlab.clock import today
 from memlab.errors import StoreError
 from memlab.files import read_end
+from memlab.sources import reads
 from memlab.sources.base import Search, Trouble
 from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.notes import NotesSource, known_since, note_of
-from memlab.sources.folder.source import Found
-from memlab.sources.reads import Found as FoundReads
-from memlab.sources.reads import LineReader
-from memlab.sources.reads import moment as moment_in
-from memlab.sources.reads import text as readable
+from memlab.sources.folder.source import Found as FoundNote
+from memlab.sources.reads import Asked, Found, LineReader, Read
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
+
+NAME: Final = "an OpenClaw workspace"
 
 INDEX: Final = "MEMORY.md"
 NOTES: Final = "memory"
 SKIPPED: Final = "memory.recall.skipped"
 """The event of a search for hits on notes without a date in their name, since June 2026."""
+_HOW: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
 
-SWEEP: Final = "__dreaming"
+SWEEPS: Final = "recalls by background sweeps"
+NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no note"
+AGAIN: Final = "further hits on a note on the same day"
+WITHOUT_TIME: Final = "recalls without a time"
+
+_SWEEP: Final = "__dreaming"
 """How the searches of background sweeps begin."""
 
 _MOST: Final = 20_000
@@ -40,13 +47,9 @@ _MOST: Final = 20_000
 _OWN: Final = (INDEX, "AGENTS.md", "SOUL.md")
 """Of these files a workspace has one."""
 _DREAMS: Final = ".dreams"
-_NO_NOTES: Final = ("dreaming", "events")
-"""Folders of reports and of exported events."""
 _LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-host-events.jsonl")
 _DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
 _DAY: Final = timedelta(days=1)
-_END: Final = 2**22
-"""Bytes at the end of a log that are looked at for events of a kind."""
 
 
 class OpenClaw(NotesSource):
@@ -80,14 +83,14 @@ class OpenClaw(NotesSource):
         """Whether notes may lie in a folder."""
         first, *below = name.split("/")
         is_hidden = any(part.startswith(".") for part in below)
-        return first == NOTES and not is_hidden and below[:1] not in [[n] for n in _NO_NOTES]
+        return first == NOTES and not is_hidden and below[:1] not in (["dreaming"], ["events"])
 
     @staticmethod
     def folder_in(path: Path) -> Path:
         """Return the workspace, where its folder of notes was named, too."""
         return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
 
-    def memories(self, moment: FolderMoment) -> list[Found]:
+    def memories(self, moment: FolderMoment) -> list[FoundNote]:
         """Return the notes, and ``MEMORY.md`` as old as the oldest: its own time is the last's."""
         if NOTES in moment.listing.others:
             raise StoreError(
@@ -149,17 +152,15 @@ class OpenClaw(NotesSource):
 
     def searches(self) -> Iterator[Search]:
         """Yield what agents searched for, without background sweeps."""
-        unsaid = FoundReads()
-        lines = LineReader(logs_of(self.path), found=unsaid)
-        for file in lines.files:
-            for event in lines.objects(file, lambda line: b"memory.recall." in line):
-                words, at = readable(event.get("query")), moment_in(event.get("timestamp"), unsaid)
-                if words and at is not None and not words.startswith(SWEEP):
-                    yield Search(at, words)
+        unsaid = Found()
+        for event in _events(LineReader(logs_of(self.path), found=unsaid)):
+            at, words = reads.moment(event.get("timestamp"), unsaid), reads.text(event.get("query"))
+            if words and at is not None and not words.startswith(_SWEEP):
+                yield Search(at, words)
 
     def _records_all(self) -> bool:
         """Whether hits on notes without a date are recorded, by the end of the recall events."""
-        return any(SKIPPED.encode() in read_end(log, _END) for log in logs_of(self.path))
+        return any(SKIPPED.encode() in read_end(log, 2**22) for log in logs_of(self.path))
 
 
 def _length_of_index(moment: FolderMoment) -> int:
@@ -181,3 +182,62 @@ def _day_of(name: str) -> date | None:
     with suppress(ValueError):
         return date.fromisoformat(dated[1]) if dated else None
     return None
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is a workspace, with such a log or before its first, or the log."""
+    return bool(logs_of(asked.path)) or OpenClaw.recognise(asked.path, {}) is not None
+
+
+def find(asked: Asked) -> Found:
+    """Return what was recalled."""
+    folders = [asked.path] if asked.path.is_dir() else []
+    folders += [each.parent for each in asked.path.parents if each.name == NOTES]
+    stores = (OpenClaw(each).name for each in folders if OpenClaw.recognise(each, {}))
+    found = Found(store=next(stores, None))
+    lines = LineReader(logs_of(asked.path), asked.progress, found)
+    kept: dict[str, Read] = {}
+    kinds = set()
+    for event in _events(lines):
+        kinds.add(reads.text(event.get("type")))
+        for read in _reads(event, found):
+            found.left_out[AGAIN] += read.id in kept
+            kept.setdefault(read.id, read)
+    found.reads = sorted(kept.values(), key=lambda read: read.at)
+    found.notes.append(
+        "OpenClaw 2026.4.24 did not record searches by agents, and no version records memory_get: "
+        "there were more reads than these"
+    )
+    if SKIPPED not in kinds:
+        found.notes.append(
+            f"there is no {SKIPPED}, so hits on notes without a date in their name are not "
+            "recorded: memlab keeps those notes"
+        )
+    return found
+
+
+def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
+    """Yield the events of searches."""
+    for file in lines.files:
+        yield from lines.objects(file, lambda line: b"memory.recall." in line)
+
+
+def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
+    """Yield the notes that one event recalled."""
+    how = _HOW.get(reads.text(event.get("type")))
+    if how is None:
+        return
+    if reads.text(event.get("query")).startswith(_SWEEP):
+        found.left_out[SWEEPS] += 1
+        return
+    at = reads.moment(event.get("timestamp"), found)
+    if at is None:
+        found.left_out[WITHOUT_TIME] += 1
+        return
+    results = map(reads.mapping, reads.sequence(event.get("results")))
+    paths = [reads.text(result.get("path")) for result in results]
+    for path in dict.fromkeys(each.replace("\\", "/").removeprefix("./") for each in paths):
+        if OpenClaw.is_note(path):
+            yield Read(path, at, f"openclaw:{at:%Y-%m-%d}:{path}", how)
+        else:
+            found.left_out[NO_NOTE] += 1

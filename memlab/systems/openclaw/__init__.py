@@ -1,1 +1,0 @@
-"""OpenClaw: the notes of a workspace, and what was read of them."""
