@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,13 @@ from memlab.arguments import expect
 from memlab.columns import AT, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog, log_parts
-from memlab.evidence.reads import apart_of, describe_chances, read_access_log, reading_chances
+from memlab.evidence.reads import (
+    LogLines,
+    apart_of,
+    describe_chances,
+    read_access_log,
+    reading_chances,
+)
 from memlab.frame import load
 from memlab.sources.opening import is_named_by_scheme, open_source, recognise, ways
 from memlab.sources.postgres import is_server
@@ -21,13 +27,9 @@ from memlab.sources.reads import (
     APART,
     READ,
     Asked,
-    Found,
-    LineReader,
     Progress,
     Read,
     Way,
-    moment,
-    text,
     unheard,
 )
 from memlab.sources.sqlite_rows import begins_as_sqlite, read_database
@@ -89,7 +91,7 @@ class Harvest(Shown):
     left_out: dict[str, int]
     store: str | None = None
     chances: str = ""
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
 
@@ -259,17 +261,14 @@ def default_log(source: str) -> Path:
 
 def _known(path: Path) -> dict[str, Read]:
     """Return every use that a log names, by its id; the last line of an id stands."""
-    known: dict[str, Read] = {}
-    lines = LineReader([])
-    nothing = Found()
+    lines = LogLines()
     for part in log_parts(path):
-        for line in lines.objects(part, lambda _: True):
-            name, at = text(line.get("id")), moment(line.get(AT), nothing)
-            if name and at is not None:
-                session, kind = text(line.get(SESSION)) or None, text(line.get("kind")) or READ
-                how = text(line.get("how"))
-                known[name] = Read(text(line.get(MEMORY_ID)), at, name, how, session, kind)
-    return known
+        lines.read(part)
+    return {
+        name: Read(memory_id, at, name, "", session, kind or READ)
+        for memory_id, at, session, kind, name in lines.rows
+        if name
+    }
 
 
 def _entry(read: Read) -> dict[str, str]:

@@ -79,7 +79,7 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
         first.
     """
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
-    log = _Log()
+    log = LogLines()
     file = Path(path)
     for part in _parts(file):
         log.read(part, needed=part == file)
@@ -160,7 +160,7 @@ def describe_log(log: pd.DataFrame) -> list[str]:
     return said
 
 
-class _Log:
+class LogLines:
     """Gathers the lines of a log's parts, and what is to be said about them."""
 
     def __init__(self) -> None:
@@ -236,13 +236,10 @@ class _Log:
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a log; of one that is too long, its beginning."""
+    """Yield the lines of a log; one that is too long comes in pieces, which are no reads."""
     try:
         with ordinary_file(path) as file:
-            while line := file.readline(_LINES_AT_ONCE):
-                yield line
-                while len(line) == _LINES_AT_ONCE and not line.endswith(b"\n"):
-                    line = file.readline(_LINES_AT_ONCE)
+            yield from iter(lambda: file.readline(_LINES_AT_ONCE), b"")
     except OSError as error:
         raise MemlabError(
             f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"

@@ -146,8 +146,12 @@ def _never_read(look: Look) -> _Found:
     """
     log = look.log
     if log is None:
-        with suppress(MemlabError):  # memlab size says what is wrong with a log
-            log = _remembered(look.source)
+        settings = settings_of(look.source)
+        if settings.log:  # pandas is loaded for these alone
+            from memlab.evidence.reads import remembered_reads
+
+            with suppress(MemlabError):  # memlab size says what is wrong with one
+                log = remembered_reads(settings)
     if log is None or not look.start:
         return
     from memlab.evidence.reads import reading_chances
@@ -166,20 +170,11 @@ def _never_read(look: Look) -> _Found:
         yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
 
 
-def _remembered(source: Source) -> "pd.DataFrame | None":
-    """Return the reads of the logs that are remembered; pandas is loaded for these alone."""
-    if not (settings := settings_of(source)).log:
-        return None
-    from memlab.evidence.reads import remembered_reads
-
-    return remembered_reads(settings)
-
-
 def _cut(look: Look) -> _Found:
     """Look for what a start would load and cuts, which ``memlab doctor`` warns of, too."""
     for trouble in look.source.troubles() if look.start else ():
         if trouble.chars_cut:
-            yield trouble.summary, _tokens(trouble.chars_cut), ("doctor", look.name)
+            yield trouble.summary, -(-trouble.chars_cut // CHARS_PER_TOKEN), ("doctor", look.name)
 
 
 def _lost(look: Look) -> _Found:
@@ -196,10 +191,6 @@ def _lost(look: Look) -> _Found:
                 which = "load-bearing or asked for since"
                 what = f"{counted(len(missed))}, {which}, that somebody else deleted or emptied"
                 yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
-
-
-def _tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
 
 
 ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {

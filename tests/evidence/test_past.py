@@ -128,7 +128,7 @@ class Life:
             for chosen in (self.there, *self.deleted)
         )
         moments = (NOON + timedelta(days=day) for day in range(len(gone)))
-        return past_of(present, list(map(Deletion, moments, gone)))
+        return past_of(present, list(map(Deletion, moments, gone, range(len(gone)))))
 
 
 steps = st.lists(
@@ -169,7 +169,7 @@ def test_what_was_deleted_twice_is_there_once_with_the_later_moment() -> None:
     frame = make_episodes(3)
     later = NOON + timedelta(days=1)
     past = past_of(
-        frame.iloc[1:], [Deletion(NOON, frame.iloc[:1]), Deletion(later, frame.iloc[:1])]
+        frame.iloc[1:], [Deletion(NOON, frame.iloc[:1], 1), Deletion(later, frame.iloc[:1], 2)]
     )
     assert past[c.DELETED_AT].tolist()[0] == later
     assert len(past) == 3
@@ -179,7 +179,7 @@ def test_of_two_with_one_position_the_one_that_was_deleted_came_first_whatever_t
     frame = make_episodes(3)
     late, early = frame.iloc[2:].copy(), frame.iloc[:1].copy()
     late[c.POSITION], early[c.POSITION] = 1, 1
-    past = past_of(early, [Deletion(NOON, late)])
+    past = past_of(early, [Deletion(NOON, late, 1)])
     assert past[c.MEMORY_ID].tolist() == [late[c.MEMORY_ID].iloc[0], early[c.MEMORY_ID].iloc[0]]
     assert past[c.POSITION].tolist() == [1, 2]
 
