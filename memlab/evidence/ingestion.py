@@ -106,7 +106,11 @@ class Harvest(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is shown of it."""
-        facts = [("reads", self._reads())]
+        reads = "none"
+        if self.first is not None and self.last is not None:
+            span = f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
+            reads = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
+        facts = [("reads", reads)]
         if self.by:
             facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
         for kind, words in APART.items():
@@ -114,25 +118,14 @@ class Harvest(Shown):
                 facts.append(("kept apart", f"{self.apart[kind]:,} {words}"))
         if self.chances:
             facts.append(("memories", self.chances))
-        facts.append(("log", f"{self.log}: {self._added()}"))
+        new = f"{self.new:,} new" if self.new else "nothing new"
+        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
+        facts.append(("log", f"{self.log}: {new}{kept}"))
         looked = f", {counted(self.files, 'files')}, {_megabytes(self.bytes)}"
         facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
         rows = [(count, why) for why, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
         return Sheet(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
-
-    def _reads(self) -> str:
-        if self.first is None or self.last is None:
-            return "none"
-        return (
-            f"{self.reads:,}, of {counted(self.memories, 'memories')}, "
-            f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
-        )
-
-    def _added(self) -> str:
-        new = f"{self.new:,} new" if self.new else "nothing new"
-        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
-        return new + kept
 
 
 def harvest(

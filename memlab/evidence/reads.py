@@ -9,7 +9,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -223,16 +222,13 @@ class LogLines:
             raise ValueError(f"memory_id must be a text, not {_shown(memory_id)}", "no memory_id")
         if not isinstance(at, str):
             raise ValueError(f"at must be a text, not {_shown(at)}", "no time")  # noqa: TRY004 - one kind of fault
-        others = (text(fields.get(name)) or None for name in (c.SESSION, c.KIND, _ID))
-        return text(memory_id), self._moment(at), *others
-
-    def _moment(self, at: str) -> datetime:
         try:
             moment, has_zone = moment_and_zone(at)
         except ValueError as error:
             raise ValueError(f"at {error}", "no time") from error
         self.without_zone += not has_zone
-        return moment
+        others = (text(fields.get(name)) or None for name in (c.SESSION, c.KIND, _ID))
+        return text(memory_id), moment, *others
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
