@@ -11,7 +11,7 @@ import numpy as np
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Integers
-from memlab.growth.context import LEAST, loaded_at_start
+from memlab.growth.context import LEAST, largest_start, loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.sources.base import Source, has_past, knows_losses
 from memlab.sources.opening import settings_of
@@ -61,7 +61,7 @@ class Look(NamedTuple):
     @property
     def start(self) -> int:
         """Tokens of the largest start; 0 where none loads anything."""
-        return max((s.tokens for s in self.summary.starts), default=0) * self.summary.loads_any
+        return largest_start(self.memories)
 
     @property
     def loaded(self) -> Integers:

@@ -266,18 +266,12 @@ class TestStore:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"memory_id": "a"}, r"^at must be a text, not missing \(entry 2\); write a time with"),
-        (
-            {"memory_id": "a", "at": datetime(2026, 6, 30, 18, tzinfo=UTC)},
-            r"^at must be a text, not datetime\.datetime\(2026, 6, 30, .* as isoformat\(\) does$",
-        ),
-        ({"memory_id": "a", "at": "yesterday"}, "^at 'yesterday' is not a timestamp"),
-        ({"memory_id": "a", "at": "2026-06-30T18:00:00"}, "has no time zone"),
-        ({"memory_id": "", "at": "2026-06-30T18:00:00Z"}, r"not '' \(entry 2\)$"),
-        (
-            {"memory_id": "a", "at": "2026-06-30T18:00:00Z", "session": object()},
-            r"not JSON serializable \(entry 2\); write its fields as texts$",
-        ),
+        ({}, r"^at must be a text .* not missing \(entry 2\); .* a time with its zone"),
+        ({"at": NOON}, r"^at must be a text .* not datetime\.datetime\(2026, 3, .*isoformat"),
+        ({"at": "yesterday"}, "^'yesterday' is not a timestamp"),
+        ({"at": "2026-06-30T18:00:00"}, "has no time zone"),
+        ({"memory_id": ""}, r"not '' \(entry 2\); write"),
+        ({"at": "2026-06-30T18:00:00Z", "session": object()}, "not JSON .* write its fields as"),
     ],
     ids=["missing", "datetime", "no time", "no zone", "no id", "no JSON"],
 )
@@ -286,4 +280,4 @@ def test_an_entry_that_could_not_be_read_is_refused_in_words(
 ) -> None:
     good = {"memory_id": "b", "at": "2026-06-30T18:00:00+00:00"}
     with AccessLog(tmp_path / "reads.log") as log, pytest.raises(ValueError, match=message):
-        log.extend([good, entry])  # type: ignore[list-item]
+        log.extend([good, {"memory_id": "a", **entry}])  # type: ignore[list-item]
