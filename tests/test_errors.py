@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from memlab import errors
-from memlab.errors import BadRowError, MemlabError, StalePlanError
+from memlab.errors import BadRowError, MemlabError, MissingExtraError, StalePlanError
 
 EXAMPLES = [
     *(
@@ -26,3 +26,7 @@ def test_an_error_survives_pickling(error: MemlabError) -> None:
         assert type(twin) is type(error)
         assert str(twin) == str(error)
         assert vars(twin) == vars(error)
+
+
+def test_a_missing_extra_is_an_import_error() -> None:
+    assert issubclass(MissingExtraError, ImportError)

@@ -215,6 +215,12 @@ def test_what_is_not_its_own_is_refused_and_left_alone(
     assert seen() == before
 
 
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MemlabError, match=r"reads\.log cannot be written \(Not a directory\)"):
+        AccessLog(tmp_path / "file" / "deeper" / "reads.log")
+
+
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     program = """
 import resource, signal, sys

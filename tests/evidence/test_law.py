@@ -198,6 +198,15 @@ def test_limits_enclose_the_law_keep_its_order_and_are_the_wider_the_fewer_refer
     np.testing.assert_allclose(limits(0, 1e10), [reach, reach], atol=1e-3)
 
 
+def test_few_references_are_ahead_of_a_small_store_and_never_fewer_than_five() -> None:
+    law = fitted_law()
+    scale, power = law.pace
+    assert 5 < law.references_ahead(4_000) < scale * 4_000**power / 2
+    assert law.references_ahead(0) == law.references_ahead(10) == 5
+    faster = replace(law, pace=(10 * scale, power))
+    assert faster.references_ahead(4_000) > law.references_ahead(4_000)
+
+
 SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
 
 
