@@ -30,6 +30,7 @@ says more of what comes next.
 import argparse
 import csv
 import gzip
+import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Law, Project, in_lines, reach_of
+from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Law, Project, reach_of
 from memlab.evidence.usage import SIZES, LookBack, look_back, served_by
 
 Ints = npt.NDArray[np.int64]
@@ -378,6 +379,12 @@ def rows_of(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file)
 
 
+def in_lines(fields: dict[str, Any]) -> str:
+    """Return fields as JSON, one a line."""
+    lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def main() -> None:
     """Fit, write, and show what was fitted."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -391,7 +398,8 @@ def main() -> None:
         if not histories:
             parser.error(f"{asked.folder} holds no histories of {evidence}")
         law = fit(histories)
-        (asked.output / f"{evidence}.json").write_text(law.to_json(), encoding="utf-8")
+        fields = vars(law) | {"projects": [each._asdict() for each in law.projects]}
+        (asked.output / f"{evidence}.json").write_text(in_lines(fields), encoding="utf-8")
         print(f"{evidence}\nshare   reach  between  within   noise")
         for line in zip(law.shares, law.reach, law.between, law.within, law.noise, strict=True):
             print("{:5.3f}  {:6.4f}   {:6.4f}  {:6.4f}  {:6.4f}".format(*line))

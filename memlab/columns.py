@@ -144,17 +144,11 @@ PRUNABLE_SHARE: Final = "prunable_share"
 PRUNABLE_SHARE_TOKENS: Final = "prunable_share_tokens"
 """Prunable tokens over active tokens."""
 
-GROWTH_DTYPES: Final[dict[str, str]] = {
-    LOAD_BEARING: "int64",
-    PRUNABLE: "int64",
-    SUPERSEDED: "int64",
-    RETIRED: "int64",
-    LOAD_BEARING_TOKENS: "int64",
-    PRUNABLE_TOKENS: "int64",
-    SUPERSEDED_TOKENS: "int64",
-    RETIRED_TOKENS: "int64",
-    PRUNABLE_SHARE: "float64",
-    PRUNABLE_SHARE_TOKENS: "float64",
+GROWTH_DTYPES: Final = {
+    **dict.fromkeys((LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED), "int64"),
+    **dict.fromkeys((LOAD_BEARING_TOKENS, PRUNABLE_TOKENS), "int64"),
+    **dict.fromkeys((SUPERSEDED_TOKENS, RETIRED_TOKENS), "int64"),
+    **dict.fromkeys((PRUNABLE_SHARE, PRUNABLE_SHARE_TOKENS), "float64"),
 }
 """Columns of a growth curve, whose index is time: what is there at each instant."""
 

@@ -42,11 +42,6 @@ AUTO: Final = "auto"
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
 """By policy, the setting whose number sizing finds."""
 
-_HEAD: Final = (
-    "What memlab remembers of the stores in this folder.",
-    f'What stands above the first [{STORES}."..."] holds for all of them, what is below for one.',
-)
-
 _MOST: Final = 2**20
 """Bytes beyond which a file of settings is none."""
 
@@ -174,8 +169,9 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
 
     document = tomlkit.parse(text)
     if not text.strip():
-        for line in _HEAD:
-            document.add(tomlkit.comment(line))
+        document.add(tomlkit.comment("What memlab remembers of the stores in this folder."))
+        which = f'What stands above the first [{STORES}."..."] holds for all of them, what is below'
+        document.add(tomlkit.comment(f"{which} for one."))
     stores: Any = document.setdefault(STORES, tomlkit.table(is_super_table=True))
     if name not in stores:
         stores.add(name, tomlkit.table())
@@ -184,7 +180,7 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         if value is None:
             own.pop(key, None)
             continue
-        had = own.item(key).trivia.comment if key in own else f"# {SETTINGS[key].comment}"
+        had = own.item(key).trivia.comment if key in own else f"# {SETTINGS[key][1]}"
         own[key] = written = item(value)
         if had:
             written.comment(had.removeprefix("#").strip())
@@ -215,7 +211,7 @@ def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
         known = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {known}")
     try:
-        found = SETTINGS[key].read(value)
+        found = SETTINGS[key][0](key, value)
     except (TypeError, ValueError) as error:
         raise _error(file, line, str(error)) from error
     return tuple(file.parent / each for each in found) if key == "log" else found
@@ -308,9 +304,11 @@ def _texts(value: Any) -> list[str]:
     return [_text(value)]
 
 
-def _policy(value: Any) -> Mapping[str, Any]:
+def _policy(_name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ValueError(_NO_POLICY)  # noqa: TRY004 - told with its line
+        raise ValueError(  # noqa: TRY004 - told with its line
+            'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
+        )
     sized = {SIZED: _sized(value[SIZED], value["name"])} if SIZED in value else {}
     return MappingProxyType(value | sized)
 
@@ -318,16 +316,17 @@ def _policy(value: Any) -> Mapping[str, Any]:
 def _sized(value: Any, policy: str) -> Sized:
     """Return what ``size --save`` wrote of a policy's number."""
     known = isinstance(value, dict) and set(value) == set(Sized._fields)
-    if policy not in NUMBERS or not known:
-        raise ValueError(_NOT_SIZED)
-    at = value["at"]
-    if not isinstance(at, datetime):
-        raise ValueError(_NOT_SIZED)  # noqa: TRY004 - told with its line
+    if policy not in NUMBERS or not known or not isinstance(at := value["at"], datetime):
+        raise ValueError(
+            "sized is what memlab size --save notes of a number: at, memories and until; take it "
+            "out where the number is yours"
+        )
     counts = (whole_number(name, value[name], least=1) for name in ("memories", "until"))
     return Sized(at if at.tzinfo else at.replace(tzinfo=UTC), *counts)
 
 
-def _age(name: str, value: Any, *, never: str) -> timedelta | None:
+def _age(name: str, value: Any) -> timedelta | None:
+    never = "ever" if name == "archive_for" else "never"
     if value == never:
         return None
     try:
@@ -343,15 +342,15 @@ def _truth(name: str, value: Any) -> bool:
     return value
 
 
-def _claude(value: Any) -> Mapping[str, Any]:
+def _claude(_name: str, value: Any) -> Mapping[str, Any]:
     """Return how Claude Code's memory is read."""
     if not isinstance(value, dict) or (unknown := [key for key in value if key not in _CLAUDE]):
         what = "it" if not isinstance(value, dict) else shortened(unknown[0])
         raise ValueError(f"claude takes {', '.join(_CLAUDE)}, and {what} is none of these")
-    return MappingProxyType({key: _CLAUDE[key](each) for key, each in value.items()})
+    return MappingProxyType({key: _CLAUDE[key](key, each) for key, each in value.items()})
 
 
-def _kinds(value: Any) -> Mapping[str, str]:
+def _kinds(_name: str, value: Any) -> Mapping[str, str]:
     known = [kind.value for kind in MemoryKind]
     if not isinstance(value, dict) or not all(each in known for each in value.values()):
         raise ValueError(
@@ -362,64 +361,40 @@ def _kinds(value: Any) -> Mapping[str, str]:
 
 
 _KEY: Final = re.compile(r"""(?!\s*#)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^="'])*""")
-_NO_POLICY: Final = (
-    'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
-)
-_NOT_SIZED: Final = (
-    "sized is what memlab size --save notes of a number: at, memories and until; take it out where "
-    "the number is yours"
-)
-_CLAUDE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "lines": partial(whole_number, "lines", least=1),
-    "characters": partial(whole_number, "characters", least=1),
+_CLAUDE: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "lines": partial(whole_number, least=1),
+    "characters": partial(whole_number, least=1),
     "kinds": _kinds,
 }
 
-
-class _Setting(NamedTuple):
-    """What a value means, where it does not raise ValueError; and what is written behind it."""
-
-    read: Callable[[Any], Any]
-    comment: str
-
-
-SETTINGS: Final = {
-    "policy": _Setting(_policy, "what memlab compact and maintain delete by"),
-    "target": _Setting(
-        partial(share, "target"), "share of later references that should find their memory"
+SETTINGS: Final[Mapping[str, tuple[Callable[[str, Any], Any], str]]] = {
+    "policy": (_policy, "what memlab compact and maintain delete by"),
+    "target": (share, "share of later references that should find their memory"),
+    "confidence": (lambda _, value: confidence(value), "of the limit that meets the target"),
+    "until": (
+        lambda _, value: until(value),
+        "how many times what is written now a number is to speak for",
     ),
-    "confidence": _Setting(confidence, "of the limit that meets the target"),
-    "until": _Setting(until, "how many times what is written now a number is to speak for"),
-    "token_budget": _Setting(
-        partial(whole_number, "token_budget"), "tokens that the memories loaded at start may take"
-    ),
-    "log": _Setting(
-        lambda value: tuple(Path(each).expanduser() for each in _texts(value)),
+    "token_budget": (whole_number, "tokens that the memories loaded at start may take"),
+    "log": (
+        lambda _, value: tuple(Path(each).expanduser() for each in _texts(value)),
         "what the agent read; paths from this folder",
     ),
-    "protected_tags": _Setting(
-        lambda value: frozenset(_texts(value)), "memories with one of these are never deleted"
+    "protected_tags": (
+        lambda _, value: frozenset(_texts(value)),
+        "memories with one of these are never deleted",
     ),
-    "archive_for": _Setting(
-        partial(_age, "archive_for", never="ever"), "how long the archive keeps what was deleted"
+    "archive_for": (_age, "how long the archive keeps what was deleted"),
+    "keep_copies": (_truth, "memlab maintain copies what is new into the archive"),
+    "retire": (_truth, "what the policy does not keep is retired, not deleted"),
+    "delete_retired_after": (_age, "what was retired and not needed for so long is deleted"),
+    "harvest": (
+        lambda _, value: _text(value),
+        "where memlab maintain harvests reads from, into the first log",
     ),
-    "keep_copies": _Setting(
-        partial(_truth, "keep_copies"), "memlab maintain copies what is new into the archive"
-    ),
-    "retire": _Setting(
-        partial(_truth, "retire"), "what the policy does not keep is retired, not deleted"
-    ),
-    "delete_retired_after": _Setting(
-        partial(_age, "delete_retired_after", never="never"),
-        "what was retired and not needed for so long is deleted",
-    ),
-    "harvest": _Setting(_text, "where memlab maintain harvests reads from, into the first log"),
-    "vacuum_free": _Setting(
-        partial(share, "vacuum_free"), "share of the file that must be free before it is rewritten"
-    ),
-    "max_per_run": _Setting(
-        partial(whole_number, "max_per_run"), "a run of maintain that takes out more stops before"
-    ),
-    "claude": _Setting(_claude, "how Claude Code's memory is read"),
+    "vacuum_free": (share, "share of the file that must be free before it is rewritten"),
+    "max_per_run": (whole_number, "a run of maintain that takes out more stops before"),
+    "claude": (_claude, "how Claude Code's memory is read"),
 }
-"""Every setting, in the order in which a mistake lists them."""
+"""Every setting in the order in which a mistake lists them: what a value of it means, where it does
+not raise ValueError, and what is written behind it."""

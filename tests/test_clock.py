@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memlab import clock
-from memlab.clock import file_clock, wait_out
+from memlab.clock import wait_out
 
 
 def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None:
@@ -19,17 +19,12 @@ def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None
         assert file.stat().st_mtime_ns != first
 
 
-@pytest.mark.parametrize("ago", [10**9, -(10**12)], ids=["a second ago", "in the future"])
-def test_nobody_waits_for_a_time_that_is_not_now(monkeypatch: pytest.MonkeyPatch, ago: int) -> None:
-    waited = list[float]()
-    monkeypatch.setattr(time, "sleep", waited.append)
-    wait_out(file_clock() - ago)
-    assert waited == []
-
-
-def test_no_longer_than_a_step_is_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("ago", "waits"), [(10**9, False), (10**6, True), (-(10**12), False)])
+def test_no_longer_than_a_step_is_waited_and_only_for_a_time_that_is_now(
+    monkeypatch: pytest.MonkeyPatch, ago: int, waits: bool
+) -> None:
     waited = list[float]()
     monkeypatch.setattr(time, "sleep", waited.append)
     monkeypatch.setattr(clock, "file_clock", lambda: 10**18)
-    wait_out(10**18 - 1_000_000)
-    assert waited == [(vars(clock)["_STEP"] - 1_000_000) / 1e9]
+    wait_out(10**18 - ago)
+    assert waited == [(vars(clock)["_STEP"] - ago) / 1e9] * waits

@@ -5,14 +5,11 @@ from datetime import UTC, datetime
 import pytest
 
 from memlab.items import (
-    EventId,
-    EventRef,
     MemoryItem,
     MemoryKind,
     MemoryProvenance,
     is_load_bearing_memory,
     is_load_bearing_stored,
-    strings_of,
 )
 
 PROVENANCE = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
@@ -53,10 +50,6 @@ def test_what_is_load_bearing_is_decided_by_kind_and_tags_wherever_it_lies(
     [
         ("dream", "[]", "kind 'dream' is not one of semantic, episodic, procedural"),
         ("episodic", "[1]", "tags_json '[1]' is not a JSON list of strings"),
-        ("episodic", '"rejected-path"', "is not a JSON list of strings"),
-        ("episodic", "{}", "is not a JSON list of strings"),
-        ("episodic", "[", "tags_json '[' is not JSON"),
-        ("episodic", "[] []", "tags_json '[] []' is not JSON"),
         ("episodic", "[" * 100_000, "is not JSON"),
     ],
 )
@@ -72,26 +65,22 @@ def test_a_stored_form_that_cannot_be_classified_is_refused(
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
+        ("kind", "dream", "kind must be .*dream"),
+        ("tags", "rejected-path", "tags must be .*rejected-path"),
         ("confidence", 1.1, "confidence"),
-        ("confidence", -0.1, "confidence"),
         ("confidence", float("nan"), "confidence"),
         ("authored_by", " ", "authored_by of a provenance"),
-        ("source_task_ref", None, "source event or source task"),
         ("source_task_ref", "  ", "source event or source task: .* source_task_ref"),
         ("supersedes", "m2", "supersedes"),
         ("evidence_refs", (1,), "evidence_refs"),
     ],
 )
-def test_a_broken_provenance_names_its_field_in_the_words_of_an_agents_own_store(
+def test_a_broken_item_names_its_field_in_the_words_of_an_agents_own_store(
     field: str, value: object, words: str
 ) -> None:
+    whole = item(MemoryKind.EPISODIC)
     with pytest.raises(ValueError, match=words):
-        replace(PROVENANCE, **{field: value})
-
-
-def test_a_source_event_serves_instead_of_a_task() -> None:
-    event = EventRef(EventId("e1"), 3)
-    assert MemoryProvenance(event, "agent").source_event == event
+        replace(whole if hasattr(whole, field) else PROVENANCE, **{field: value})
 
 
 def test_created_at_is_now_and_in_utc_where_it_is_not_said() -> None:
@@ -103,18 +92,8 @@ def test_created_at_is_now_and_in_utc_where_it_is_not_said() -> None:
     assert replace(PROVENANCE, created_at=naive).created_at == naive.replace(tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("field", "value"), [("kind", "dream"), ("tags", "rejected-path")])
-def test_a_broken_item_names_its_field(field: str, value: str) -> None:
-    with pytest.raises(ValueError, match=f"{field} must be .*{value}"):
-        replace(item(MemoryKind.EPISODIC), **{field: value})
-
-
 def test_an_item_is_frozen_and_active_until_another_supersedes_it() -> None:
     assert item(MemoryKind.EPISODIC).is_active
     assert not replace(item(MemoryKind.EPISODIC), superseded_by="m2").is_active
     with pytest.raises(FrozenInstanceError):
         item(MemoryKind.EPISODIC).title = "another"  # type: ignore[misc]
-
-
-def test_strings_are_read_in_order() -> None:
-    assert strings_of('["b", "a", "ü"]') == ("b", "a", "ü")

@@ -36,12 +36,9 @@ def test_there_are_notebooks_to_check() -> None:
     assert [path.stem for path in NOTEBOOKS][:2] == ["00_start", "01_growth"]
 
 
-def test_every_cell_was_run_in_order(notebook: Path) -> None:
+def test_every_cell_was_run_in_order_and_none_ended_in_an_error(notebook: Path) -> None:
     counts = [cell["execution_count"] for cell in code_cells(notebook)]
     assert counts == list(range(1, len(counts) + 1))
-
-
-def test_no_cell_ended_in_an_error(notebook: Path) -> None:
     kinds = {output["output_type"] for output in outputs_of(notebook)}
     assert kinds
     assert "error" not in kinds
@@ -55,8 +52,10 @@ def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> Non
     assert all("<title>" in page and "<desc>" in page for page in drawn)
 
 
-def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
-    first = code_cells(notebook)[0]
+def test_the_first_cell_states_the_parameters_and_no_other_what_lies_beside(
+    notebook: Path,
+) -> None:
+    first, *rest = code_cells(notebook)
     assert "parameters" in first["metadata"]["tags"]
     stated = {
         target.id
@@ -67,12 +66,7 @@ def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
     }
     assert "now" in stated
     assert stated & {"store", "memory", "generator"}
-
-
-def test_only_the_parameters_name_what_lies_beside_a_notebook(notebook: Path) -> None:
-    """A copy elsewhere has them filled in."""
-    rest = code_cells(notebook)[1:]
-    assert "../" not in "".join(line for cell in rest for line in cell["source"])
+    assert "../" not in "".join(line for cell in rest for line in cell["source"])  # a copy runs
 
 
 def test_a_notebook_begins_with_its_question_and_ends_with_the_answer(notebook: Path) -> None:
@@ -91,17 +85,13 @@ def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
                 assert not node.attr.startswith("_")
 
 
-def test_what_is_stored_reads_as_it_was_printed(notebook: Path) -> None:
-    """What the comparison puts in place of names that change stands in no notebook."""
-    assert not re.findall(r"\b(DIGEST|FOLDER|CHART)\b", json.dumps(outputs_of(notebook)))
-
-
-def test_no_path_of_a_machine_is_stored(notebook: Path) -> None:
+def test_no_path_of_a_machine_is_stored_nor_what_a_comparison_puts_in_its_place(
+    notebook: Path,
+) -> None:
     text = notebook.read_text()
-    assert str(Path.home()) not in text
-    assert str(NOTEBOOKS[0].parent) not in text
-    for folder in {"/tmp", tempfile.gettempdir()}:
-        assert f"{folder}/" not in text
+    for folder in (Path.home(), NOTEBOOKS[0].parent, "/tmp/", f"{tempfile.gettempdir()}/"):
+        assert str(folder) not in text
+    assert not re.findall(r"\b(DIGEST|FOLDER|CHART)\b", json.dumps(outputs_of(notebook)))
 
 
 PAGES = [

@@ -1,8 +1,9 @@
-"""``memlab.toml`` beside a store: what it says, and what is wrong with one, by line."""
+"""``memlab.toml`` beside a store: what it says, what is wrong with one, what is written into it."""
 
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,10 +17,10 @@ from hypothesis import strategies as st
 from stores import episodes, row, write_rows
 
 import memlab
-from memlab.errors import SettingsError
+from memlab.errors import MemlabError, SettingsError
 from memlab.policies.named import as_setting, policy_in
-from memlab.settings import FILE, NOTHING, Settings, read_settings
-from memlab.sources.opening import open_source, settings_of
+from memlab.settings import FILE, NOTHING, Settings, read_settings, with_settings
+from memlab.sources.opening import open_source, remember, settings_of
 
 WHOLE = """
 # every setting
@@ -166,44 +167,32 @@ def test_no_bytes_end_in_another_error(
         read_settings(folder, "m")
 
 
-class TestAClassOfOnesOwn:
+@pytest.mark.parametrize(
+    ("listed", "ran"),
+    [("", False), ("plante", False), ("planted2, other", False), ("other,planted", True)],
+)
+def test_a_class_of_ones_own_is_imported_only_where_a_person_lists_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, ran: bool
+) -> None:
     """Importing runs code, and whoever may write beside a store could have it run."""
-
-    POLICY = Settings(policy={"name": "planted:Policy", "keep": 3})
-
-    @pytest.fixture(autouse=True)
-    def planted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        ran = tmp_path / "ran"
-        (tmp_path / "planted.py").write_text(
-            "from dataclasses import dataclass\n"
-            "from pathlib import Path\n"
-            "from memlab.policies import KeepRecent\n"
-            f"Path({str(ran)!r}).touch()\n"
-            "@dataclass(frozen=True)\n"
-            "class Policy(KeepRecent): ...\n"
-        )
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.delenv("MEMLAB_POLICY_MODULES", raising=False)
-        monkeypatch.delitem(sys.modules, "planted", raising=False)
-        return ran
-
-    @pytest.mark.parametrize("listed", ["", "plante", "planted2, other"])
-    def test_is_not_imported_because_a_file_names_it(
-        self, planted: Path, monkeypatch: pytest.MonkeyPatch, listed: str
-    ) -> None:
-        monkeypatch.setenv("MEMLAB_POLICY_MODULES", listed)
+    (tmp_path / "planted.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from pathlib import Path\n"
+        "from memlab.policies import KeepRecent\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n"
+        "@dataclass(frozen=True)\n"
+        "class Policy(KeepRecent): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MEMLAB_POLICY_MODULES", listed)
+    monkeypatch.delitem(sys.modules, "planted", raising=False)
+    policy = Settings(policy={"name": "planted:Policy", "keep": 3})
+    if ran:
+        assert type(policy_in(policy)).__module__ == "planted"
+    else:
         with pytest.raises(SettingsError, match=r"put 'planted' into the .* MEMLAB_POLICY_MODULES"):
-            policy_in(self.POLICY)
-        assert not planted.exists()
-
-    def test_is_where_a_person_lists_its_module(
-        self, planted: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("MEMLAB_POLICY_MODULES", "other,planted")
-        found = policy_in(self.POLICY)
-        assert found is not None
-        assert type(found).__name__ == "Policy"
-        assert planted.exists()
+            policy_in(policy)
+    assert (tmp_path / "ran").exists() is ran
 
 
 @pytest.mark.parametrize(
@@ -275,11 +264,6 @@ def test_a_link_to_a_store_has_the_stores_settings(store: Path, tmp_path: Path) 
     assert settings_of(open_source(elsewhere / "link.db")).target == 0.7
 
 
-def test_a_store_in_memory_has_none() -> None:
-    with memlab.SqliteMemoryStore(":memory:") as store:
-        assert settings_of(open_source(store)) is NOTHING
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder of Claude Code's memory, three files in its index."""
@@ -302,3 +286,140 @@ def test_settings_of_a_folder_lie_beside_it_and_say_how_it_is_read(folder: Path)
     frame = memlab.load(folder)
     assert frame["loaded_at_start"].all()
     assert not frame["load_bearing"].any()
+
+
+RECENT = {"policy": {"name": "recent", "keep": 546}}
+
+
+def test_what_a_person_wrote_stays(store: Path) -> None:
+    file = store.parent / FILE
+    own = '# mine\ntarget = 0.8   # ours\n\n[store."other.db"]\n# his\npolicy = {name = "all"}\n'
+    file.write_text(own)
+    remember(open_source(store.with_name("other.db")), {"target": 0.5})
+    own += "target = 0.5 # share of later references that should find their memory\n"
+    assert file.read_text() == own
+    file.write_text(own := own.replace("# share of later", "# asked by Jo, of"))
+    remember(open_source(store.with_name("other.db")), {"target": 0.7})
+    own = own.replace("= 0.5", "= 0.7")
+    assert file.read_text() == own
+    remember(open_source(store), {**RECENT, "target": 0.95})
+    assert file.read_text().startswith(own)
+    remember(open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None})
+    assert file.read_text().startswith(own)
+    found = read_settings(store.parent, "memory.db")
+    assert (found.keep_recent, found.target) == (7, 0.8)
+    assert read_settings(store.parent, "other.db").policy == {"name": "all"}
+
+
+def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
+    remember(open_source(store), {"log": store.parent / "logs" / "reads.jsonl"})
+    assert 'log = "logs/reads.jsonl"' in (store.parent / FILE).read_text()
+    assert read_settings(store.parent, "memory.db").log == (store.parent / "logs" / "reads.jsonl",)
+    remember(open_source(store), {"log": Path("/elsewhere/reads.jsonl")})
+    assert read_settings(store.parent, "memory.db").log == (Path("/elsewhere/reads.jsonl"),)
+
+
+@pytest.mark.parametrize(
+    ("mode", "had", "wanted"),
+    [
+        (0o600, None, 0o600),
+        (0o644, None, 0o644),
+        (0o660, None, 0o640),
+        (0o644, 0o640, 0o640),
+    ],
+)
+def test_the_file_is_no_looser_than_the_store_or_than_it_was_and_its_owners_alone_to_write(
+    store: Path, mode: int, had: int | None, wanted: int
+) -> None:
+    store.chmod(mode)
+    if had is not None:
+        (store.parent / FILE).touch(had)
+    file = remember(open_source(store), RECENT)
+    assert file.stat().st_mode & 0o777 == wanted
+    assert (
+        '[store."memory.db"]\npolicy = {name = "recent", keep = 546} # what mem' in file.read_text()
+    )
+
+
+def test_what_cannot_be_read_is_not_written_over(store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "private"
+    target.write_text("target = 9\n")
+    (store.parent / FILE).symlink_to(target)
+    with pytest.raises(MemlabError, match="is a link"):
+        remember(open_source(store), RECENT)
+    (store.parent / FILE).unlink()
+    target.rename(store.parent / FILE)
+    with pytest.raises(SettingsError, match="line 1: target=9"):
+        remember(open_source(store.parent / "new.db"), RECENT)
+    assert (store.parent / FILE).read_text() == "target = 9\n"
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
+    """Two nightly runs on stores of one folder remember at the same time."""
+    names = [f"m{n}.db" for n in range(6)]
+    for name in names:
+        write_rows(tmp_path / name, [])
+    program = (
+        "import sys; from memlab.sources.opening import remember; "
+        "from memlab.sources.opening import open_source; source = open_source(sys.argv[1]); "
+        "sys.stdin.readline(); "
+        "[remember(source, {'policy': {'name': 'recent', 'keep': n}}) for n in range(10)]"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, tmp_path / name], stdin=subprocess.PIPE)
+        for name in names
+    ]
+    for each in running:
+        assert each.stdin is not None
+        each.stdin.write(b"go\n")
+        each.stdin.close()
+    assert [each.wait() for each in running] == [0] * len(names)
+    kept = [read_settings(tmp_path, name).keep_recent for name in names]
+    assert kept == [9] * len(names)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_store_in_memory_has_no_settings_and_nowhere_to_keep_them() -> None:
+    with memlab.SqliteMemoryStore(":memory:") as opened:
+        assert settings_of(open_source(opened)) is NOTHING
+        with pytest.raises(MemlabError, match="no folder to keep settings in"):
+            remember(open_source(opened), RECENT)
+
+
+def test_settings_of_a_server_lie_with_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    source = open_source("redis://:secret@localhost/0?name=agents")
+    file = remember(source, RECENT)
+    assert file == tmp_path / "memlab" / FILE
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "secret" not in file.read_text()
+    assert read_settings(file.parent, source.name).keep_recent == 546
+
+
+def test_a_full_folder_leaves_the_file_as_it_was(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = remember(open_source(store), RECENT).read_text()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MemlabError, match="No space left"):
+        remember(open_source(store), {"target": 0.5})
+    assert (store.parent / FILE).read_text() == before
+
+
+@given(
+    name=st.text(min_size=1, max_size=12).filter(lambda name: name.isprintable()),
+    keep=st.integers(0, 2**40),
+    target=st.floats(0.01, 0.99),
+)
+def test_what_is_written_is_what_is_read(name: str, keep: int, target: float) -> None:
+    text = with_settings("", name, {"policy": {"name": "recent", "keep": keep}, "target": target})
+    again = with_settings(text, name, {"target": target})
+    own = {"policy": {"name": "recent", "keep": keep}, "target": target}
+    assert tomllib.loads(text) == tomllib.loads(again) == {"store": {name: own}}

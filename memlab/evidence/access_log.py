@@ -29,7 +29,7 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NO
 """A pipe or a device at the log's name must not make the runtime wait."""
 _BEGINNING: Final = b'{"memory_id"'
 _LONGEST_FIRST_LINE: Final = 2**16
-_A_TIME: Final = "a time with its zone, such as 2026-06-30T18:00:00+00:00"
+_A_TIME: Final = "and as at a time with its zone, as isoformat() does"
 _AT_ONCE: Final = 5_000
 """Lines that are written together."""
 
@@ -249,29 +249,17 @@ def log_parts(path: Path) -> list[Path]:
 
 def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
     expect(entry, Mapping, call="AccessLog.extend", name="one of entries")
-    memory_id = entry.get("memory_id")
-    if not isinstance(memory_id, str) or not memory_id:
-        raise ValueError(
-            f"memory_id must be a text that is not empty, not {memory_id!r} (entry {number})"
-        )
-    if fault := _fault_of(entry.get("at")):
-        raise ValueError(f"at {fault} (entry {number}); write {_A_TIME}, as isoformat() does")
-    first = {"memory_id": memory_id, **entry}
+    where = f"(entry {number}); write its fields as texts, {_A_TIME}"
+    for name in ("memory_id", "at"):
+        if not isinstance(value := entry.get(name), str) or not value:
+            shown = "missing" if value is None else repr(value)
+            raise ValueError(f"{name} must be a text that is not empty, not {shown} {where}")
     try:
+        moment_of(entry["at"])
+        first = {"memory_id": entry["memory_id"], **entry}
         return json.dumps(first, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{error} (entry {number}); write its fields as texts") from error
-
-
-def _fault_of(at: object) -> str:
-    """Say what is wrong with a time; nothing where it is one."""
-    if not isinstance(at, str):
-        return f"must be a text, not {'missing' if at is None else repr(at)}"
-    try:
-        moment_of(at)
-    except ValueError as error:
-        return str(error)
-    return ""
+        raise ValueError(f"{error} {where}") from error
 
 
 @contextmanager

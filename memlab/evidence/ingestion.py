@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,13 @@ from memlab.arguments import expect
 from memlab.columns import AT, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog, log_parts
-from memlab.evidence.reads import apart_of, describe_chances, read_access_log, reading_chances
+from memlab.evidence.reads import (
+    LogLines,
+    apart_of,
+    describe_chances,
+    read_access_log,
+    reading_chances,
+)
 from memlab.frame import load
 from memlab.sources.opening import is_named_by_scheme, open_source, recognise, ways
 from memlab.sources.postgres import is_server
@@ -21,13 +27,9 @@ from memlab.sources.reads import (
     APART,
     READ,
     Asked,
-    Found,
-    LineReader,
     Progress,
     Read,
     Way,
-    moment,
-    text,
     unheard,
 )
 from memlab.sources.sqlite_rows import begins_as_sqlite, read_database
@@ -89,7 +91,7 @@ class Harvest(Shown):
     left_out: dict[str, int]
     store: str | None = None
     chances: str = ""
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
 
@@ -104,7 +106,11 @@ class Harvest(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is shown of it."""
-        facts = [("reads", self._reads())]
+        reads = "none"
+        if self.first is not None and self.last is not None:
+            span = f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
+            reads = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
+        facts = [("reads", reads)]
         if self.by:
             facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
         for kind, words in APART.items():
@@ -112,25 +118,14 @@ class Harvest(Shown):
                 facts.append(("kept apart", f"{self.apart[kind]:,} {words}"))
         if self.chances:
             facts.append(("memories", self.chances))
-        facts.append(("log", f"{self.log}: {self._added()}"))
+        new = f"{self.new:,} new" if self.new else "nothing new"
+        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
+        facts.append(("log", f"{self.log}: {new}{kept}"))
         looked = f", {counted(self.files, 'files')}, {_megabytes(self.bytes)}"
         facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
         rows = [(count, why) for why, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
         return Sheet(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
-
-    def _reads(self) -> str:
-        if self.first is None or self.last is None:
-            return "none"
-        return (
-            f"{self.reads:,}, of {counted(self.memories, 'memories')}, "
-            f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
-        )
-
-    def _added(self) -> str:
-        new = f"{self.new:,} new" if self.new else "nothing new"
-        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
-        return new + kept
 
 
 def harvest(
@@ -259,17 +254,14 @@ def default_log(source: str) -> Path:
 
 def _known(path: Path) -> dict[str, Read]:
     """Return every use that a log names, by its id; the last line of an id stands."""
-    known: dict[str, Read] = {}
-    lines = LineReader([])
-    nothing = Found()
+    lines = LogLines()
     for part in log_parts(path):
-        for line in lines.objects(part, lambda _: True):
-            name, at = text(line.get("id")), moment(line.get(AT), nothing)
-            if name and at is not None:
-                session, kind = text(line.get(SESSION)) or None, text(line.get("kind")) or READ
-                how = text(line.get("how"))
-                known[name] = Read(text(line.get(MEMORY_ID)), at, name, how, session, kind)
-    return known
+        lines.read(part)
+    return {
+        name: Read(memory_id, at, name, "", session, kind or READ)
+        for memory_id, at, session, kind, name in lines.rows
+        if name
+    }
 
 
 def _entry(read: Read) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import moment_or_now
-from memlab.evidence.past import Deletion, gone_and_deleted, of_others, past_of
+from memlab.evidence.past import BY_OTHERS, Deletion, gone_and_deleted, of_others, past_of
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.evidence.searches import searched_for
@@ -176,7 +176,7 @@ def losses_of(
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = gone_and_deleted(opened, with_body=bool(searches))
     missing = frame[~frame[EMPTIED]]
-    theirs = [Deletion(missing[c.DELETED_AT], missing, apply=0)] if len(missing) else []
+    theirs = [Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)] if len(missing) else []
     past = past_of(present, [*deletions, *theirs])
     there = past[past[c.DELETED_AT].isna()]
     retired = there[retired_rows(there)]

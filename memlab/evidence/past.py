@@ -37,6 +37,8 @@ _WHERE: Final = "_where_from"
 """Which deletion took a memory out, by its number."""
 _THERE: Final = 2**63 - 1
 """The number of none: what is still there."""
+BY_OTHERS: Final = _THERE - 1
+"""Of what somebody else deleted after memlab did, or after it put that back."""
 _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """What two copies of one memory have in common."""
 
@@ -46,12 +48,12 @@ Memories = pd.DataFrame | SourceLike
 
 
 class Deletion(NamedTuple):
-    """Memories that were deleted together."""
+    """Memories that were deleted, when, and in which of an archive's deletions."""
 
     at: "datetime | pd.Series[pd.Timestamp]"
     memories: pd.DataFrame
+    apply: "int | pd.Series[int]"
     key: bytes | None = None
-    apply: "int | pd.Series[int] | None" = None
 
 
 def load_past(
@@ -125,13 +127,10 @@ def past_in(
 
 
 def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
-    """Return what was deleted and kept: by the system, as the archive has it, then as git does.
-
-    The oldest deletion of an archive comes first; none where there is no archive.
-    """
+    """Return what was deleted and kept: by the system, as the archive has it, and as git does."""
     gone, deletions = gone_and_deleted(source, **how)
-    own = [Deletion(gone[c.DELETED_AT], gone, apply=0)] if len(gone) else []
-    return [*deletions, *own] if c.WRITTEN_AT in gone else [*own, *deletions]
+    number = BY_OTHERS if c.WRITTEN_AT in gone else 0
+    return [*deletions, Deletion(gone[c.DELETED_AT], gone, number)] if len(gone) else deletions
 
 
 def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list[Deletion]]:
@@ -145,11 +144,10 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
     how["on_bad_row"] = "keep"
     bodies = bool(how.get("with_body")) or how.get("count_tokens") is not None
 
-    def sound_of(batches: Iterable[Rows], name: str) -> pd.DataFrame:
-        frame = frame_of(batches, name=name, protected=source.protected, **how)
-        return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+    def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
+        return frame_of(batches, name=name, protected=source.protected, **how)
 
-    gone = sound_of(source.gone(with_body=bodies), source.name)
+    gone = _sound(read(source.gone(with_body=bodies), source.name))
     for name in (c.DELETED_AT, c.WRITTEN_AT):
         if name in gone:
             gone[name] = pd.to_datetime(gone[name], utc=True).astype(c.TIME)
@@ -157,29 +155,40 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
         return gone, []
 
     def deleted(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
-        found = {}
         others = gone if c.WRITTEN_AT not in gone else of_others(gone, archive)
-        for run in _runs(archive):
-            records = chain.from_iterable(archive.records(entry) for entry in run)
-            sound = sound_of(source.rows_of(records, with_body=bodies), str(archive.path))
-            if c.WRITTEN_AT in others:  # what was restored, and somebody else deleted, is theirs
-                back = {
-                    copy.key
-                    for e in run
-                    for copy in archive.copies(e)
-                    if copy.restored_at is not None
-                }
-                theirs = sound[c.KEY].isin(back.intersection(others[c.KEY]))
-                sound = sound[~theirs].reset_index(drop=True)
-            at, number = _when(archive, run, sound)
-            found[run[0].apply] = Deletion(at, sound, apply=number)
+        theirs = {*others[c.KEY]} if c.WRITTEN_AT in others else set()
+        entries = list[Entry]()
+
+        def records() -> Iterator[tuple[Key, bytes]]:
+            for entry in archive.entries():
+                if not entry.memories or entry.recovers:  # it deleted nothing
+                    continue
+                copies = archive.copies(entry) if theirs else ()
+                back = {copy.key for copy in copies if copy.restored_at is not None} & theirs
+                for key, record in archive.records(entry):
+                    if key not in back:  # what was restored, and somebody else deleted, is theirs
+                        entries.append(entry)
+                        yield key, record
+
+        # One frame: a runtime may delete one memory at a time, and one for each would take minutes.
+        frame = read(source.rows_of(records(), with_body=bodies), str(archive.path))
+        at = [entry.finished_at or entry.archived_at for entry in entries]
+        frame[c.DELETED_AT] = pd.Series(at, frame.index, c.TIME)
+        frame[_WHERE] = np.array([entry.apply for entry in entries], np.int64)
+        sound = _sound(frame)
+        found = [Deletion(sound[c.DELETED_AT], sound, sound[_WHERE])] if len(sound) else []
+        key = key_of(archive)
         for dropped in dropped_in(archive):
             facts = frame_of_facts(facts_in(archive, dropped))
-            number, key = dropped.apply, key_of(archive)
-            found[number] = Deletion(dropped.deleted_at, facts, key, number)
-        return others, [found[number] for number in sorted(found)]
+            found.append(Deletion(dropped.deleted_at, facts, dropped.apply, key))
+        return others, found
 
     return read_archive(archive_at(source), deleted)
+
+
+def _sound(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that can be interpreted."""
+    return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
 
 def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
@@ -197,41 +206,6 @@ def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
         names = {facts[c.MEMORY_ID] for facts in facts_in(archive, dropped)}
         at = at.mask(hashes.isin(names), pd.Timestamp(dropped.deleted_at))
     return gone[~(at >= gone[c.WRITTEN_AT])].reset_index(drop=True)
-
-
-def _runs(archive: Archive) -> Iterator[list[Entry]]:
-    """Yield the deletions that are looked at together: a plan, or a runtime's one after the other.
-
-    A runtime may delete one memory at a time, and a frame for each would take minutes. No two of a
-    run deleted from the same place.
-    """
-    run: list[Entry] = []
-    taken: set[Key] = set()
-    for entry in archive.entries():
-        if not entry.memories or entry.recovers:  # it deleted nothing
-            continue
-        places = set() if entry.planned else {copy.key for copy in archive.copies(entry)}
-        follows = run and run[-1].apply + 1 == entry.apply
-        if run and (not follows or not places or not taken or places & taken):
-            yield run
-            run, taken = [], set()
-        run.append(entry)
-        taken |= places
-    if run:
-        yield run
-
-
-def _when(
-    archive: Archive, run: Sequence[Entry], memories: pd.DataFrame
-) -> "tuple[datetime, int] | tuple[pd.Series[pd.Timestamp], pd.Series[int]]":
-    """Return when the memories of a run were deleted, and the numbers of the deletions."""
-    if len(run) == 1:
-        return run[0].finished_at or run[0].archived_at, run[0].apply
-    entries = {copy.key: entry for entry in run for copy in archive.copies(entry)}
-    places = memories[c.KEY] if c.KEY in memories else memories[c.POSITION]
-    moments = {key: entry.finished_at or entry.archived_at for key, entry in entries.items()}
-    numbers = {key: entry.apply for key, entry in entries.items()}
-    return places.map(moments).astype(c.TIME), places.map(numbers).astype("int64")
 
 
 def past_of(
@@ -259,16 +233,16 @@ def _merged(
     own[_WHERE] = _THERE
     if not deletions:
         return own
-    parts = [own]
-    for number, deletion in enumerate(_named(present, deletions, names)):
+    parts = []
+    for deletion in _named(present, deletions, names):
         gone = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
         retired = gone[c.SUPERSEDED_BY] == gone[c.MEMORY_ID]  # no other stood for it
         gone[c.SUPERSEDED_BY] = gone[c.SUPERSEDED_BY].mask(retired)
-        at, apply = deletion.at, deletion.apply
-        gone[c.DELETED_AT] = at if isinstance(at, pd.Series) else pd.Series(at, gone.index, c.TIME)
-        gone[_WHERE] = number if apply is None else apply
-        parts.insert(-1, gone[[name for name in own if name in gone]])
-    every = pd.concat(parts, ignore_index=True)
+        gone[c.DELETED_AT] = pd.Series(deletion.at, gone.index, c.TIME)
+        gone[_WHERE] = deletion.apply
+        parts.append(gone[[name for name in own if name in gone]])
+    went = pd.concat(parts).sort_values(_WHERE, kind="stable")
+    every = pd.concat([went, own], ignore_index=True)
     for flag in every.columns.intersection(list(UNSET)):
         every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
     every = every.drop_duplicates(list(_SAME), keep="last", ignore_index=True)

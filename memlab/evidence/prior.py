@@ -135,15 +135,9 @@ class Law:
             source=f"{self.source}; {other.source}",
         )
 
-    def to_json(self) -> str:
-        """Return every number as JSON, a list a line."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        fields["projects"] = [project._asdict() for project in self.projects]
-        return in_lines(fields)
-
     @classmethod
     def from_json(cls, text: str) -> "Law":
-        """Return the law that `to_json` wrote."""
+        """Return the law that a file of ``laws/`` holds."""
         fields = {name: _frozen(value) for name, value in json.loads(text).items()}
         projects = (Project(**_frozen(project)) for project in fields.pop("projects"))
         return cls(**fields, projects=tuple(projects))
@@ -161,12 +155,6 @@ def fitted_law(evidence: Evidence = "references") -> Law:
 def law_of(reads: float) -> Law:
     """Return the law of needs of which a share are reads, the others references by name."""
     return fitted_law("references").joined(fitted_law("reads"), reads)
-
-
-def in_lines(fields: dict[str, Any]) -> str:
-    """Return fields as JSON, one a line."""
-    lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def reach_of(rank: Numbers, written: Numbers) -> Floats:

@@ -9,7 +9,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from io import StringIO
 from os import PathLike
 from pathlib import Path
@@ -79,7 +78,7 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
         first.
     """
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
-    log = _Log()
+    log = LogLines()
     file = Path(path)
     for part in _parts(file):
         log.read(part, needed=part == file)
@@ -160,7 +159,7 @@ def describe_log(log: pd.DataFrame) -> list[str]:
     return said
 
 
-class _Log:
+class LogLines:
     """Gathers the lines of a log's parts, and what is to be said about them."""
 
     def __init__(self) -> None:
@@ -223,26 +222,20 @@ class _Log:
             raise ValueError(f"memory_id must be a text, not {_shown(memory_id)}", "no memory_id")
         if not isinstance(at, str):
             raise ValueError(f"at must be a text, not {_shown(at)}", "no time")  # noqa: TRY004 - one kind of fault
-        others = (text(fields.get(name)) or None for name in (c.SESSION, c.KIND, _ID))
-        return text(memory_id), self._moment(at), *others
-
-    def _moment(self, at: str) -> datetime:
         try:
             moment, has_zone = moment_and_zone(at)
         except ValueError as error:
             raise ValueError(f"at {error}", "no time") from error
         self.without_zone += not has_zone
-        return moment
+        others = (text(fields.get(name)) or None for name in (c.SESSION, c.KIND, _ID))
+        return text(memory_id), moment, *others
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a log; of one that is too long, its beginning."""
+    """Yield the lines of a log; one that is too long comes in pieces, which are no reads."""
     try:
         with ordinary_file(path) as file:
-            while line := file.readline(_LINES_AT_ONCE):
-                yield line
-                while len(line) == _LINES_AT_ONCE and not line.endswith(b"\n"):
-                    line = file.readline(_LINES_AT_ONCE)
+            yield from iter(lambda: file.readline(_LINES_AT_ONCE), b"")
     except OSError as error:
         raise MemlabError(
             f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"

@@ -4,6 +4,7 @@ A reference is a later need for an earlier memory. A store holds them in what la
 earlier ones; an access log adds what an agent read without writing it down.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -66,40 +67,31 @@ _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class _Mentions:
-    """Pairs of row numbers (who mentions, whom), gathered kind by kind, and what was left out."""
+    """Pairs of row numbers (who mentions, whom) with their kind, and what was left out."""
 
     def __init__(self) -> None:
-        self.at: list[Ordinals] = []
-        self.target: list[Ordinals] = []
-        self.kind: list[Ordinals] = []
-        self.left_out: dict[str, dict[str, int]] = {}
+        self._found = [np.empty((3, 0), np.int64)]
+        self.left_out = Counter[tuple[str, str]]()
 
     def add(self, kind: str, at: Ordinals, target: Ordinals) -> None:
         """Keep the mentions of an earlier row; count the others by reason."""
-        self.leave_out(kind, "dangling", int((target == _NOWHERE).sum()))
-        self.leave_out(kind, "self", int((target == at).sum()))
-        self.leave_out(kind, "forward", int((target > at).sum()))
-        earlier = (target != _NOWHERE) & (target < at)
-        self.at.append(at[earlier])
-        self.target.append(target[earlier])
-        self.kind.append(np.full(int(earlier.sum()), REFERENCE_KINDS.index(kind), np.int64))
+        self.leave_out(kind, "dangling", target == _NOWHERE)
+        self.leave_out(kind, "self", target == at)
+        self.leave_out(kind, "forward", target > at)
+        found = np.stack([at, target, np.full(len(at), REFERENCE_KINDS.index(kind))])
+        self._found.append(found[:, (target != _NOWHERE) & (target < at)])
 
-    def leave_out(self, kind: str, reason: str, count: int) -> None:
-        if count:
-            self.left_out.setdefault(kind, {})[reason] = count
+    def leave_out(self, kind: str, reason: str, rows: Flags) -> None:
+        self.left_out[kind, reason] = int(rows.sum())
 
     def without_duplicates(self) -> tuple[Ordinals, Ordinals, Ordinals]:
         """One mention for each (at, target), the first kind winning, sorted by `at`."""
-        at, target, kind = (
-            np.concatenate([np.empty(0, np.int64), *part])
-            for part in (self.at, self.target, self.kind)
-        )
-        order = np.lexsort((kind, target, at))
-        at, target, kind = at[order], target[order], kind[order]
+        found = np.concatenate(self._found, axis=1)
+        at, target, kind = found[:, np.lexsort(found[::-1])]
         again = np.zeros(len(at), bool)
         again[1:] = (at[1:] == at[:-1]) & (target[1:] == target[:-1])
-        for code in np.unique(kind[again]):
-            self.leave_out(REFERENCE_KINDS[code], "duplicate", int((kind[again] == code).sum()))
+        for code, name in enumerate(REFERENCE_KINDS):
+            self.leave_out(name, "duplicate", again & (kind == code))
         return at[~again], target[~again], kind[~again]
 
 
@@ -152,7 +144,7 @@ def find_references(
     ValueError
         When the log lacks a column or its times have no zone, or `now` has none.
     """
-    return _found(frame, log, only_log=only_log, now=now)[0]
+    return references_and_counts(frame, log, only_log=only_log, now=now)[0]
 
 
 def count_references(
@@ -248,16 +240,6 @@ def references_and_counts(
     now: datetime | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what `find_references` and `count_references` return, from one look."""
-    references, kind, left_out = _found(frame, log, only_log=only_log, now=now)
-    table = pd.DataFrame(left_out).T.reindex(index=REFERENCE_KINDS, columns=[COUNTED, *REASONS])
-    table[COUNTED] = np.bincount(kind, minlength=len(REFERENCE_KINDS))
-    return references, table.fillna(0).astype("int64").rename_axis(index=c.KIND)
-
-
-def _found(
-    frame: Memories, log: pd.DataFrame | None, *, only_log: bool, now: datetime | None
-) -> tuple[pd.DataFrame, Ordinals, dict[str, dict[str, int]]]:
-    """Return the references, the number of each one's kind, and what was left out and why."""
     expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
     if log is None and names_a_store(frame):
         log = remembered_reads(settings_of(open_source(frame)))
@@ -287,7 +269,10 @@ def _found(
             c.KIND: pd.Categorical.from_codes(kind, dtype=_KIND),
         }
     )
-    return references, kind, mentions.left_out
+    left_out = [[mentions.left_out[name, why] for why in REASONS] for name in REFERENCE_KINDS]
+    counts = pd.DataFrame(left_out, pd.Index(REFERENCE_KINDS, name=c.KIND), [*REASONS])
+    counts.insert(0, COUNTED, np.bincount(kind, minlength=len(REFERENCE_KINDS)))
+    return references, counts
 
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
@@ -303,7 +288,7 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     superseded, by = successors(frame)
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
-    mentions.leave_out("superseded", "dangling", int((~known).sum()))
+    mentions.leave_out("superseded", "dangling", ~known)
 
 
 def _or_gap(gap: Flags, target: Ordinals, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
@@ -322,7 +307,7 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
     again = np.flatnonzero(task[order][1:] == task[order][:-1])
     before, after = order[again], order[again + 1]
     continued = after == before + 1
-    mentions.leave_out("task", "continued", int(continued.sum()))
+    mentions.leave_out("task", "continued", continued)
     mentions.add("task", rows[after[~continued]], rows[before[~continued]])
 
 
@@ -334,8 +319,8 @@ def _reads(
     when = _utc(once[c.AT])
     at = np.searchsorted(np.sort(_utc(frame[c.CREATED_AT])), when, side="right")
     target = row_named(pd.Index(frame[c.MEMORY_ID]), once[c.MEMORY_ID].to_numpy(dtype=object), at)
-    mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
-    mentions.leave_out("log", "forward", int((target >= at).sum()))
+    mentions.leave_out("log", "dangling", target == _NOWHERE)
+    mentions.leave_out("log", "forward", target >= at)
     served = (target != _NOWHERE) & (target < at)
     return at[served], target[served], when[served]
 
@@ -357,7 +342,7 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
         repeated = dated.duplicated([c.MEMORY_ID, c.SESSION]) & dated[c.SESSION].notna() & ~again
     left_out = {"undated": undated, "future": future, "duplicate": again, "repeated": repeated}
     for reason, rows in left_out.items():
-        mentions.leave_out("log", reason, int(rows.sum()))
+        mentions.leave_out("log", reason, rows.to_numpy())
     return dated[~again & ~repeated]
 
 
@@ -424,8 +409,7 @@ def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     target, exact = _row_numbers(positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64))
     at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))
     place = np.flatnonzero(exact & (target < at))
-    if (np.diff(at[place]) < 0).any():
-        place = place[np.argsort(at[place], kind="stable")]
+    place = place[np.argsort(at[place], kind="stable")]
     return OnRows(target[place], at[place], place)
 
 
@@ -438,12 +422,8 @@ def positions_and_next(frame: pd.DataFrame) -> Ordinals:
 
 def _row_numbers(positions: Ordinals, wanted: Ordinals) -> tuple[Ordinals, Flags]:
     """Return how many rows stand before each position, and whether it is a row's."""
-    n = len(positions)
-    if n and positions[-1] - positions[0] == n - 1:
-        row = wanted - positions[0]
-        return np.clip(row, 0, n), (row >= 0) & (row < n)
     row = np.searchsorted(positions, wanted)
-    return row, (row < n) & (np.append(positions, -1)[row] == wanted)
+    return row, (row < len(positions)) & (np.append(positions, -1)[row] == wanted)
 
 
 def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:

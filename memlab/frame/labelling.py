@@ -133,7 +133,8 @@ def memories_of(
         for column, added in rows.others.items():
             others.setdefault(column, []).extend(added)
     table = _together(tables, with_body=with_body)
-    values = _joined(parts or [_read(SCHEMA.empty_table(), None, faults)[0]])
+    parts = parts or [_read(SCHEMA.empty_table(), None, faults)[0]]
+    values = {each: np.concatenate([part.pop(each) for part in parts]) for each in list(parts[0])}
     lists = {each: Coded.of(table[f"{each}_json"]) for each in _LISTS}
     _label(values, Coded.of(table[c.KIND]), lists, faults, protected)
     if faults and on_bad_row == "raise":
@@ -185,11 +186,6 @@ def _read(
     else:
         values[c.TOKENS] = np.array(_counted(table, counter), dtype=np.int64)
     return values, without_zone
-
-
-def _joined(parts: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of all batches as one each."""
-    return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
 
 
 def _chars_at_start(rows: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Integers
-from memlab.growth.context import LEAST, loaded_at_start
+from memlab.growth.context import LEAST, largest_start, loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.sources.base import Source, has_past, knows_losses
 from memlab.sources.opening import settings_of
@@ -61,7 +61,7 @@ class Look(NamedTuple):
     @property
     def start(self) -> int:
         """Tokens of the largest start; 0 where none loads anything."""
-        return max((s.tokens for s in self.summary.starts), default=0) * self.summary.loads_any
+        return largest_start(self.memories)
 
     @property
     def loaded(self) -> Integers:
@@ -146,8 +146,12 @@ def _never_read(look: Look) -> _Found:
     """
     log = look.log
     if log is None:
-        with suppress(MemlabError):  # memlab size says what is wrong with a log
-            log = _remembered(look.source)
+        settings = settings_of(look.source)
+        if settings.log:  # pandas is loaded for these alone
+            from memlab.evidence.reads import remembered_reads
+
+            with suppress(MemlabError):  # memlab size says what is wrong with one
+                log = remembered_reads(settings)
     if log is None or not look.start:
         return
     from memlab.evidence.reads import reading_chances
@@ -166,20 +170,11 @@ def _never_read(look: Look) -> _Found:
         yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
 
 
-def _remembered(source: Source) -> "pd.DataFrame | None":
-    """Return the reads of the logs that are remembered; pandas is loaded for these alone."""
-    if not (settings := settings_of(source)).log:
-        return None
-    from memlab.evidence.reads import remembered_reads
-
-    return remembered_reads(settings)
-
-
 def _cut(look: Look) -> _Found:
     """Look for what a start would load and cuts, which ``memlab doctor`` warns of, too."""
     for trouble in look.source.troubles() if look.start else ():
         if trouble.chars_cut:
-            yield trouble.summary, _tokens(trouble.chars_cut), ("doctor", look.name)
+            yield trouble.summary, -(-trouble.chars_cut // CHARS_PER_TOKEN), ("doctor", look.name)
 
 
 def _lost(look: Look) -> _Found:
@@ -196,10 +191,6 @@ def _lost(look: Look) -> _Found:
                 which = "load-bearing or asked for since"
                 what = f"{counted(len(missed))}, {which}, that somebody else deleted or emptied"
                 yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
-
-
-def _tokens(chars: int) -> int:
-    return -(-chars // CHARS_PER_TOKEN)
 
 
 ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {

@@ -119,6 +119,13 @@ def starts_of(memories: Arrays) -> list[Size]:
     return [size_of(memories, loaded & (names == each)) for each in np.unique(names[loaded])]
 
 
+def largest_start(memories: Arrays) -> int:
+    """Return the tokens of the largest start; 0 where none loads anything by itself."""
+    if memories.at_start is not None and not memories.at_start.any():
+        return 0
+    return max((each.tokens for each in starts_of(memories)), default=0)
+
+
 def boot_of(memories: Arrays, rows: Mask) -> Boot:
     """Return the boot context that some of the memories make up."""
     loaded = rows & loaded_at_start(memories)

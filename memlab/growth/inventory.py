@@ -12,7 +12,7 @@ from memlab.arguments import expect
 from memlab.errors import MemlabError, StoreError
 from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
-from memlab.growth.context import starts_of
+from memlab.growth.context import largest_start
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
@@ -135,9 +135,7 @@ def _looked_at(found: Recognised) -> Store:
     except MemlabError as error:
         return Store(found.what, where, None, None, None, str(error))
     memories = arrays_of(frame)
-    loads_any = memories.at_start is None or memories.at_start.any()
-    tokens = max((each.tokens for each in starts_of(memories)), default=0) if loads_any else 0
-    return Store(found.what, where, len(frame), tokens, memories.last_at, "")
+    return Store(found.what, where, len(frame), largest_start(memories), memories.last_at, "")
 
 
 def _row(store: Store) -> tuple[str | int, ...]:

@@ -1,6 +1,5 @@
 """What a store has held, gone rows among them: as one frame, and as a past to learn from."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,8 +20,7 @@ from memlab.errors import ArchiveError, DamagedArchiveWarning
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.past import Deletion, gaps_of, load_past, past_of, present_rows
 from memlab.frame.loading import load
-from memlab.growth.summary import summarize
-from memlab.policies import KeepRecent, Pipeline, decide
+from memlab.policies import KeepRecent, Pipeline, Policy, decide
 from memlab.policies.learned import Learned
 from memlab.store.archive.location import archive_path
 
@@ -46,16 +44,6 @@ def test_a_store_that_was_never_compacted_is_its_own_past(tmp_path: Path) -> Non
     assert past[c.MEMORY_ID].tolist() == ["e1", "e2", "e3"]
     assert past[c.DELETED_AT].dtype == c.TIME
     assert past[c.DELETED_AT].isna().all()
-
-
-def test_a_past_has_the_headline_numbers_of_what_is_left(tmp_path: Path) -> None:
-    rows = [row("d", "semantic"), *episodes(9), row("s", superseded_by="e4")]
-    store = write_rows(tmp_path / "memory.db", rows)
-    before = summarize(store, now=NOON)
-    compact(store, 2)
-    summary, left = summarize(load_past(store), now=NOON), summarize(load(store), now=NOON)
-    assert summary == replace(left, pace=before.pace, dangling=0)
-    assert (summary.rows.memories, summary.superseded.memories, left.dangling) == (4, 1, 1)
 
 
 def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
@@ -128,7 +116,7 @@ class Life:
             for chosen in (self.there, *self.deleted)
         )
         moments = (NOON + timedelta(days=day) for day in range(len(gone)))
-        return past_of(present, list(map(Deletion, moments, gone)))
+        return past_of(present, list(map(Deletion, moments, gone, range(len(gone)))))
 
 
 steps = st.lists(
@@ -169,7 +157,7 @@ def test_what_was_deleted_twice_is_there_once_with_the_later_moment() -> None:
     frame = make_episodes(3)
     later = NOON + timedelta(days=1)
     past = past_of(
-        frame.iloc[1:], [Deletion(NOON, frame.iloc[:1]), Deletion(later, frame.iloc[:1])]
+        frame.iloc[1:], [Deletion(NOON, frame.iloc[:1], 1), Deletion(later, frame.iloc[:1], 2)]
     )
     assert past[c.DELETED_AT].tolist()[0] == later
     assert len(past) == 3
@@ -179,7 +167,7 @@ def test_of_two_with_one_position_the_one_that_was_deleted_came_first_whatever_t
     frame = make_episodes(3)
     late, early = frame.iloc[2:].copy(), frame.iloc[:1].copy()
     late[c.POSITION], early[c.POSITION] = 1, 1
-    past = past_of(early, [Deletion(NOON, late)])
+    past = past_of(early, [Deletion(NOON, late, 1)])
     assert past[c.MEMORY_ID].tolist() == [late[c.MEMORY_ID].iloc[0], early[c.MEMORY_ID].iloc[0]]
     assert past[c.POSITION].tolist() == [1, 2]
 
@@ -211,25 +199,22 @@ def test_a_plan_learns_from_what_was_archived(
     made = plan(store, policy, now=NOON)
     assert [each.memory_id for each in made.memories] == frame.loc[~expected, c.MEMORY_ID].tolist()
     assert not expected.equals(decide(frame, policy, now=NOON)[c.KEEP])
+    assert made.policy["policy"] == policy.name  # not what it learned
 
 
-def test_a_plan_learns_from_the_reads_that_are_remembered(tmp_path: Path) -> None:
+def test_only_a_policy_that_learns_needs_the_archive_and_the_reads_that_are_remembered(
+    tmp_path: Path,
+) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
-    read = load(store)[c.MEMORY_ID].iloc[2]
-    AccessLog(tmp_path / "reads.jsonl").add(read)
-    assert read in [each.memory_id for each in plan(store, Learned(5)).memories]
+
+    def gone(policy: Policy) -> list[str]:
+        return [each.memory_id for each in plan(store, policy).memories]
+
+    AccessLog(tmp_path / "reads.jsonl").add("e3")
+    assert "e3" in gone(Learned(5))
     (tmp_path / "memlab.toml").write_text('log = "reads.jsonl"\n')
-    assert read not in [each.memory_id for each in plan(store, Learned(5)).memories]
-
-
-def test_a_plan_names_what_a_policy_is_and_not_its_past(compacted: tuple[Path, Path]) -> None:
-    made = plan(compacted[0], Learned(60), now=NOON)
-    assert made.policy == {"policy": "learned", "max_items": 60, "max_tokens": None}
-
-
-def test_only_a_policy_that_learns_needs_the_archive(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", episodes(5))
+    assert "e3" not in gone(Learned(5))
     archive_path(store).write_bytes(b"something else entirely" * 50)
-    assert len(plan(store, KeepRecent(2), now=NOON).memories) == 3
+    assert len(gone(KeepRecent(2))) == 28
     with pytest.raises(ArchiveError):
-        plan(store, Learned(2), now=NOON)
+        gone(Learned(2))

@@ -1,6 +1,5 @@
 """Access logs: what counts as one, and what is said about a file that is none."""
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -85,13 +84,6 @@ def test_a_line_that_is_no_read_is_passed_over_and_counted(
     assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
 
 
-def test_an_empty_id_or_session_is_none(tmp_path: Path) -> None:
-    read = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "", "kind": ""}
-    log = read_access_log(written(tmp_path, f"{json.dumps(read)}\n" * 3))
-    assert log[c.MEMORY_ID].tolist() == ["a"] * 3
-    assert log[c.SESSION].isna().all()
-
-
 @pytest.mark.parametrize(
     "content",
     ["memory_id,at\na,2025-01-01T02:30\n", '{"memory_id": "a", "at": "2025-01-01T02:30:00"}\n'],
@@ -106,15 +98,17 @@ def test_a_time_without_a_zone_is_taken_as_utc_and_counted(tmp_path: Path, conte
 def test_of_lines_with_one_id_the_last_stands_and_what_is_kept_apart_is_read_on_request(
     tmp_path: Path,
 ) -> None:
-    entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "id": "x"}
+    entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "x"}
     path = written(tmp_path, "")
     with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
         log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
         log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
+        log.extend([entry | {"id": "", "kind": ""}] * 2)  # an empty one is none
         apart.extend([entry | {"id": "v", "kind": MAINTENANCE}])
         apart.extend([entry | {"id": "w", "kind": OWN_SESSION}])
-    assert len(read_access_log(path)) == 2
-    assert len(read_access_log(path, maintenance=True)) == 4
+    assert len(read_access_log(path)) == 4
+    assert read_access_log(path)[c.SESSION].isna().all()
+    assert len(read_access_log(path, maintenance=True)) == 6
 
 
 def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
@@ -186,12 +180,9 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault
     assert "2026-06-30T18:00:00+00:00" in str(caught.value)
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MemlabError, match=r"is not text in UTF-8 \(byte 14\)"):
         read_access_log(written(tmp_path, b"memory_id,at\na\xff\x00"))
-
-
-def test_no_such_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(MemlabError, match=r"nothing\.csv cannot be read"):
         read_access_log(tmp_path / "nothing.csv")
 
@@ -243,18 +234,9 @@ def test_what_no_start_loads_could_be_found_only_where_agents_search(
     assert reading_chances(frame, LATE).tolist() == ["read", "unread", chance, "too new"]
 
 
-@pytest.mark.parametrize(
-    ("count", "log", "words"),
-    [
-        (3, log_of(), "3 memories: 3 written after the last read in the log"),
-        (
-            3,
-            log_of(("a", 1.5, None), ("zz", 1.6, None)),
-            f"3 memories: 1 read, 1 {CHANCES['unread']}, 1 {CHANCES['too new']}",
-        ),
-        (0, log_of(), "no memories"),
-    ],
-)
-def test_the_sentence_counts_every_memory_once(count: int, log: pd.DataFrame, words: str) -> None:
-    frame = make_frame("a", "b", "c").iloc[:count]
-    assert describe_chances(reading_chances(frame, log)) == words
+def test_the_sentence_counts_every_memory_once() -> None:
+    frame = make_frame("a", "b", "c")
+    chances = reading_chances(frame, log_of(("a", 1.5, None), ("zz", 1.6, None)))
+    words = f"3 memories: 1 read, 1 {CHANCES['unread']}, 1 {CHANCES['too new']}"
+    assert describe_chances(chances) == words
+    assert describe_chances(chances.iloc[:0]) == "no memories"

@@ -75,16 +75,14 @@ def test_an_id_that_comes_again_is_the_newest_before_the_reference() -> None:
     assert positions.to_numpy().tolist() == [[1, 2], [3, 4]]
 
 
-def test_one_replacement_written_on_both_rows_is_one_need() -> None:
-    frame = make_frame(row("a", superseded_by="b"), row("b", supersedes=("a",)))
+def test_one_replacement_on_both_rows_is_one_need_and_the_same_sitting_none() -> None:
+    frame = make_frame(
+        row("a", superseded_by="b", source_task_ref="T"),
+        row("b", supersedes=("a",)),
+        row("c", source_task_ref="T"),
+    )
     assert found(frame) == [("a", 2, "supersedes")]
-    assert left_out(frame) == {("superseded", "duplicate"): 1}
-
-
-def test_the_next_item_of_the_same_sitting_is_no_later_need() -> None:
-    frame = make_frame(row("a", source_task_ref="T"), "between", row("b", source_task_ref="T"))
-    assert found(frame) == []
-    assert left_out(frame) == {("task", "continued"): 1}
+    assert left_out(frame) == {("superseded", "duplicate"): 1, ("task", "continued"): 1}
 
 
 def test_forward_self_and_dangling_mentions_are_counted_not_dropped() -> None:
@@ -123,6 +121,8 @@ def test_a_read_falls_after_the_rows_created_by_then() -> None:
         ("a", 3, "log"),
         ("b", 4, "log"),
     ]
+    late = row("b", created_at=START + pd.Timedelta(days=9999))  # one clock moves no other read
+    assert found(make_frame("a", late, "c", "d"), reads(("a", 2.5))) == [("a", 3, "log")]
 
 
 def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
@@ -155,19 +155,6 @@ def test_a_read_later_than_now_is_counted_apart() -> None:
         find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
-def test_a_log_is_added_in_order_or_used_alone() -> None:
-    frame = make_frame("a", row("b", evidence_refs=("a",)), row("c", evidence_refs=("b",)))
-    log = reads(("a", 1.2))
-    assert [kind for *_, kind in found(frame, log)] == ["evidence", "evidence", "log"]
-    assert find_references(frame, log)[c.AT_POSITION].is_monotonic_increasing
-    assert list(find_references(frame, log, only_log=True)[c.KIND]) == ["log"]
-
-
-def test_one_clock_in_the_future_moves_no_other_read() -> None:
-    late = row("b", created_at=START + pd.Timedelta(days=9999))
-    assert found(make_frame("a", late, "c", "d"), reads(("a", 2.5))) == [("a", 3, "log")]
-
-
 def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="log has no column 'at'"):
         find_references(make_frame("a"), pd.DataFrame({c.MEMORY_ID: ["a"]}))
@@ -176,15 +163,15 @@ def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
         find_references(make_frame("a"), naive)
 
 
-def test_a_read_after_a_row_at_the_last_position_there_can_be_is_counted() -> None:
-    last = 2**63 - 1
-    frame = make_frame("a", row("b", position=last))
-    assert found(frame, reads(("a", 90.0))) == [("a", last, "log")]
-
-
-def test_positions_with_gaps_stay_positions() -> None:
+def test_positions_with_gaps_stay_positions_and_a_log_is_added_in_order_or_used_alone() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
-    assert found(frame, reads(("b", 5.0))) == [("a", 90, "evidence"), ("b", 91, "log")]
+    log = reads(("a", 0.5), ("b", 5.0))
+    assert found(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]
+    assert list(find_references(frame, log, only_log=True)[c.KIND]) == ["log", "log"]
+    last = 2**63 - 1  # the last position there can be
+    assert found(make_frame("a", row("b", position=last)), reads(("a", 90.0))) == [
+        ("a", last, "log")
+    ]
 
 
 @given(st.data())

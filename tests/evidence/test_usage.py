@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.evidence import AgeOrUse, age_or_use, find_references
-from memlab.evidence.usage import GROUPS, HALF_LIFE, QUARTERS, TIMES, look_back, other_stores
+from memlab.evidence.usage import GROUPS, HALF_LIFE, TIMES, look_back, other_stores
 
 STORE = memlab.store_path("looked_up")
 
@@ -153,6 +153,8 @@ def test_what_could_not_be_loaded_is_not_looked_at() -> None:
     assert looked_at(frame, ("old", 1.9)).reads == 0
     assert looked_at(frame, ("old", 2)).reads == 1
     assert looked_at(frame, ("new", 9), ("retired", 9)).reads == 2
+    undated = frame.assign(created_at=pd.Series(pd.NaT, range(4), c.TIME))
+    assert looked_at(undated, ("new", 9)).reads == 0
     gone = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
     assert [looked_at(gone, ("new", day)).reads for day in (4, 5)] == [1, 0]
 
@@ -169,34 +171,19 @@ def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> N
     assert "other stores" in str(found)
 
 
-def test_memories_without_a_date_are_not_looked_at() -> None:
-    frame = make_episodes(30).assign(created_at=pd.Series(pd.NaT, range(30), c.TIME))
-    assert looked_at(frame, ("m3", 5)).reads == 0
-
-
-def test_figures_are_json_that_says_what_the_sheet_says() -> None:
-    past = memlab.load_past(STORE)
+def test_the_bundled_searches_are_as_public_stores_read_and_figures_say_what_the_sheet_says() -> (
+    None
+):
     log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
-    found = age_or_use(past, find_references(past, log))
-    figures = json.loads(json.dumps(found.figures))
-    assert figures["verdict"] == "use"
-    assert [each["group"] for each in figures["chances"]] == list(GROUPS)
-    (quarter,) = (
-        each for each in figures["served"] if each["loaded"] == 0.25 and each["of"] == "memories"
-    )
-    assert f"{quarter['most used']:.0%}" in found.answer
-    sheet = str(found)
-    for size in ("10% of memories", "50% of tokens"):
-        assert size in sheet
-
-
-def test_the_bundled_searches_are_as_public_stores_read() -> None:
-    past = memlab.load_past(STORE)
-    log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
-    found = age_or_use(past, find_references(past, log))
-    others = other_stores()
-    assert found.again == pytest.approx(others["again"], abs=0.03)
+    found = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
+    assert found.again == pytest.approx(other_stores()["again"], abs=0.03)
     within = found.chances["low"] < 1.1 * found.chances["other_stores"]
     within &= found.chances["high"] > 0.9 * found.chances["other_stores"]
     assert within.all()
-    assert len(QUARTERS) == 4
+    figures = json.loads(json.dumps(found.figures))
+    assert figures["verdict"] == "use"
+    assert [each["group"] for each in figures["chances"]] == list(GROUPS)
+    served = {(each["loaded"], each["of"]): each for each in figures["served"]}
+    assert f"{served[0.25, 'memories']['most used']:.0%}" in found.answer
+    assert "10% of memories" in str(found)
+    assert "50% of tokens" in str(found)

@@ -134,11 +134,11 @@ def test_what_nobody_read_counts_where_a_log_holds_enough_reads_of_what_is_loade
     found = alerts(store)
     assert ("never read" in found) is said
     if said:
-        assert (found["never read"].what, found["never read"].tokens) == (
+        what, step = (
             "40 memories, by 20 reads of what is loaded",
-            4_080,
+            "memlab rows STORE --where unread",
         )
-        assert found["never read"].next == "memlab rows STORE --where unread"
+        assert found["never read"] == Alert("never read", what, 4_080, "a start", step)
     log.unlink()
     assert alerts(store) == {}  # memlab size says what is wrong with a log
 
@@ -153,25 +153,24 @@ def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) 
     assert alerts(folder.folder) == {}
     (folder.folder / "told.md").unlink()
     folder.commit(3)
-    found = alerts(folder.folder)["lost"]
-    which = "load-bearing or asked for since"
-    assert found.what == f"1 memory, {which}, that somebody else deleted or emptied"
-    assert (found.tokens, found.how) == (9, "lost")
-    assert found.next == "memlab lost STORE"
+    what = "1 memory, load-bearing or asked for since, that somebody else deleted or emptied"
+    assert alerts(folder.folder)["lost"] == Alert("lost", what, 9, "lost", "memlab lost STORE")
 
 
 def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: Path) -> None:
     store, page = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)]), tmp_path / "r.html"
-    shown = CliRunner().invoke(main, ["show", str(store)]).output
-    assert (
-        shown.index("never compacted: 61") < shown.index("one large") < shown.index("61 memories,")
-    )
-    told = json.loads(CliRunner().invoke(main, ["show", str(store), "--json"]).output)["alerts"]
-    assert [each["name"] for each in told] == ["never compacted", "one large memory"]
-    CliRunner().invoke(main, ["report", str(store), "-o", str(page)], catch_exceptions=False)
-    sections = page.read_text().split("<section id=")
-    assert "never compacted: 61" in sections[1]
-    assert {each["name"] for each in told} < set(ALERTS)
+
+    def ran(*words: object) -> str:
+        return CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False).output
+
+    shown = ran("show", store)
+    places = [shown.index(each) for each in ("never compacted: 61", "one large", "61 memories,")]
+    assert places == sorted(places)
+    told = [each["name"] for each in json.loads(ran("show", store, "--json"))["alerts"]]
+    assert told == ["never compacted", "one large memory"]
+    assert {*told} < {*ALERTS}
+    ran("report", store, "-o", page)
+    assert "never compacted: 61" in page.read_text().split("<section id=")[1]
 
 
 def test_the_command_after_an_alert_names_a_log_where_the_settings_do_not(tmp_path: Path) -> None:

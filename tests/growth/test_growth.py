@@ -47,11 +47,6 @@ def test_the_curve_counts_what_stood_at_each_instant(
         if before not in standing:  # nothing changes between two that were written
             standing[before] = standing_at(frame, instant)
         assert counted == standing[before]
-
-
-@given(rows=ROWS_OF_ANY_KIND)
-def test_shares_are_of_what_is_active(rows: list[dict[str, Any]]) -> None:
-    curve = growth_curve(frame_of(rows))
     active = curve[c.PRUNABLE] + curve[c.LOAD_BEARING]
     share = curve[c.PRUNABLE] / active.where(active > 0)
     pd.testing.assert_series_equal(curve[c.PRUNABLE_SHARE], share, check_names=False)
@@ -131,20 +126,14 @@ def test_an_unusable_frequency_is_refused(freq: str, message: str) -> None:
         growth_curve(make_frame("a", "b", minutes=24 * 60 * 365), freq=freq)
 
 
-def test_the_boot_context_is_told_part_by_part() -> None:
-    parts = boot_context(mixed_frame())
-    assert parts[c.TOKENS].to_dict() == {
-        "decisions": 1,
-        "skills": 2,
-        "rejected paths": 4,
-        "episodes": 8,
-    }
+def test_the_boot_context_is_told_part_by_part_rows_kept_for_a_problem_apart() -> None:
+    frame = mixed_frame()
+    parts = boot_context(frame)
+    assert parts[c.TOKENS].to_dict() == dict(
+        zip(("decisions", "skills", "rejected paths", "episodes"), (1, 2, 4, 8), strict=True)
+    )
     assert parts[c.MEMORIES].tolist() == [1, 1, 1, 1]
     assert parts[c.LOAD_BEARING].tolist() == [True, True, True, False]
-
-
-def test_a_row_kept_for_a_problem_is_a_part_of_its_own() -> None:
-    frame = mixed_frame()
     frame[c.PROBLEM] = pd.Series([None, None, "tags are not a list", None, None], dtype="str")
     parts = boot_context(frame)
     assert list(parts.index) == list(PARTS)
@@ -172,14 +161,10 @@ def test_the_headline_numbers_of_a_small_store() -> None:
     assert (summary.boot.prunable_by_memories, summary.boot.prunable_by_tokens) == (1 / 4, 8 / 15)
     assert (summary.first_at, summary.last_at) == (START, START + pd.Timedelta(hours=4))
     assert summary.token_rule == "characters / 4, an estimate"
-
-
-def test_an_empty_store_has_headline_numbers_too() -> None:
-    summary = summarize(mixed_frame().iloc[:0], now=NOW)
-    assert summary.rows == Size(0, 0)
-    assert (summary.boot.prunable_by_memories, summary.boot.prunable_by_tokens) == (None, None)
-    assert (summary.pace, summary.first_at, summary.forecast) == (None, None, None)
-    assert summary.parts == {}
+    empty = summarize(mixed_frame().iloc[:0], now=NOW)
+    assert empty.rows == Size(0, 0)
+    assert (empty.boot.prunable_by_memories, empty.boot.prunable_by_tokens) == (None, None)
+    assert (empty.pace, empty.first_at, empty.forecast, empty.parts) == (None, None, None, {})
 
 
 def test_odd_rows_are_counted() -> None:
@@ -260,10 +245,7 @@ def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
     assert forecast.expected == NOW + timedelta(days=room / 1.5)
     assert forecast.earliest == NOW + timedelta(days=room / 2)
     assert forecast.latest == NOW + timedelta(days=room / 1)
-
-
-def test_a_backlog_that_does_not_grow_is_never_forecast_to_pass() -> None:
-    forecast = summarize(episodes_on(60, 59, 58), now=NOW, threshold=50).forecast
+    forecast = summarize(episodes_on(60, 59, 58), now=NOW, threshold=50).forecast  # grows no more
     assert (forecast.expected, forecast.latest) == (None, None)
     assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
 
@@ -303,12 +285,7 @@ def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> Non
     assert boot_context(frame)[c.MEMORIES].sum() == 3
     assert "active, not loaded at start         1" in str(summary)
     assert "not active, loaded never            1" in str(summary)
-
-
-def test_where_nothing_is_loaded_by_itself_the_active_memories_are_recalled_from() -> None:
-    frame = make_frame("m1", "m2")
-    frame[c.LOADED_AT_START] = False
+    frame[c.LOADED_AT_START] = False  # then the active ones are recalled from
     summary = summarize(frame, now=NOW)
-    assert summary.boot.memories == 2
+    assert (summary.boot.memories, summary.below.memories) == (4, 0)
     assert "none loaded at start, recalled from" in str(summary)
-    assert summary.below.memories == 0
