@@ -75,20 +75,14 @@ def report(
     print_result(found, as_json=False, is_example=store is None)
 
 
-def _draw(
-    name: str, store: Path, file: Path, *, narrow: bool, log: Path | None, **asked: Any
-) -> None:
+def _draw(name: str, store: Path, file: Path, *, narrow: bool, **asked: Any) -> None:
     from memlab.charts.figure import NARROW
-    from memlab.sizing.goal import Question
-    from memlab.sources.opening import open_source, settings_of
+    from memlab.sources.opening import open_source
     from memlab.views.findings import examine
 
     check_writable(file)
-    source, now = open_source(store), asked.pop("now")
-    drawn = draw(
-        name, examine(store, now=now, asked=Question.of(settings_of(source), **asked), log=log)
-    )
-    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
+    drawn = draw(name, examine(store, **asked))
+    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, open_source(store))
     print_lines(f"chart: {file}", f"  {drawn.title}")
 
 

@@ -10,7 +10,7 @@ from memlab.compaction.wire import sized
 from memlab.evidence.posterior import in_words
 from memlab.sizing import Advice, Verdict
 from memlab.sizing.record import MEANING
-from memlab.sources.opening import start_words
+from memlab.sources.opening import is_harvestable, start_words
 from memlab.text import command, counted, for_terminal
 from memlab.views.findings import Findings
 
@@ -145,7 +145,8 @@ def _tokens_of(findings: Findings) -> str:
 def _steps(findings: Findings) -> Iterator[Step]:
     """Say what to run next, and what would make the number the store's own."""
     advice, store = findings.advice, findings.store
-    if findings.is_setting:
+    source = findings.evidence.source
+    if source is not None and not source.deletes:
         yield Step(command("size", store), "says where the cap belongs in its own settings")
     elif findings.cap is not None and findings.cap < advice.prunable:
         shows = f"shows what keep_recent = {findings.cap:,} would delete, and deletes nothing"
@@ -162,8 +163,9 @@ def _steps(findings: Findings) -> Iterator[Step]:
         own = f"{missing}, and this store's own count as much as other projects'"
         log = "memlab.AccessLog('reads.jsonl').add(memory_id)"
         writes = "in the agent's runtime, writes down each memory that it reads"
-        if findings.harvest:
-            log = findings.harvest
+        has_log = findings.evidence.log_file is not None
+        if source and not has_log and is_harvestable(source.like or source.name):
+            log = command("harvest", store, *([] if source.like else ["-o", "reads.jsonl"]))
             writes = "reads from what agents already write what they looked up"
         yield Step(log, f"{writes}: {own}")
 

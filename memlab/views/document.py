@@ -7,22 +7,18 @@ from os import PathLike
 from pathlib import Path
 
 from memlab.arguments import expect
-from memlab.clock import now_utc
 from memlab.compaction.contents import last_applied
 from memlab.compaction.planner import plan
 from memlab.errors import MemlabError
-from memlab.evidence.past import Memories, names_a_store
+from memlab.evidence.past import Memories
 from memlab.evidence.reads import Log
 from memlab.files import ANYBODY, check_writable, limit_like, write_whole
 from memlab.policies import KeepRecent
-from memlab.settings import NOTHING
-from memlab.sizing.goal import Question
 from memlab.sources.base import Source
-from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown
 from memlab.views.answer import Answer, answer_of, decision_record
 from memlab.views.findings import Findings, examine
-from memlab.views.page import write_report
+from memlab.views.page import page_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,13 +104,11 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     output, record = Path(output), None if record is None else Path(record)
     for file in (output, *filter(None, [record])):
         check_writable(file)
-    source = open_source(frame) if names_a_store(frame) else None
-    settings = NOTHING if source is None else settings_of(source)
     asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
-    asked |= {"until": until}
-    findings = examine(frame, now=now, asked=Question.of(settings, **asked), log=log)
+    findings = examine(frame, log=log, now=now, until=until, **asked)
+    source = findings.evidence.source
     limit = ANYBODY if source is None else limit_like(source.like)
-    write_report(output, findings, limit=limit, made=now_utc(), progress=progress)
+    write_whole(output, page_of(findings, progress).encode(), limit=limit)
     if source is not None and isinstance(frame, str | PathLike):
         findings = replace(findings, store=str(frame))
     plan_file = None
@@ -129,7 +123,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
-    limit, now = limit_like(source.like), findings.now
+    limit, now = limit_like(source.like), findings.evidence.now
     made, receipt, plan_file = plan(source, KeepRecent(findings.cap), now=now), None, None
     applied = last_applied(source)
     if not made.memories and applied is not None and applied[0].policy == made.policy:

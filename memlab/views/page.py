@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from memlab.charts.palette import DARK, LIGHT, roles
+from memlab.clock import now_utc
 from memlab.evidence.cut import CutLosses
 from memlab.evidence.reads import describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
-from memlab.files import ANYBODY, Limit, write_whole
 from memlab.growth.alerts import facts_of
 from memlab.lazy import import_extra
 from memlab.sources.base import TODAY
@@ -34,44 +33,8 @@ class Section:
     tables: list[Table] = field(default_factory=list)
 
 
-def write_report(
-    output: Path,
-    findings: Findings,
-    *,
-    limit: Limit = ANYBODY,
-    made: datetime | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Write what was found as one self-contained HTML file.
-
-    The file holds its charts and styles, asks for nothing from anywhere, and appears whole or not
-    at all.
-
-    Parameters
-    ----------
-    output : Path
-        The file to write; an existing one is replaced.
-    findings : Findings
-        As :func:`memlab.views.examine` returns it.
-    limit : Limit
-        Who may read the file at most, such as ``memlab.files.limit_like(store)``.
-    made : datetime, optional
-        When it is written, in UTC, where that is not the moment that the store was looked at as of.
-    progress : callable, optional
-        Called with the title of each section before it is drawn.
-
-    Raises
-    ------
-    MissingExtraError
-        When the ``report`` extra is not installed.
-    """
-    write_whole(output, page_of(findings, made=made, progress=progress).encode(), limit=limit)
-
-
-def page_of(
-    findings: Findings, *, made: datetime | None = None, progress: Progress | None = None
-) -> str:
-    """Return the report as one HTML page."""
+def page_of(findings: Findings, progress: Progress | None = None) -> str:
+    """Return the report as one HTML page, which holds its charts and asks for nothing."""
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
         for section in sections_of(findings):
@@ -83,7 +46,7 @@ def page_of(
         "page.html.jinja",
         drawn(),
         findings=findings,
-        made=made or findings.now,
+        made=now_utc(),
         store=for_terminal(findings.store),
         answer=answer_of(findings),
     )
@@ -210,8 +173,8 @@ def _grown(findings: Findings) -> Section:
 
 
 def _references(findings: Findings) -> Section:
-    found = counted_in_words(findings.counts)
-    left_out = [(f"{why}", count) for why, count in not_counted_in_words(findings.counts)]
+    found = counted_in_words(findings.evidence.counts)
+    left_out = [(f"{why}", count) for why, count in not_counted_in_words(findings.evidence.counts)]
     tables = []
     if found:
         rows = [(name, meaning, count) for name, meaning, count in found]
@@ -226,8 +189,8 @@ def _references(findings: Findings) -> Section:
     ]
     if not found:
         words.append("This store holds none, so that the numbers below are other projects'.")
-    if findings.log is not None:
-        words += [f"Reads come from {findings.log_name}.", *describe_log(findings.log)]
+    if findings.evidence.log is not None:
+        words += [f"Reads come from {findings.log_name}.", *describe_log(findings.evidence.log)]
     words.append(
         "The age rank of a memory is how many prunable memories, itself included, one had to keep "
         "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."
