@@ -85,6 +85,11 @@ class Findings:
         return loaded if self.summary.loads_any else recalled
 
     @property
+    def tokens(self) -> str:
+        """The words for those that a cap holds down."""
+        return self.by_start("tokens at start", "tokens to recall from")
+
+    @property
     def other_cap(self) -> int | None:
         """The cap that is looked at, where that is not the recommended one."""
         return None if self.cap == self.advice.keep_recent else self.cap

@@ -63,35 +63,14 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
         lstrip_blocks=True,
     )
     text: str = environment.get_template(template).render(
-        sections=[_shown(section, drawn) for section, drawn in sections],
+        sections=[(one, [each._repr_html_() for each in drawn]) for one, drawn in sections],
+        numeric_columns=numeric_columns,
         version=version("memlab"),
         light=roles(LIGHT),
         dark=roles(DARK),
         **values,
     )
     return text
-
-
-def _shown(section: Section, drawn: Iterable[Any]) -> dict[str, Any]:
-    """Return a section, with its charts, as the template takes it."""
-    return {
-        "anchor": section.anchor,
-        "title": section.title,
-        "words": section.words,
-        "charts": [chart._repr_html_() for chart in drawn],
-        "tables": [_columns(table) for table in section.tables],
-    }
-
-
-def _columns(table: Table) -> dict[str, Any]:
-    """Return a table's cells with the side each column is aligned to."""
-    right = numeric_columns(table)
-    return {
-        "heading": table.heading,
-        "header": list(zip(table.header, right, strict=False)),
-        "rows": [list(zip(row, right, strict=True)) for row in table.rows],
-        "remark": table.remark,
-    }
 
 
 def sections_of(findings: Findings) -> Iterator[Section]:
@@ -118,22 +97,7 @@ def sections_of(findings: Findings) -> Iterator[Section]:
 
 
 def _loaded(findings: Findings) -> Section:
-    return Section(
-        "loaded",
-        findings.by_start("What an agent loads at every start", "What an agent recalls from"),
-        [
-            (
-                "Decisions, skills and rejected paths are load-bearing: they are never deleted, "
-                "and no cap goes below them. The other episodes are prunable."
-            )
-        ],
-        list(_floor(findings)),
-    )
-
-
-def _floor(findings: Findings) -> Iterator[Table]:
-    """Yield the load-bearing memories that cost most, where there are any."""
-    floor = findings.advice.floor
+    floor, tables = findings.advice.floor, []
     if floor.largest:
         costliest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
         after = (
@@ -141,7 +105,13 @@ def _floor(findings: Findings) -> Iterator[Table]:
             "shows those for which a newer one could stand."
         )
         header = ("memory", "kind", "tokens", "title")
-        yield Table("The costliest load-bearing memories", header, costliest, after)
+        tables = [Table("The costliest load-bearing memories", header, costliest, after)]
+    words = (
+        "Decisions, skills and rejected paths are load-bearing: they are never deleted, and no cap "
+        "goes below them. The other episodes are prunable."
+    )
+    title = findings.by_start("What an agent loads at every start", "What an agent recalls from")
+    return Section("loaded", title, [words], tables)
 
 
 def _cut(findings: Findings, cut: CutLosses) -> Section:
@@ -164,33 +134,28 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
 def _grown(findings: Findings) -> Section:
     drawn = {"tokens", "prunable share"}
     facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
+    words = "What was deleted with memlab is in the archive, and in this chart."
     return Section(
-        "grown",
-        "How it grew",
-        ["What was deleted with memlab is in the archive, and in this chart."],
-        [Table("", (), facts, whole=True)] if facts else [],
+        "grown", "How it grew", [words], [Table("", (), facts, whole=True)] if facts else []
     )
 
 
 def _references(findings: Findings) -> Section:
-    found = counted_in_words(findings.evidence.counts)
-    left_out = [(f"{why}", count) for why, count in not_counted_in_words(findings.evidence.counts)]
-    tables = []
-    if found:
+    evidence, tables = findings.evidence, []
+    needs = (
+        "A reference is a later need for an earlier memory. A store holds them without being "
+        "asked; an access log adds what an agent read without writing it down."
+    )
+    words = [needs]
+    if found := counted_in_words(evidence.counts):
         rows = [(name, meaning, count) for name, meaning, count in found]
         tables.append(Table("", ("reference", "how it shows", "how many"), rows, whole=True))
-    if left_out:
-        tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
-    words = [
-        (
-            "A reference is a later need for an earlier memory. A store holds them without being "
-            "asked; an access log adds what an agent read without writing it down."
-        )
-    ]
-    if not found:
+    else:
         words.append("This store holds none, so that the numbers below are other projects'.")
-    if findings.evidence.log is not None:
-        words += [f"Reads come from {findings.log_name}.", *describe_log(findings.evidence.log)]
+    if left_out := [*not_counted_in_words(evidence.counts)]:
+        tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
+    if evidence.log is not None:
+        words += [f"Reads come from {findings.log_name}.", *describe_log(evidence.log)]
     words.append(
         "The age rank of a memory is how many prunable memories, itself included, one had to keep "
         "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."
@@ -221,15 +186,10 @@ def _served(findings: Findings) -> Section:
 
 def _record(findings: Findings) -> Section:
     advice = findings.advice
-    return Section(
-        "record",
-        "How the number was found, and how such numbers did",
-        [
-            *map(sentence, (advice.rule, *advice.would_change)),
-            (
-                "At each cut of the history a cap is chosen on what came before it, and measured "
-                "on the fifth that follows. Needed is the smallest cap that would have met the "
-                "target there, which is known only afterwards."
-            ),
-        ],
+    how = (
+        "At each cut of the history a cap is chosen on what came before it, and measured on the "
+        "fifth that follows. Needed is the smallest cap that would have met the target there, "
+        "which is known only afterwards."
     )
+    words = [*map(sentence, (advice.rule, *advice.would_change)), how]
+    return Section("record", "How the number was found, and how such numbers did", words)
