@@ -249,13 +249,6 @@ def test_a_wrong_setting_is_explained(
     assert expected in refused.stderr
 
 
-def test_any_setting_may_be_given_by_its_name(store: Path) -> None:
-    by_option = run("compact", store, "--keep-recent", 2, "--newest-by", "created_at", "--json")
-    by_name = run("compact", store, "--set", "keep=2", "--set", "by=created_at", "--json")
-    plans = [json.loads(done.output)["policy"] for done in (by_option, by_name)]
-    assert plans == [{"policy": "recent", "keep": 2, "by": "created_at"}] * 2
-
-
 def test_every_setting_of_every_policy_is_an_option() -> None:
     assert POLICIES.keys() - NAMED.keys() == {"all", "pipeline"}
     helped = " ".join(run("compact", "--help").output.split())

@@ -191,8 +191,3 @@ def test_charts_of_no_store_say_so() -> None:
     for ax in (plot_fleet_tokens(findings.stores), plot_fleet_caps(findings.sizes)):
         assert [text.get_text() for text in ax.texts] == ["No store could be read"]
     assert "within a week" in plot_fleet_growth(findings.weeks.head(1)).texts[0].get_text()
-
-
-def test_a_fleet_of_empty_stores_has_a_page(tmp_path: Path) -> None:
-    names = [agent_store(tmp_path / f"{n}.db", 0) for n in range(2)]
-    assert "<h1>2 stores</h1>" in fleet_page(examine_fleet(names, now=NOW, runner=Serial()))
