@@ -275,10 +275,6 @@ def test_help_names_every_policy_and_what_a_class_of_ones_own_takes(rules: Path)
     ("words", "warned"),
     [
         (("--policy", "value", "--max-items", 1), True),
-        (("--policy", "betterdb", "--max-items", 1), True),
-        (("--policy", "memforge", "--threshold", 0.1, "--max-items", 1), True),
-        (("--policy", "tokens", "--max-tokens", 1), True),
-        (("--policy", "ttl", "--ttl", "1s"), True),
         (("--policy", "house_rules:Modulo", "--set", "every=1"), True),
         (("--policy", "house_rules:Modulo", "--set", "every=2"), False),
         (("--keep-recent", 0), False),

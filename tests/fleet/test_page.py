@@ -135,17 +135,6 @@ def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_
     assert f"{free:,.1f} MB are free now" in fleet_page(found)
 
 
-def test_the_chart_of_tokens_orders_stores_and_draws_at_most_some() -> None:
-    findings = invented(5_000)
-    ax = plot_fleet_tokens(findings.stores)
-    by_name = {line.get_label(): line for line in ax.lines}
-    tokens = np.asarray(by_name["tokens at start"].get_ydata(), dtype=float)
-    assert (np.diff(tokens) <= 0).all()
-    assert tokens[0] == findings.stores["boot_tokens"].max()
-    assert 500 < len(tokens) <= 800
-    assert (np.asarray(by_name["floor"].get_ydata(), dtype=float) <= tokens).all()
-
-
 def test_the_chart_of_caps_tells_kinds_of_stores_apart_and_counts_those_that_coincide() -> None:
     sizes = pd.DataFrame(
         {
