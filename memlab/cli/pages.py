@@ -56,7 +56,7 @@ def report(
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from memlab.views import document
+    from memlab.views import page
 
     output = output or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and output.suffix not in {".svg", ".png"}:
@@ -71,7 +71,7 @@ def report(
         _draw(name, path, output, narrow=narrow, now=now, **asked)
         return
     telling = lambda title: doing(f"drawing: {title}")  # noqa: E731
-    found = document.report(path, output, record=record, now=now, progress=telling, **asked)
+    found = page.report(path, output, record=record, now=now, progress=telling, **asked)
     print_result(found, as_json=False, is_example=store is None)
 
 
