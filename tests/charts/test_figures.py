@@ -1,7 +1,6 @@
 """A chart shows itself as text, as SVG in either theme and as PNG; its parts can be read."""
 
 import re
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -184,20 +183,6 @@ def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float)
     assert 2 <= len(places) <= 9
     assert ((places >= low) & (places <= high)).all()
     assert ax.get_xscale() == "log"
-
-
-def test_labels_at_line_ends_do_not_overlap() -> None:
-    ax = Chart().add_subplot()
-    ax.set(xlim=(0, 1), ylim=(0, 1000))
-    plot = Plot(ax)
-    for y in (3, 0, 5, 1):
-        plot.end(y, f"{y} things", LIGHT.ink)
-    notes = plot.label_ends()
-    drawn(ax)
-    boxes = sorted((note.get_window_extent().y0, note.get_window_extent().y1) for note in notes)
-    assert all(top <= bottom for (_, top), (bottom, _) in pairwise(boxes))
-    order = sorted(range(4), key=lambda n: notes[n].get_window_extent().y0)
-    assert [notes[n].get_text() for n in order] == ["0 things", "1 things", "3 things", "5 things"]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 0.3)), min_size=1, max_size=8))
