@@ -67,7 +67,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ]
     _set_limits(plot, table)
     _draw_bound(plot, table)
-    widths = np.linspace(1.5 + 1.1 * (len(drawn) - 1), 1.5, max(1, len(drawn)))
+    widths = np.linspace(1.5 + 1.1 * (len(drawn) - 1), 1.5, len(drawn))
     for (name, path, style), width in zip(drawn, widths, strict=False):
         look = style.drawn(paint, width)
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)

@@ -41,8 +41,7 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     place = np.linspace(0, len(ordered) - 1, min(len(ordered), DRAWN)).round().astype(np.int64)
     drawn = ordered.iloc[place]
     size = float(np.clip(40 / np.sqrt(len(place)), 3.2, 8))  # smaller where there are more
-    dots: dict[str, Any] = {"linestyle": "none", "markersize": size, "alpha": 0.75}
-    dots["markeredgewidth"] = 0
+    dots: Any = {"linestyle": "none", "markersize": size, "alpha": 0.75, "markeredgewidth": 0}
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
     ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
     ax.plot(place + 1, tokens[place], "o", color=paint.ink, label="tokens at start", **dots)
@@ -54,10 +53,8 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         key=[("tokens at start", paint.ink, "o"), ("floor", paint.load_bearing, "s")],
     )
     some = f"{len(place):,} stores are drawn, evenly spread over the order."
-    plot.footnote(
-        some if len(place) < len(ordered) else "",
-        "Zero is drawn as 1." if (drawn["floor_tokens"] == 0).any() else "",
-    )
+    zero = "Zero is drawn as 1." if (drawn["floor_tokens"] == 0).any() else ""
+    plot.footnote(some if len(place) < len(ordered) else "", zero)
     return ax
 
 

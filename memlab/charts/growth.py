@@ -70,17 +70,16 @@ def plot_growth(
     if cap is not None and measure != "memories":
         raise ValueError("a cap counts memories: leave out measure, or cap")
     names = {name: name if measure == "memories" else _IN_TOKENS[name] for name in _IN_TOKENS}
-    last = _last(curve)
     plot = Plot(ax, curve, height=4.4)
-    ax, paint = plot.ax, plot.paint
+    if curve.empty:
+        return plot.empty("Growth of the memory", NOTHING_YET)
+    ax, paint, last = plot.ax, plot.paint, curve.iloc[-1]
     now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
     title = f"{now[c.PRUNABLE]} prunable beside {now[c.LOAD_BEARING]} load-bearing {measure}"
     if cap is not None:
         there = int(last[c.PRUNABLE])
         of = f"{max(0, there - cap):,} of {counted(there, 'prunable memories')}"
         title = f"keep_recent = {cap:,} would delete {of}"
-    if curve.empty:
-        return plot.empty("Growth of the memory", NOTHING_YET)
     if at_once := _one_moment(curve, list(names.values())):
         return plot.empty(title, at_once)
     for name, words, colour in (
@@ -197,13 +196,6 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     )
     plot.footnote(plot.token_note)
     return ax
-
-
-def _last(curve: pd.DataFrame) -> "pd.Series[Any]":
-    """Return the last line of a curve, zeros where there is none."""
-    if curve.empty:
-        return pd.Series(0, index=curve.columns)
-    return curve.iloc[-1]
 
 
 def _one_moment(curve: pd.DataFrame, columns: list[str]) -> str:

@@ -1,35 +1,237 @@
 """``memlab fleet``: many stores at once; what reads them, and one review before the change."""
 
-from contextlib import ExitStack
-from functools import partial
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.jobs import NAMES, Columns, Job, job_options
 from memlab.cli.options import (
     ALL,
     FILE,
     NUMBER,
     YES,
+    Number,
     budget_option,
     json_option,
     save_plan_option,
     target_option,
     until_option,
 )
-from memlab.cli.output import bar, fail_if, print_lines, print_result, share
+from memlab.cli.output import bar, fail_if, print_lines, print_result, print_text, share
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
-from memlab.text import Sheet, command, counted
+from memlab.text import Cell, Sheet, Table, as_text, command, counted, for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.fleet import Cohort, Members
+    from memlab.fleet import Cohort, Members, Runner
     from memlab.fleet.task import Progress
+
+Function = Callable[..., Any]
+Columns = Mapping[str, str | Callable[[Any], str | None]]
+"""By what a column is headed, the field that stands in it, or what makes its cell of a row."""
+
+NARROWEST: Final = 16
+"""Characters of a store's name that are shown however narrow the terminal is."""
+
+NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
+_KEPT: Final = (
+    click.option(
+        "--results",
+        "out",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="FOLDER",
+        help="Keep results as they come; the same command again does what is missing.",
+    ),
+    click.option("--fresh", is_flag=True, help="Throw away what FOLDER holds, and begin anew."),
+)
+_WHO: Final = (
+    click.option(
+        "--processes",
+        type=Number(1),
+        help="Processes on this machine; by default one for each processor.",
+    ),
+    click.option(
+        "--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786."
+    ),
+    click.option(
+        "--scheduler-file", type=FILE, help="The file that dask scheduler wrote, instead."
+    ),
+)
+_PRINTED: Final = (
+    click.option(
+        "--limit",
+        type=NUMBER,
+        default=20,
+        show_default=True,
+        help="Stores that the table lists.",
+    ),
+    click.option("--csv", "as_csv", is_flag=True, help="Print every store as CSV."),
+    json_option,
+)
+
+
+@dataclass
+class Job:
+    """Who is to do the work of a command, where results are kept, and how they are printed."""
+
+    processes: int | None
+    scheduler: str | None
+    scheduler_file: Path | None
+    out: Path | None = None
+    fresh: bool = False
+    limit: int = 20
+    as_csv: bool = False
+    as_json: bool = False
+
+    @contextmanager
+    def runner(self) -> Iterator["Runner | None"]:
+        """Hand out who does the work; None where nobody was asked for."""
+        from memlab.fleet import Processes, Serial, cluster_at
+
+        asked = ("processes", "scheduler", "scheduler_file")
+        given = [f"--{n.replace('_', '-')}" for n in asked if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
+        if self.processes is not None:
+            yield Serial() if self.processes == 1 else Processes(self.processes)
+        elif given:
+            with cluster_at(self.scheduler, scheduler_file=self.scheduler_file) as cluster:
+                yield cluster
+        else:
+            yield None
+
+    @contextmanager
+    def working(self) -> Iterator[Callable[..., Any]]:
+        """Hand out what makes a call: by those who do the work, with a bar that has a name."""
+        with self.runner() as runner:
+
+            def work(what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
+                with bar(what) as progress:
+                    return call(*given, runner=runner, progress=progress, **settings)
+
+            yield work
+
+    def kept(self, *below: str, option: str = "--results FOLDER") -> Path | None:
+        """Return the folder of results; where that was asked for it is emptied, or those in it."""
+        if self.fresh and self.out is None:
+            raise click.UsageError(f"--fresh needs {option}")
+        if self.fresh and self.out is not None:
+            from memlab.fleet.sweep import start_over
+
+            for folder in [self.out / each for each in below] or [self.out]:
+                start_over(folder)
+        return self.out
+
+    def show(self, table: "pd.DataFrame", sheet: Sheet, *steps: str, fails: bool = False) -> None:
+        """Print a table whole for a script, where that was asked for, else as a page of lines.
+
+        The command ends with 1 for an error of a store, and where something else fails.
+        """
+        if self.as_json:
+            print_text(table.to_json(orient="records", date_format="iso", indent=1))
+        elif self.as_csv:
+            print_text(table.to_csv(index=False))
+        else:
+            print_lines(sheet, *([""] if steps else []), *steps)
+        fail_if(fails or bool(table["error"].notna().any()))
+
+    def sheet(
+        self,
+        title: str,
+        table: "pd.DataFrame",
+        columns: Columns,
+        *,
+        most: str,
+        facts: Sequence[tuple[str, str]] = (),
+    ) -> Sheet:
+        """Return the stores that have most of something, and those that have an error."""
+        below = common_folder(table["store"].tolist())
+        table = table.sort_values(most, ascending=False, kind="stable")
+        good, bad = table[table["error"].isna()], table[table["error"].notna()]
+        listed, left_out = good.head(self.limit), bad.head(self.limit)
+        whole = listed.astype(object).where(listed.notna(), None)
+        cells = [tuple(_cell(row, of) for of in columns.values()) for row in whole.itertuples()]
+        beside = as_text(Sheet("", (), [Table("", tuple(columns), cells)])).splitlines()
+        taken = max(map(len, beside), default=0)
+        width = max(NARROWEST, shutil.get_terminal_size().columns - taken - 2)
+        named, unread = (
+            [in_width(name.removeprefix(below), width) for name in each["store"]]
+            for each in (listed, left_out)
+        )
+        more = len(good) - len(listed)
+        remark = f"{more:,} more; --limit, --csv or --json shows them" if more else ""
+        rows = [(*each, name) for each, name in zip(cells, named, strict=True)]
+        tables = [Table("", (*columns, "store"), rows, remark, whole=True)]
+        if len(bad):
+            remark = f"{len(bad) - len(left_out):,} more" if len(bad) > len(left_out) else ""
+            wrong = list(zip(unread, left_out["error"], strict=True))
+            tables.append(Table("left out", (), wrong, remark, whole=True))
+        where = [("below", below)] if below else []
+        return Sheet(title, [*where, *facts], tables)
+
+
+def _cell(row: Any, of: str | Callable[[Any], str | None]) -> Cell:
+    """Return a cell of a row: numbers whole, and a dash for what is missing."""
+    value = getattr(row, of) if isinstance(of, str) else of(row)
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else int(value)
+
+
+def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:
+    """Return what adds the options of a job to a command, which is given it as its ``job``."""
+    options = [*(_KEPT if keeps else ()), *_WHO, *(_PRINTED if prints else ())]
+
+    def add(function: Function) -> Function:
+        @wraps(function)
+        def with_job(**given: Any) -> Any:
+            names = [each.name for each in fields(Job) if each.name in given]
+            return function(job=Job(**{name: given.pop(name) for name in names}), **given)
+
+        for option in reversed(options):
+            with_job = option(with_job)
+        return with_job
+
+    return add
+
+
+def common_folder(names: Sequence[str]) -> str:
+    """Return the folder that all names begin with, its slash included; empty where there is none.
+
+    Examples
+    --------
+    >>> common_folder(["/srv/a/memory.db", "/srv/b/memory.db"])
+    '/srv/'
+    """
+    if len(names) < 2 or not all(name.startswith("/") for name in names):
+        return ""
+    folder = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120 - text
+    return "" if folder == "/" else f"{folder}/"
+
+
+def in_width(name: str, width: int) -> str:
+    """Return a name cut in its middle, for both ends tell stores apart.
+
+    Examples
+    --------
+    >>> in_width("tenants/00017/agents/a/memory.db", 20)
+    'tenants/0…/memory.db'
+    """
+    name = for_terminal(name)
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[-(width - 1 - head) :]}"
+
 
 VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
 """Those that make the exit code 1: somebody has to choose."""
@@ -98,17 +300,14 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
     with job.working() as work:
         table = work("survey", survey, members, now=now_utc(), out=folder)
     over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
-
-    def page() -> list[str | Sheet]:
-        facts = _loaded(table, members)
-        if backlog is not None:
-            facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
-        bad = int(table["error"].notna().sum())
-        title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
-        sheet = job.sheet(title, table, LOADED, most="boot_tokens", facts=facts)
-        return [sheet, "", f"next: {command('fleet size', *names)}    a cap for each"]
-
-    job.show(table, page, fails=over > 0 or table["unreadable"].gt(0).any())
+    facts = _loaded(table, members)
+    if backlog is not None:
+        facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
+    bad = int(table["error"].notna().sum())
+    title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
+    sheet = job.sheet(title, table, LOADED, most="boot_tokens", facts=facts)
+    step = f"next: {command('fleet size', *names)}    a cap for each"
+    job.show(table, sheet, step, fails=over > 0 or table["unreadable"].gt(0).any())
 
 
 def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
@@ -140,13 +339,7 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
 @budget_option
 @until_option
 @job_options()
-def size_fleet(
-    names: tuple[str, ...],
-    target: float | None,
-    token_budget: int | None,
-    until: float | None,
-    job: Job,
-) -> None:
+def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **asked: Any) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
     What many stores of one kind of agent share says more of each than other projects do; the
@@ -160,32 +353,28 @@ def size_fleet(
     members, folder = expand_names(names), job.kept()
     with job.working() as work:
         cohort = work("references", cohort_of, members)
-        asked = {"target": target, "token_budget": token_budget, "until": until, "cohort": cohort}
+        asked |= {"token_budget": token_budget, "cohort": cohort}
         table = work("size", size, members, out=folder, **asked)
-
-    def page() -> list[str | Sheet]:
-        good = table[table["error"].isna()]
-        saved = table["boot_now"] - table["boot_after"]
-        verdicts = good["verdict"].value_counts().items()
-        deletes = counted(int(good["deletes"].sum()), "memories")
-        facts = [
-            ("verdicts", ", ".join(f"{count:,} {name}" for name, count in verdicts) or "none"),
-            ("the fleet says", _shared(cohort)),
-            ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
-        ]
-        caps = f"{int(good['keep_recent'].notna().sum()):,} of {counted(len(table), 'stores')}"
-        without = {FITS} if good["fits"].isna().all() else set()
-        columns = {name: cell for name, cell in CAPS.items() if name not in without}
-        most = table.assign(saved=saved)
-        sheet = job.sheet(f"a cap for {caps}", most, columns, most="saved", facts=facts)
-        plan = command("fleet plan", *names)
-        lines = ["", f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
-        if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
-            policy = f"--policy tokens --max-tokens {token_budget}"
-            lines.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
-        return [sheet, *lines]
-
-    job.show(table, page, fails=table["verdict"].isin(VERDICTS).any())
+    good = table[table["error"].isna()]
+    saved = table["boot_now"] - table["boot_after"]
+    verdicts = good["verdict"].value_counts().items()
+    deletes = counted(int(good["deletes"].sum()), "memories")
+    facts = [
+        ("verdicts", ", ".join(f"{count:,} {name}" for name, count in verdicts) or "none"),
+        ("the fleet says", _shared(cohort)),
+        ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
+    ]
+    caps = f"{int(good['keep_recent'].notna().sum()):,} of {counted(len(table), 'stores')}"
+    without = {FITS} if good["fits"].isna().all() else set()
+    columns = {name: cell for name, cell in CAPS.items() if name not in without}
+    most = table.assign(saved=saved)
+    sheet = job.sheet(f"a cap for {caps}", most, columns, most="saved", facts=facts)
+    plan = command("fleet plan", *names)
+    steps = [f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
+    if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
+        policy = f"--policy tokens --max-tokens {token_budget}"
+        steps.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
+    job.show(table, sheet, *steps, fails=table["verdict"].isin(VERDICTS).any())
 
 
 def _shared(cohort: "Cohort") -> str:
@@ -293,27 +482,23 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
 
     with job.working() as work:
         table = work("apply", apply, plan_file, now=now_utc(), all_prunable=all_prunable)
-
-    def page() -> list[str | Sheet]:
-        good = table[table["error"].isna()]
-        is_done = good["status"] == "applied before"
-        deleted = counted(int(good["deleted"][~is_done].sum()), "memories")
-        before, after = (int(good[moment].sum()) for moment in ("boot_before", "boot_after"))
-        facts = [
-            ("deleted", f"{deleted}, archived beside their stores"),
-            ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
-        ]
-        if is_done.any():
-            memories = counted(int(good["deleted"][is_done].sum()), "memories")
-            words = f"{counted(int(is_done.sum()), 'stores')}, {memories}"
-            facts.append(("applied before", f"{words}; nothing is applied twice"))
-        stores, refused = counted(len(table), "stores"), len(table) - len(good)
-        title = f"{len(good):,} of {stores} applied, {refused:,} refused"
-        sheet = job.sheet(title, table, APPLIED, most="deleted", facts=facts)
-        undo = next(iter(good["undo"]), "")
-        return [sheet, *(["", f"undo one: {undo}"] if undo else [])]
-
-    job.show(table, page)
+    good = table[table["error"].isna()]
+    is_done = good["status"] == "applied before"
+    deleted = counted(int(good["deleted"][~is_done].sum()), "memories")
+    before, after = (int(good[moment].sum()) for moment in ("boot_before", "boot_after"))
+    facts = [
+        ("deleted", f"{deleted}, archived beside their stores"),
+        ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
+    ]
+    if is_done.any():
+        memories = counted(int(good["deleted"][is_done].sum()), "memories")
+        words = f"{counted(int(is_done.sum()), 'stores')}, {memories}"
+        facts.append(("applied before", f"{words}; nothing is applied twice"))
+    stores, refused = counted(len(table), "stores"), len(table) - len(good)
+    title = f"{len(good):,} of {stores} applied, {refused:,} refused"
+    sheet = job.sheet(title, table, APPLIED, most="deleted", facts=facts)
+    undo = next(iter(good["undo"]), "")
+    job.show(table, sheet, *([f"undo one: {undo}"] if undo else []))
 
 
 @fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
@@ -330,17 +515,14 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
 
     members, folder = expand_names(names), job.kept()
     with job.working() as work:
-        call = partial(maintain, apply=do_it, yes=yes)
-        table = work("maintain", call, members, now=now_utc(), out=folder)
+        how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": folder}
+        table = work("maintain", maintain, members, **how)
     failed = table["status"].eq("FAILED").fillna(value=False)
-
-    def page() -> list[str | Sheet]:
-        counts = table["status"].value_counts().items()
-        told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
-        why = table[["vacuum", "drop", "compact", "doctor"]].bfill(axis=1)["vacuum"]
-        most = table.assign(error=table["error"].mask(failed, why))
-        title = f"maintenance of {counted(len(table), 'stores')}: {told}"
-        asked = [] if do_it else ["", "nothing was changed; add --apply to do it"]
-        return [job.sheet(title, most, MAINTAINED, most="deleted"), *asked]
-
-    job.show(table, page, fails=failed.any())
+    counts = table["status"].value_counts().items()
+    told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
+    why = table[["vacuum", "drop", "compact", "doctor"]].bfill(axis=1)["vacuum"]
+    most = table.assign(error=table["error"].mask(failed, why))
+    title = f"maintenance of {counted(len(table), 'stores')}: {told}"
+    sheet = job.sheet(title, most, MAINTAINED, most="deleted")
+    asked = [] if do_it else ["nothing was changed; add --apply to do it"]
+    job.show(table, sheet, *asked, fails=failed.any())

@@ -52,15 +52,6 @@ class Store(click.Path):
         return found
 
 
-def names_a_folder(path: Path) -> bool:
-    """Whether a path, with or without a scheme, names a store that is a folder."""
-    if not path.is_dir() and ":" not in str(path):
-        return False
-    from memlab.sources.opening import open_source
-
-    return open_source(path).is_folder
-
-
 STORE: Final = Store()
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 """A file that a command writes, or reads."""

@@ -156,36 +156,29 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath) else value
 
 
-class Working:
-    """A line that says what is being done, written by a thread of its own."""
+class Working(Thread):
+    """A line that says what is being done, once that takes long."""
 
     def __init__(self, doing: str) -> None:
+        super().__init__(daemon=True)
         self.doing = doing
         self._done = Event()
-        self._thread = Thread(target=self._run, daemon=True)
-
-    def start(self) -> None:
-        """Begin to wait."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Take the line away; returns once it is gone."""
         self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self.is_alive():
+            self.join()
 
-    def _run(self) -> None:
-        began, width = time.monotonic(), 0
-        if self._done.wait(PATIENCE):
-            return
-        while True:
+    def run(self) -> None:
+        """Write the line again and again."""
+        began, width, wait = time.monotonic(), 0, PATIENCE
+        while not self._done.wait(wait):
             line = f"{self.doing} … {time.monotonic() - began:.0f} s"
             sys.stderr.write(f"\r{line:<{width}}")
             sys.stderr.flush()
-            width = max(width, len(line))
-            if self._done.wait(EVERY):
-                break
-        sys.stderr.write(f"\r{'':<{width}}\r")
+            width, wait = max(width, len(line)), EVERY
+        sys.stderr.write(f"\r{'':<{width}}\r" if width else "")
         sys.stderr.flush()
 
 

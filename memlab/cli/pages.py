@@ -56,7 +56,7 @@ def report(
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from memlab.views import document
+    from memlab.views import page
 
     output = output or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and output.suffix not in {".svg", ".png"}:
@@ -71,24 +71,18 @@ def report(
         _draw(name, path, output, narrow=narrow, now=now, **asked)
         return
     telling = lambda title: doing(f"drawing: {title}")  # noqa: E731
-    found = document.report(path, output, record=record, now=now, progress=telling, **asked)
+    found = page.report(path, output, record=record, now=now, progress=telling, **asked)
     print_result(found, as_json=False, is_example=store is None)
 
 
-def _draw(
-    name: str, store: Path, file: Path, *, narrow: bool, log: Path | None, **asked: Any
-) -> None:
+def _draw(name: str, store: Path, file: Path, *, narrow: bool, **asked: Any) -> None:
     from memlab.charts.figure import NARROW
-    from memlab.sizing.goal import Question
-    from memlab.sources.opening import open_source, settings_of
+    from memlab.sources.opening import open_source
     from memlab.views.findings import examine
 
     check_writable(file)
-    source, now = open_source(store), asked.pop("now")
-    drawn = draw(
-        name, examine(store, now=now, asked=Question.of(settings_of(source), **asked), log=log)
-    )
-    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
+    drawn = draw(name, examine(store, **asked))
+    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, open_source(store))
     print_lines(f"chart: {file}", f"  {drawn.title}")
 
 

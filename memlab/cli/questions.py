@@ -19,7 +19,6 @@ from memlab.cli.options import (
     backlog_option,
     json_option,
     log_option,
-    names_a_folder,
     sizing_options,
     store_and_moment,
 )
@@ -162,15 +161,18 @@ def rows(
 @click.command(short_help="Find the stores below a folder.")
 @click.argument("folder", type=STORE, required=False)
 @json_option
-def find(folder: Path | None, as_json: bool) -> None:
+def find(folder: Any, as_json: bool) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
     Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
     from memlab.growth import inventory
+    from memlab.sources.opening import open_source
 
-    is_path = isinstance(folder, Path) and (folder.is_dir() or not names_a_folder(folder))
-    if folder is not None and not is_path:
+    if folder is not None and (
+        not isinstance(folder, Path)
+        or (":" in str(folder) and not folder.is_dir() and open_source(folder).is_folder)
+    ):
         raise click.UsageError(
             f"{folder} names one store, and this looks through folders; next: "
             f"{command('show', folder)}"

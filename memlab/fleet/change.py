@@ -6,7 +6,7 @@ it. Applying takes saved plans alone, each store for itself.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
@@ -93,13 +93,7 @@ class DecidedStore(PlannedStore):
 
 @dataclass(frozen=True)
 class Refused:
-    """A store that has no plan.
-
-    Attributes
-    ----------
-    store, kind, error : str
-        Its name, the error's class, and the error in words.
-    """
+    """A store that has no plan: its name, the error's class, and the error in words."""
 
     store: str
     kind: str
@@ -170,7 +164,9 @@ class FleetPlan(Shown):
         said["totals"] = self.totals
         lists = {"largest": [vars(each) for each in self.largest], **content}
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in said.items()]
-        parts += [f"{json.dumps(name)}: {_in_lines(rows)}" for name, rows in lists.items()]
+        for name, rows in lists.items():  # one row on each line
+            inside = ",\n ".join(map(json.dumps, rows))
+            parts.append(f'"{name}": [\n {inside}\n]' if rows else f'"{name}": []')
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @classmethod
@@ -196,10 +192,6 @@ class FleetPlan(Shown):
                 "of the stores that you want changed"
             )
         return plan
-
-    def write(self, file: str | PathLike[str]) -> Path:
-        """Write the plan for review, for you alone; where an old one is, it is replaced."""
-        return write_whole(Path(file), self.to_json(), limit=ALONE)
 
     @classmethod
     def read(cls, file: str | PathLike[str]) -> Self:
@@ -233,7 +225,22 @@ class FleetPlan(Shown):
         ]
         changed = f"{totals['changed']:,} of {counted(totals['stores'], 'stores')} change"
         title = f"plan {self.digest[:12]}: {changed}"
-        return Sheet(title, facts, list(self._tables()))
+        tables = []
+        if self.largest:
+            rows = [
+                (each.deleted, each.deleted_tokens, each.boot_before, each.boot_after, each.store)
+                for each in self.largest
+            ]
+            more = len(self.changed) - len(rows)
+            header = ("memories go", "tokens", "at start", "after", "store")
+            remark = f"{more:,} more change" if more else ""
+            tables.append(Table("where most goes", header, rows, remark, whole=True))
+        if self.refused:
+            listed = [(each.store, each.error) for each in self.refused[:LARGEST]]
+            more = len(self.refused) - len(listed)
+            remark = f"{more:,} more" if more else ""
+            tables.append(Table("refused", (), listed, remark, whole=True))
+        return Sheet(title, facts, tables)
 
     def next_steps(self) -> list[str]:
         """Return lines that say what to run next."""
@@ -247,21 +254,6 @@ class FleetPlan(Shown):
             f"  {command('fleet apply', file)}",
         ]
 
-    def _tables(self) -> Iterator[Table]:
-        if self.largest:
-            rows = [
-                (each.deleted, each.deleted_tokens, each.boot_before, each.boot_after, each.store)
-                for each in self.largest
-            ]
-            more = len(self.changed) - len(rows)
-            header = ("memories go", "tokens", "at start", "after", "store")
-            remark = f"{more:,} more change" if more else ""
-            yield Table("where most goes", header, rows, remark, whole=True)
-        if self.refused:
-            listed = [(each.store, each.error) for each in self.refused[:LARGEST]]
-            more = len(self.refused) - len(listed)
-            yield Table("refused", (), listed, f"{more:,} more" if more else "", whole=True)
-
     def _content(self) -> dict[str, Any]:
         return {
             "made_at": self.made_at.isoformat(),
@@ -269,11 +261,6 @@ class FleetPlan(Shown):
             "refused": [vars(each) for each in self.refused],
             "stores": [vars(each) for each in self.stores],
         }
-
-
-def _in_lines(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a JSON list with one row on each line."""
-    return "[\n " + ",\n ".join(map(json.dumps, rows)) + "\n]" if rows else "[]"
 
 
 def saved_beside(file: Path) -> Path:
@@ -321,14 +308,8 @@ def plan(
     moment = moment_or_now(now, call="memlab.fleet.plan")
     task = plan_task(policy, moment)
     folder = None if save is None else saved_beside(Path(save))
-    found = outcomes_of(
-        task,
-        sources,
-        runner=runner,
-        progress=progress,
-        out=folder,
-        given=lambda member: member.name,
-    )
+    how: Any = {"runner": runner, "progress": progress, "out": folder}
+    found = outcomes_of(task, sources, given=lambda member: member.name, **how)
     decided = [each.value for each in found if each.value is not None]
     names = [each.name for each in fields(PlannedStore)]
     made = FleetPlan(
@@ -340,7 +321,7 @@ def plan(
         texts={each.store: each.plan for each in decided} if folder is None else {},
     )
     if save is not None:
-        made.write(save)
+        write_whole(Path(save), made.to_json(), limit=ALONE)
     return made
 
 

@@ -40,23 +40,7 @@ Telling = Callable[[str], Progress | None]
 
 @dataclass(frozen=True)
 class FleetFindings:
-    """What is on the page.
-
-    Attributes
-    ----------
-    now : datetime
-        When the stores were looked at.
-    stores : DataFrame
-        As :func:`memlab.fleet.survey` returns it.
-    sizes : DataFrame
-        As :func:`memlab.fleet.size` returns it.
-    weeks : DataFrame
-        As :func:`memlab.charts.plot_fleet_growth` takes it.
-    cohort : Cohort
-        What the stores share.
-    repeated : int
-        Names that meant a store that was named before.
-    """
+    """What is on the page: the tables of the passes, growth by week, and what the stores share."""
 
     now: datetime
     stores: pd.DataFrame
@@ -81,9 +65,8 @@ class FleetFindings:
     @property
     def space_freed(self) -> float:
         """About how many bytes the caps would free: what goes, as a share of what is used."""
-        both = self.stores.merge(
-            self.sizes[["store", "deletes"]], on="store", validate="one_to_one"
-        )
+        deletes = self.sizes[["store", "deletes"]]
+        both = self.stores.merge(deletes, on="store", validate="one_to_one")
         share = both["deletes"] / both["memories"].where(both["memories"] > 0)
         return float(((both["bytes"] - both["free_bytes"]) * share).fillna(0).sum())
 
@@ -99,47 +82,22 @@ def examine_fleet(
 ) -> FleetFindings:
     """Look at every store for a report: several passes that read only.
 
-    Parameters
-    ----------
-    sources, now, runner
-        As for :func:`memlab.fleet.survey`.
-    token_budget : int, optional
-        As for :func:`memlab.fleet.size`.
-    telling : callable
-        Returns who is told how far each pass is.
-    out : str or Path, optional
-        A folder in which the results of the two long passes are kept as they come, in ``survey``
-        and ``size`` below it; see :func:`memlab.fleet.survey`.
-
-    Returns
-    -------
-    FleetFindings
-        What :func:`write_fleet_report` takes. A store that cannot be read is a row of ``stores``
-        and of ``sizes`` with its error, and counts nowhere else.
-
-    Raises
-    ------
-    MemlabError
-        When no store was named, `out` holds something else, or nobody is left to do the work.
-    ValueError
-        When `now` has no time zone, or the budget is out of its range.
+    The arguments are those of :func:`memlab.fleet.survey` and :func:`memlab.fleet.size`; `telling`
+    returns who is told how far a pass is, and the results of the two long passes are kept in
+    ``survey`` and ``size`` below `out`. A store that cannot be read is a row with its error.
     """
     kept = {name: None if out is None else Path(out) / name for name in KEPT_APART}
     moment = moment_or_now(now, call="memlab.fleet.examine_fleet")
     members = members_of(sources)
-    stores = survey(
-        members, now=moment, runner=runner, progress=telling("survey"), out=kept["survey"]
-    )
-    cohort = cohort_of(members, runner=runner, progress=telling("references"))
-    sizes = size(
-        members,
-        token_budget=token_budget,
-        cohort=cohort,
-        runner=runner,
-        progress=telling("size"),
-        out=kept["size"],
-    )
-    weeks = _weeks(members, runner, telling("growth"))
+
+    def how(what: str) -> dict[str, Any]:
+        said = {"runner": runner, "progress": telling(what)}
+        return said | {"out": kept[what]} if what in kept else said
+
+    stores = survey(members, now=moment, **how("survey"))
+    cohort = cohort_of(members, **how("references"))
+    sizes = size(members, token_budget=token_budget, cohort=cohort, **how("size"))
+    weeks = _weeks(members, **how("growth"))
     return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)
 
 
@@ -170,9 +128,8 @@ def _weeks_of(where: str) -> Weeks:
     return Weeks(weeks, *counts)
 
 
-def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -> pd.DataFrame:
-    task = FleetTask("growth", _weeks_of, Weeks)
-    found = outcomes_of(task, members, runner=runner, progress=progress)
+def _weeks(members: Members, **how: Any) -> pd.DataFrame:
+    found = outcomes_of(FleetTask("growth", _weeks_of, Weeks), members, **how)
     nothing = Weeks(*(np.array([], dtype=np.int64) for _ in range(3)))
     each = [vars(outcome.value or nothing) for outcome in found]
     weeks = pd.DataFrame({name: np.concatenate([w[name] for w in each]) for name in vars(nothing)})
@@ -185,20 +142,7 @@ def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -
 
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
-    """Write what was found as one self-contained HTML file, readable by you alone.
-
-    Parameters
-    ----------
-    output : str or Path
-        The file to write; an existing one is replaced.
-    findings : FleetFindings
-        As :func:`memlab.fleet.examine_fleet` returns it.
-
-    Raises
-    ------
-    MissingExtraError
-        When the ``report`` extra is not installed.
-    """
+    """Write what was found as one self-contained HTML file, readable by you alone."""
     return write_whole(Path(output), fleet_page(findings).encode(), limit=ALONE)
 
 
@@ -255,12 +199,12 @@ def _sections(findings: FleetFindings) -> Iterator[tuple[str, str, list[str], li
             f"In {counted(len(heavy), 'stores')} the floor is more than half of what is loaded; "
             "memlab floor STORE shows what takes it."
         )
-    yield (
+    floors = _named(
+        heavy,
         "floor",
-        "Where the floor is the problem",
-        [words],
-        _named(heavy, "floor", _floor_in_words),
+        lambda row: f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing",
     )
+    yield "floor", "Where the floor is the problem", [words], floors
     unheard = _named(silent, "", lambda row: f"{counted(row['memories'])} written, no reference")
     words = _evidence_in_words(findings.cohort, len(silent))
     yield "evidence", "Stores without evidence", [words], unheard
@@ -284,22 +228,14 @@ def _caps_in_words(row: dict[Any, Any]) -> str:
     return f"{numbers}: {counted(row['saved'], 'tokens')} fewer under the safe one"
 
 
-def _floor_in_words(row: dict[Any, Any]) -> str:
-    return f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing"
-
-
 def _evidence_in_words(cohort: Cohort, silent: int) -> str:
     if not silent:
         return "Every store has references of its own."
-    fleet = (
-        f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet and by "
-        if cohort.stores
-        else ""
-    )
-    return (
-        f"{counted(silent, 'stores')} without a reference of their own: sized by {fleet}other "
-        "projects."
-    )
+    by = f"{counted(silent, 'stores')} without a reference of their own: sized by"
+    if not cohort.stores:
+        return f"{by} other projects."
+    fleet = f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet"
+    return f"{by} {fleet} and by other projects."
 
 
 def _left_out(findings: FleetFindings) -> list[Table]:
@@ -313,21 +249,12 @@ def _left_out(findings: FleetFindings) -> list[Table]:
 
 
 def _every_store(findings: FleetFindings) -> Table:
-    columns = {
-        "memories": "memories",
-        "tokens at start": "boot_tokens",
-        "floor": "floor_tokens",
-        "safe cap": "keep_recent",
-        "likely cap": "likely",
-        "after": "boot_after",
-    }
+    header = ("store", "memories", "tokens at start", "floor", "safe cap", "likely cap", "after")
+    names = ["memories", "boot_tokens", "floor_tokens", "keep_recent", "likely", "boot_after"]
     rows = [
-        (
-            for_terminal(row["store"]),
-            *("–" if pd.isna(row[name]) else int(row[name]) for name in columns.values()),
-        )
-        for row in findings.listed.to_dict("records")
+        (for_terminal(store), *("–" if pd.isna(each) else int(each) for each in numbers))
+        for store, *numbers in findings.listed[["store", *names]].itertuples(index=False)
     ]
     more = len(findings.stores) - findings.failed - len(rows)
     remark = f"{more:,} more; memlab fleet show --csv lists them all." if more else ""
-    return Table("", ("store", *columns), rows, remark)
+    return Table("", header, rows, remark)

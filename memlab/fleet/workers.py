@@ -194,13 +194,7 @@ class Processes:
     def run(
         self, task: AnyTask, members: Sequence[Member], given: Given = nothing
     ) -> Iterator[Outcome[Any]]:
-        """Yield an outcome for each of the members, as they come.
-
-        Raises
-        ------
-        MemlabError
-            When no process can be started.
-        """
+        """Yield the outcomes as they come; a MemlabError where no process can be started."""
         pool = _ProcessPool(self.count or len(os.sched_getaffinity(0)))
         try:
             yield from schedule(pool, task, members, given)
@@ -282,13 +276,7 @@ class Cluster:
     def run(
         self, task: AnyTask, members: Sequence[Member], given: Given = nothing
     ) -> Iterator[Outcome[Any]]:
-        """Yield an outcome for each of the members, as they come.
-
-        Raises
-        ------
-        MemlabError
-            When there is no worker, one runs another memlab than this, or the scheduler goes away.
-        """
+        """Yield the outcomes as they come; a MemlabError where nobody can do the work."""
         yield from schedule(_DaskPool(self.client, self.patience), task, members, given)
 
 

@@ -1,14 +1,10 @@
-from memlab.sizing.goal import Question as Question
-from memlab.views.answer import decision_record as decision_record
 from memlab.views.bundled import store_names as store_names
 from memlab.views.bundled import store_path as store_path
-from memlab.views.document import Report as Report
-from memlab.views.document import report as report
-from memlab.views.findings import Findings as Findings
 from memlab.views.findings import examine as examine
 from memlab.views.glance import Overview as Overview
 from memlab.views.glance import show as show
-from memlab.views.page import write_report as write_report
+from memlab.views.page import Report as Report
+from memlab.views.page import report as report
 from memlab.views.panel import SizingPanel as SizingPanel
 from memlab.views.panel import explore as explore
 from memlab.views.recommendation import Recommendation as Recommendation

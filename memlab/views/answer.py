@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memlab.compaction.wire import sized
 from memlab.evidence.posterior import in_words
+from memlab.frame.labelling import called
 from memlab.sizing import Advice, Verdict
 from memlab.sizing.record import MEANING
-from memlab.sources.opening import start_words
+from memlab.sources.opening import is_harvestable, start_words
 from memlab.text import command, counted, for_terminal
 from memlab.views.findings import Findings
 
@@ -54,7 +55,7 @@ def answer_of(findings: Findings) -> Answer:
         before, stays = findings.summary.boot.tokens, "nothing is deleted; what is read comes back"
         facts = [
             Fact("reads served", f"{served:.0%}", f"of {by_use.reads:,}; by age {newest:.0%}"),
-            Fact(_tokens_of(findings), f"{before:,} → {by_use.likely:,}", stays),
+            Fact(findings.tokens, f"{before:,} → {by_use.likely:,}", stays),
         ]
         (step,) = by_use.next_steps()
         retire = step.removeprefix("next: ").partition("    ")[0]
@@ -103,7 +104,7 @@ def _because(findings: Findings) -> Iterator[str]:
     for end, what in zip(advice.trade, ("The target", "The budget"), strict=False):
         yield (
             f"{what} takes keep_recent = {end.keep_recent:,}: {end.served:.1%} of references, "
-            f"{end.boot_tokens:,} {_tokens_of(findings)}."
+            f"{end.boot_tokens:,} {findings.tokens}."
         )
     if findings.cap not in {None, advice.keep_recent}:
         yield f"The figures below are for keep_recent = {findings.cap:,}."
@@ -121,11 +122,11 @@ def _facts(findings: Findings) -> Iterator[Fact]:
     yield Fact("this store's own evidence", f"{advice.weight:.0%}", others)
     if effect is None:
         now = findings.by_start("what an agent loads now", "none loaded at start")
-        yield Fact(_tokens_of(findings), f"{findings.summary.boot.tokens:,}", now)
+        yield Fact(findings.tokens, f"{findings.summary.boot.tokens:,}", now)
     else:
         after, before = effect.after, effect.before
         yield Fact(
-            _tokens_of(findings),
+            findings.tokens,
             f"{before.tokens:,} → {after.tokens:,}",
             f"{before.memories:,} → {counted(after.memories, 'memories')}; {advice.token_rule}",
         )
@@ -137,15 +138,11 @@ def _facts(findings: Findings) -> Iterator[Fact]:
         yield Fact("track record", met, f"{times}, at earlier cuts of its history")
 
 
-def _tokens_of(findings: Findings) -> str:
-    """Name the tokens that a cap holds down: what is loaded at start, or what is recalled from."""
-    return findings.by_start("tokens at start", "tokens to recall from")
-
-
 def _steps(findings: Findings) -> Iterator[Step]:
     """Say what to run next, and what would make the number the store's own."""
     advice, store = findings.advice, findings.store
-    if findings.is_setting:
+    source = findings.evidence.source
+    if source is not None and not source.deletes:
         yield Step(command("size", store), "says where the cap belongs in its own settings")
     elif findings.cap is not None and findings.cap < advice.prunable:
         shows = f"shows what keep_recent = {findings.cap:,} would delete, and deletes nothing"
@@ -162,8 +159,9 @@ def _steps(findings: Findings) -> Iterator[Step]:
         own = f"{missing}, and this store's own count as much as other projects'"
         log = "memlab.AccessLog('reads.jsonl').add(memory_id)"
         writes = "in the agent's runtime, writes down each memory that it reads"
-        if findings.harvest:
-            log = findings.harvest
+        has_log = findings.evidence.log_file is not None
+        if source and not has_log and is_harvestable(source.like or source.name):
+            log = command("harvest", store, *([] if source.like else ["-o", "reads.jsonl"]))
             writes = "reads from what agents already write what they looked up"
         yield Step(log, f"{writes}: {own}")
 
@@ -181,33 +179,16 @@ def decision_record(
     plan_file: Path | None = None,
     receipt: "Receipt | None" = None,
 ) -> str:
-    """Return a record of a sizing decision, ready for a pull request.
+    """Return a record of a sizing decision in Markdown, ready for a pull request.
 
-    Parameters
-    ----------
-    advice : Advice
-        What the evidence said.
-    plan : Plan
-        What was decided.
-    now : datetime
-        The moment of the record.
-    plan_file : Path, optional
-        Where the plan lies for whoever reviews it.
-    receipt : Receipt, optional
-        What applying the plan did; without one the record says that it was not applied.
-
-    Returns
-    -------
-    str
-        Markdown. What comes from the store stands in code fences, where nothing in it is markup.
+    What comes from the store stands in code fences, where nothing in it is markup.
     """
     cap = plan.policy.get("keep")
     names = {advice.likely: "the likely one", advice.keep_recent: "the safe one"}
-    chosen = names.get(cap, "chosen by hand")
     facts = {
-        "store": f"`{_inline(_name(plan.store))}`",
+        "store": f"`{_inline(called(plan.store))}`",
         "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
-        "cap": f"`keep_recent = {cap}`, {chosen}",
+        "cap": f"`keep_recent = {cap}`, {names.get(cap, 'chosen by hand')}",
         "by the evidence": advice.numbers or "no number",
         "track record": advice.track_record or "none",
         "verdict of the evidence": f"`{advice.verdict}`",
@@ -236,11 +217,6 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
     if plan_file is not None:
         return f"not applied; after review: `memlab apply {_inline(plan_file.name)}`"
     return "not applied: it deletes nothing"
-
-
-def _name(store: str) -> str:
-    """Return a file's name, and the whole name of what is on a server."""
-    return store if "://" in store else Path(store).name
 
 
 def _inline(text: str) -> str:

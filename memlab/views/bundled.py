@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-PARAMETERS_TAG: Final = "parameters"
-"""Marks the cell of a notebook that states its parameters."""
-
 DATA: Final = "../data/"
 """How a notebook names what lies in the bundled folder beside it."""
 
@@ -32,7 +29,6 @@ START: Final = "00_start.ipynb"
 REHEARSAL: Final = "02_compact.ipynb"
 """The notebook that compacts a copy of a store."""
 
-MISSING: Final = object()
 WHOSE: Final = "store.txt"
 """The file beside the notebooks that says whose they are."""
 
@@ -112,7 +108,7 @@ def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) 
     is stated of the bundled data stays, by its full path.
     """
     for cell in notebook.cells:
-        if PARAMETERS_TAG in cell.metadata.get("tags", ()):
+        if "parameters" in cell.metadata.get("tags", ()):
             cell.source = _with_values(cell.source, parameters)
 
 
@@ -150,23 +146,15 @@ def copy_notebooks(
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
     """Return code with the values of the names that it assigns, each assigned once."""
     lines = source.splitlines()
-    for name, stated in reversed(_assignments(source)):
-        value = parameters.get(name, MISSING)
-        said = getattr(stated.value, "value", None)
-        if value is MISSING and isinstance(said, str) and said.startswith(DATA):
-            value = str(folder_of("data") / said.removeprefix(DATA))
-        if value is not MISSING:
-            last = stated.end_lineno or stated.lineno
-            lines[stated.lineno - 1 : last] = [f"{name} = {value!r}"]
+    for node in reversed(ast.parse(source).body):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name, stated = node.targets[0].id, getattr(node.value, "value", None)
+        if name in parameters:
+            value = parameters[name]
+        elif isinstance(stated, str) and stated.startswith(DATA):
+            value = str(folder_of("data") / stated.removeprefix(DATA))
+        else:
+            continue
+        lines[node.lineno - 1 : node.end_lineno] = [f"{name} = {value!r}"]
     return "\n".join(lines)
-
-
-def _assignments(source: str) -> list[tuple[str, ast.Assign]]:
-    """Return the names that code assigns, each with its statement, from the first line on."""
-    return [
-        (target.id, node)
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]

@@ -29,8 +29,6 @@ def draw(name: str, findings: "Findings") -> "Chart":
     """Return one of the charts of :data:`CHARTS`."""
     from memlab import charts
 
-    if name not in CHARTS:
-        raise MemlabError(f"there is no chart {name!r}; there are {', '.join(sorted(CHARTS))}")
     figure: Chart = CHARTS[name].draw(charts, findings).figure
     return figure
 
@@ -55,15 +53,16 @@ def _law(charts: Any, findings: "Findings") -> Any:
 
     target, until = findings.asked.target, findings.asked.until
     evidence: Evidence = "reads" if findings.sizing.reads > 0.5 else "references"
-    along = caps_along(findings.past, findings.references, share=target, until=until)
+    found = findings.evidence
+    along = caps_along(found.past, found.references, share=target, until=until)
     return charts.plot_law(law_lines(target, evidence=evidence), store=along)
 
 
 def _comparison(charts: Any, findings: "Findings") -> Any:
     from memlab.replay import summarise
 
-    compared = summarise(findings.past, findings.references, _replays(findings))
-    return charts.plot_comparison(compared)
+    found = findings.evidence
+    return charts.plot_comparison(summarise(found.past, found.references, _replays(findings)))
 
 
 def _overlap(charts: Any, findings: "Findings") -> Any:
@@ -89,7 +88,7 @@ def _replays(findings: "Findings") -> "list[Replay]":
         *(TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
         *map(ValueCap, (50, 200, 500)),
     )
-    return replay_each(findings.past, findings.references, compared)
+    return replay_each(findings.evidence.past, findings.evidence.references, compared)
 
 
 CHARTS: Final = {

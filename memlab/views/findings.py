@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,14 @@ from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.cut import CutLosses, cut_losses
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
-from memlab.evidence.references import evidence_of
+from memlab.evidence.references import Evidence, evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.frame.labelling import called
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
-from memlab.replay import BudgetByUse, budget_by_use
+from memlab.replay import BudgetByUse
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -33,67 +34,43 @@ from memlab.sizing import (
 from memlab.sizing.goal import Question
 from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
-from memlab.sources.opening import is_harvestable
-from memlab.text import command
+from memlab.views.recommendation import tokens_by_use
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A store, looked at once.
+    """A store, looked at once: what is known of it, what was asked, and what is advised."""
 
-    Attributes
-    ----------
-    store : str
-        What the store is called, as a command takes it.
-    now : datetime
-        When it was looked at.
-    asked : Question
-    past : pandas.DataFrame
-        All that the store has held.
-    log : pandas.DataFrame or None
-        What was read, where there is a log of it; `log_name` is the file's.
-    log_name : str
-    log_option : tuple of str
-        What names the log to a command, where ``memlab.toml`` does not.
-    references, counts : pandas.DataFrame
-        What was referred to again, and what was not counted.
-    sizing : Sizing
-    advice : Advice
-    summary : StoreSummary
-    cut : CutLosses or None
-        What the cut of an index loses, where the store has one.
-    harvest : str
-        The command that harvests the store's reads; empty where there is none.
-    alerts : sequence of Alert
-        What costs much, or is at risk, the costliest first.
-    is_setting : bool
-        Whether the cap belongs into settings of the system's own, for memlab deletes nothing there.
-    retires : bool
-        Whether memories can be retired from the store.
-    """
-
+    evidence: Evidence
     store: str
-    now: datetime
+    """What the store is called, as a command takes it."""
     asked: Question
-    past: pd.DataFrame
-    log: pd.DataFrame | None
-    log_name: str
-    log_option: tuple[str, ...]
-    references: pd.DataFrame
-    counts: pd.DataFrame
     sizing: Sizing
     advice: Advice
     summary: StoreSummary
-    cut: CutLosses | None = None
-    harvest: str = ""
+    log_option: tuple[str, ...]
+    """What names the log to a command, without where it lies, where ``memlab.toml`` does not."""
     alerts: Sequence[Alert] = ()
-    is_setting: bool = False
-    retires: bool = False
+    """What costs much, or is at risk, the costliest first."""
+
+    @property
+    def log_name(self) -> str:
+        """What the log is called, which a frame is not."""
+        file = self.evidence.log_file
+        return "a frame" if file is None else file.name
 
     @cached_property
     def present(self) -> pd.DataFrame:
         """What is in the store now."""
-        return present_rows(self.past)
+        return present_rows(self.evidence.past)
+
+    @cached_property
+    def cut(self) -> CutLosses | None:
+        """What the cut of an index loses, where the store has one."""
+        source = self.evidence.source
+        if source is None or not source.cuts_index:
+            return None
+        return cut_losses(source, self.evidence.log)
 
     @property
     def cap(self) -> int | None:
@@ -108,6 +85,11 @@ class Findings:
         return loaded if self.summary.loads_any else recalled
 
     @property
+    def tokens(self) -> str:
+        """The words for those that a cap holds down."""
+        return self.by_start("tokens at start", "tokens to recall from")
+
+    @property
     def other_cap(self) -> int | None:
         """The cap that is looked at, where that is not the recommended one."""
         return None if self.cap == self.advice.keep_recent else self.cap
@@ -115,23 +97,16 @@ class Findings:
     @cached_property
     def usage(self) -> AgeOrUse:
         """Whether age or use says what is read next."""
-        return age_or_use(self.past, self.references, confidence=self.asked.confidence)
+        found = self.evidence
+        return age_or_use(found.past, found.references, confidence=self.asked.confidence)
 
     @cached_property
     def by_use(self) -> BudgetByUse | None:
         """To how many tokens to retire by use; None where that is not the answer."""
-        if self.usage.verdict != "use" or not self.retires:
+        found = tokens_by_use(self.evidence, self.asked, self.usage)
+        if found is None or not found.next_steps():
             return None
-        asked = self.asked
-        found = budget_by_use(
-            self.past,
-            self.references,
-            target=asked.target,
-            confidence=asked.confidence,
-            until=asked.until,
-        )
-        found = replace(found, store=self.store, log=self.log_option)
-        return found if found.next_steps() else None
+        return replace(found, store=self.store, log=self.log_option)
 
     @cached_property
     def effect(self) -> CapEffect | None:
@@ -166,23 +141,23 @@ class Findings:
     @cached_property
     def growth(self) -> pd.DataFrame:
         """How the store grew."""
-        return growth_curve(self.past)
+        return growth_curve(self.evidence.past)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """How far back each reference reached."""
-        return age_ranks(self.past, self.references)
+        return age_ranks(self.evidence.past, self.evidence.references)
 
     @cached_property
     def quantiles(self) -> pd.DataFrame:
         """The same by stretches of the history."""
-        return age_rank_quantiles(self.past, self.references)
+        return age_rank_quantiles(self.evidence.past, self.evidence.references)
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
         """What would have been loaded at start under a few caps."""
         around = {self.advice.likely, self.advice.keep_recent, self.cap}
-        return boot_over_time(self.past, sorted(cap for cap in around if cap is not None))
+        return boot_over_time(self.evidence.past, sorted(cap for cap in around if cap is not None))
 
     @cached_property
     def backtest(self) -> pd.DataFrame:
@@ -193,65 +168,22 @@ class Findings:
 
 
 def examine(
-    past: Memories,
+    memories: Memories,
     *,
-    now: datetime | None = None,
-    asked: Question | None = None,
     log: Log = None,
-    log_name: str = "",
-    store: str = "",
+    now: datetime | None = None,
+    **asked: Any,
 ) -> Findings:
-    """Look at a store once, and at what was read of it.
-
-    Parameters
-    ----------
-    past : DataFrame, path, URL, SqliteMemoryStore or Source
-        As :func:`memlab.load_past` returns it, or the store itself: all that it has held.
-    now : datetime, optional
-        The moment, with a time zone; the current one by default.
-    asked : Question, optional
-        What is asked of it; by default what ``memlab.toml`` remembers of the store.
-    log : DataFrame, str or Path, optional
-        An access log, or what :func:`memlab.read_access_log` returns.
-    log_name : str, optional
-        What its file is called, where a frame is given.
-    store : str, optional
-        How the page and its commands name the store; its own name by default.
-
-    Raises
-    ------
-    ValueError
-        When what is asked is out of its range.
-    """
-    found = evidence_of(past, log, call="memlab.views.examine", now=now)
-    asked = asked or Question.of(found.settings)
-    past, references, source = found.past, found.references, found.source
-    sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
-    summary = summarize(past, now=found.now)
-    store, harvest, alerts = store or called(found.name), "", list[Alert]()
-    log_name = log_name or (found.log_file.name if found.log_file else "")
-    option = ("--log", log_name or "LOG") if found.log_option else ()
-    if source is not None:
-        alerts = alerts_of(Look(source, arrays_of(past), summary, store, found.log, option))
-    if source is not None and found.log_file is None and is_harvestable(source.like or found.name):
-        output = () if source.like else ("-o", "reads.jsonl")
-        harvest = command("harvest", store, *output)
-    return Findings(
-        store=store,
-        now=found.now,
-        asked=asked,
-        past=past,
-        log=found.log,
-        log_name=log_name,
-        log_option=option,
-        references=references,
-        counts=found.counts,
-        sizing=sizing,
-        advice=advise(sizing, target=asked.target, token_budget=asked.token_budget),
-        summary=summary,
-        cut=cut_losses(source, found.log) if source is not None and source.cuts_index else None,
-        harvest=harvest,
-        alerts=alerts,
-        is_setting=source is not None and not source.deletes,
-        retires=source is not None and source.retires,
-    )
+    """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
+    found = evidence_of(memories, log, call="memlab.views.examine", now=now)
+    question = Question.of(found.settings, **asked)
+    how: Any = {"confidence": question.confidence, "until": question.until}
+    sizing = prepare_sizing(found.past, found.references, **how)
+    advice = advise(sizing, target=question.target, token_budget=question.token_budget)
+    summary, store = summarize(found.past, now=found.now), called(found.name)
+    option = found.log_option and ("--log", found.log_file.name if found.log_file else "LOG")
+    alerts = list[Alert]()
+    if found.source is not None:
+        past = arrays_of(found.past)
+        alerts = alerts_of(Look(found.source, past, summary, store, found.log, option))
+    return Findings(found, store, question, sizing, advice, summary, option, alerts)

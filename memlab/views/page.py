@@ -1,27 +1,147 @@
-"""A report as one HTML file: the answer, then the evidence section by section."""
+"""A report written to a file: the answer, the evidence section by section, a decision's record."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib.metadata import version
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from memlab.arguments import expect
 from memlab.charts.palette import DARK, LIGHT, roles
+from memlab.clock import now_utc
+from memlab.compaction.contents import last_applied
+from memlab.compaction.planner import plan
+from memlab.errors import MemlabError
 from memlab.evidence.cut import CutLosses
-from memlab.evidence.reads import describe_log
+from memlab.evidence.past import Memories
+from memlab.evidence.reads import Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
-from memlab.files import ANYBODY, Limit, write_whole
+from memlab.files import ANYBODY, check_writable, limit_like, write_whole
 from memlab.growth.alerts import facts_of
 from memlab.lazy import import_extra
-from memlab.sources.base import TODAY
-from memlab.text import Table, for_terminal, numeric_columns
-from memlab.views.answer import answer_of, sentence
+from memlab.policies import KeepRecent
+from memlab.sources.base import TODAY, Source
+from memlab.text import Sheet, Shown, Table, for_terminal, numeric_columns
+from memlab.views.answer import Answer, answer_of, decision_record, sentence
 from memlab.views.drawing import draw_section
-from memlab.views.findings import Findings
+from memlab.views.findings import Findings, examine
 
-Progress = Callable[[str], None]
-"""Called with what is written now."""
+
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
+    """A report that was written, and its answer.
+
+    Attributes
+    ----------
+    output : Path
+    answer : Answer
+    record, plan : Path or None
+        The record of the decision, and the plan to review beside it, where they were written.
+    """
+
+    output: Path
+    answer: Answer
+    record: Path | None = None
+    plan: Path | None = None
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        files = {"report": self.output, "plan": self.plan, "record": self.record}
+        facts = [(fact.name, f"{fact.figure}  ({fact.remark})") for fact in self.answer.facts]
+        facts += [(name, str(file)) for name, file in files.items() if file is not None]
+        return Sheet(self.answer.headline, facts)
+
+    def next_steps(self) -> list[str]:
+        """Say what to run next."""
+        return [f"next: {step.command}    {step.does}" for step in self.answer.steps[:1]]
+
+
+def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
+    frame: Memories,
+    output: str | PathLike[str] = "memlab-report.html",
+    *,
+    record: str | PathLike[str] | None = None,
+    keep_recent: int | None = None,
+    target: float | None = None,
+    token_budget: int | None = None,
+    until: float | None = None,
+    log: Log = None,
+    now: datetime | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Write a report on a store: one self-contained HTML file, the answer first.
+
+    What is not given is what ``memlab.toml`` remembers of the store, else the default.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, which is only read, or what ``memlab.load_past`` returns.
+    output : str or Path
+        The file to write.
+    record : str or Path, optional
+        Also write a decision record in Markdown, and the plan to review beside it.
+    keep_recent : int, optional
+        The cap to look at; by default the recommended one.
+    target, token_budget, until
+        As for :func:`memlab.recommend_cap`.
+    log : DataFrame, str or Path, optional
+        An access log, or what ``memlab.read_access_log`` returns.
+    now : datetime, optional
+        The moment, with a time zone; the current one by default.
+    progress : callable, optional
+        Called with the title of each section before it is drawn.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    MemlabError
+        When the store or the log cannot be read, a file cannot be written, or there is no cap to
+        record.
+    MissingExtraError
+        When the ``report`` extra is not installed.
+    """
+    call = "memlab.report"
+    expect(output, str, PathLike, call=call, name="output")
+    expect(record, str, PathLike, call=call, name="record", optional=True)
+    output, record = Path(output), None if record is None else Path(record)
+    for file in (output, *filter(None, [record])):
+        check_writable(file)
+    asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
+    findings = examine(frame, log=log, now=now, until=until, **asked)
+    source = findings.evidence.source
+    limit = ANYBODY if source is None else limit_like(source.like)
+    write_whole(output, page_of(findings, progress).encode(), limit=limit)
+    if source is not None and isinstance(frame, str | PathLike):
+        findings = replace(findings, store=str(frame))
+    plan_file = None
+    if record is not None:
+        if source is None:
+            raise MemlabError("a frame has no plan to record: name the store itself")
+        plan_file = _write_record(record, source, findings)
+    return Report(output, answer_of(findings), record, plan_file)
+
+
+def _write_record(record: Path, source: Source, findings: Findings) -> Path | None:
+    """Write the record, and beside it the plan unless a plan for this cap was applied already."""
+    if findings.cap is None:
+        raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
+    limit, now = limit_like(source.like), findings.evidence.now
+    made, receipt, plan_file = plan(source, KeepRecent(findings.cap), now=now), None, None
+    applied = last_applied(source)
+    if not made.memories and applied is not None and applied[0].policy == made.policy:
+        made, receipt = applied
+    elif made.memories:
+        plan_file = record.with_suffix(".plan.json")
+        write_whole(plan_file, made.to_json(), limit=limit)
+    text = decision_record(findings.advice, made, now=now, plan_file=plan_file, receipt=receipt)
+    write_whole(record, text, limit=limit)
+    return plan_file
 
 
 @dataclass
@@ -34,44 +154,8 @@ class Section:
     tables: list[Table] = field(default_factory=list)
 
 
-def write_report(
-    output: Path,
-    findings: Findings,
-    *,
-    limit: Limit = ANYBODY,
-    made: datetime | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Write what was found as one self-contained HTML file.
-
-    The file holds its charts and styles, asks for nothing from anywhere, and appears whole or not
-    at all.
-
-    Parameters
-    ----------
-    output : Path
-        The file to write; an existing one is replaced.
-    findings : Findings
-        As :func:`memlab.views.examine` returns it.
-    limit : Limit
-        Who may read the file at most, such as ``memlab.files.limit_like(store)``.
-    made : datetime, optional
-        When it is written, in UTC, where that is not the moment that the store was looked at as of.
-    progress : callable, optional
-        Called with the title of each section before it is drawn.
-
-    Raises
-    ------
-    MissingExtraError
-        When the ``report`` extra is not installed.
-    """
-    write_whole(output, page_of(findings, made=made, progress=progress).encode(), limit=limit)
-
-
-def page_of(
-    findings: Findings, *, made: datetime | None = None, progress: Progress | None = None
-) -> str:
-    """Return the report as one HTML page."""
+def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -> str:
+    """Return the report as one HTML page, which holds its charts and asks for nothing."""
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
         for section in sections_of(findings):
@@ -83,7 +167,7 @@ def page_of(
         "page.html.jinja",
         drawn(),
         findings=findings,
-        made=made or findings.now,
+        made=now_utc(),
         store=for_terminal(findings.store),
         answer=answer_of(findings),
     )
@@ -100,35 +184,14 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
         lstrip_blocks=True,
     )
     text: str = environment.get_template(template).render(
-        sections=[_shown(section, drawn) for section, drawn in sections],
+        sections=[(one, [each._repr_html_() for each in drawn]) for one, drawn in sections],
+        numeric_columns=numeric_columns,
         version=version("memlab"),
         light=roles(LIGHT),
         dark=roles(DARK),
         **values,
     )
     return text
-
-
-def _shown(section: Section, drawn: Iterable[Any]) -> dict[str, Any]:
-    """Return a section, with its charts, as the template takes it."""
-    return {
-        "anchor": section.anchor,
-        "title": section.title,
-        "words": section.words,
-        "charts": [chart._repr_html_() for chart in drawn],
-        "tables": [_columns(table) for table in section.tables],
-    }
-
-
-def _columns(table: Table) -> dict[str, Any]:
-    """Return a table's cells with the side each column is aligned to."""
-    right = numeric_columns(table)
-    return {
-        "heading": table.heading,
-        "header": list(zip(table.header, right, strict=False)),
-        "rows": [list(zip(row, right, strict=True)) for row in table.rows],
-        "remark": table.remark,
-    }
 
 
 def sections_of(findings: Findings) -> Iterator[Section]:
@@ -155,22 +218,7 @@ def sections_of(findings: Findings) -> Iterator[Section]:
 
 
 def _loaded(findings: Findings) -> Section:
-    return Section(
-        "loaded",
-        findings.by_start("What an agent loads at every start", "What an agent recalls from"),
-        [
-            (
-                "Decisions, skills and rejected paths are load-bearing: they are never deleted, "
-                "and no cap goes below them. The other episodes are prunable."
-            )
-        ],
-        list(_floor(findings)),
-    )
-
-
-def _floor(findings: Findings) -> Iterator[Table]:
-    """Yield the load-bearing memories that cost most, where there are any."""
-    floor = findings.advice.floor
+    floor, tables = findings.advice.floor, []
     if floor.largest:
         costliest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
         after = (
@@ -178,7 +226,13 @@ def _floor(findings: Findings) -> Iterator[Table]:
             "shows those for which a newer one could stand."
         )
         header = ("memory", "kind", "tokens", "title")
-        yield Table("The costliest load-bearing memories", header, costliest, after)
+        tables = [Table("The costliest load-bearing memories", header, costliest, after)]
+    words = (
+        "Decisions, skills and rejected paths are load-bearing: they are never deleted, and no cap "
+        "goes below them. The other episodes are prunable."
+    )
+    title = findings.by_start("What an agent loads at every start", "What an agent recalls from")
+    return Section("loaded", title, [words], tables)
 
 
 def _cut(findings: Findings, cut: CutLosses) -> Section:
@@ -201,33 +255,28 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
 def _grown(findings: Findings) -> Section:
     drawn = {"tokens", "prunable share"}
     facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
+    words = "What was deleted with memlab is in the archive, and in this chart."
     return Section(
-        "grown",
-        "How it grew",
-        ["What was deleted with memlab is in the archive, and in this chart."],
-        [Table("", (), facts, whole=True)] if facts else [],
+        "grown", "How it grew", [words], [Table("", (), facts, whole=True)] if facts else []
     )
 
 
 def _references(findings: Findings) -> Section:
-    found = counted_in_words(findings.counts)
-    left_out = [(f"{why}", count) for why, count in not_counted_in_words(findings.counts)]
-    tables = []
-    if found:
+    evidence, tables = findings.evidence, []
+    needs = (
+        "A reference is a later need for an earlier memory. A store holds them without being "
+        "asked; an access log adds what an agent read without writing it down."
+    )
+    words = [needs]
+    if found := counted_in_words(evidence.counts):
         rows = [(name, meaning, count) for name, meaning, count in found]
         tables.append(Table("", ("reference", "how it shows", "how many"), rows, whole=True))
-    if left_out:
-        tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
-    words = [
-        (
-            "A reference is a later need for an earlier memory. A store holds them without being "
-            "asked; an access log adds what an agent read without writing it down."
-        )
-    ]
-    if not found:
+    else:
         words.append("This store holds none, so that the numbers below are other projects'.")
-    if findings.log is not None:
-        words += [f"Reads come from {findings.log_name}.", *describe_log(findings.log)]
+    if left_out := [*not_counted_in_words(evidence.counts)]:
+        tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
+    if evidence.log is not None:
+        words += [f"Reads come from {findings.log_name}.", *describe_log(evidence.log)]
     words.append(
         "The age rank of a memory is how many prunable memories, itself included, one had to keep "
         "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."
@@ -258,15 +307,10 @@ def _served(findings: Findings) -> Section:
 
 def _record(findings: Findings) -> Section:
     advice = findings.advice
-    return Section(
-        "record",
-        "How the number was found, and how such numbers did",
-        [
-            *map(sentence, (advice.rule, *advice.would_change)),
-            (
-                "At each cut of the history a cap is chosen on what came before it, and measured "
-                "on the fifth that follows. Needed is the smallest cap that would have met the "
-                "target there, which is known only afterwards."
-            ),
-        ],
+    how = (
+        "At each cut of the history a cap is chosen on what came before it, and measured on the "
+        "fifth that follows. Needed is the smallest cap that would have met the target there, "
+        "which is known only afterwards."
     )
+    words = [*map(sentence, (advice.rule, *advice.would_change)), how]
+    return Section("record", "How the number was found, and how such numbers did", words)

@@ -6,12 +6,11 @@ hundredths of a second.
 
 import html
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from os import PathLike, fspath
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -37,9 +36,6 @@ from memlab.text import command, counted, for_terminal
 LISTED: Final = 20
 """Memories that are shown of those that would go: the costliest."""
 
-NO_BUDGET: Final = "no budget"
-"""Stands in the box for the budget where there is none."""
-
 ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
 
@@ -60,7 +56,6 @@ body[data-jp-theme-light="false"] .memlab-sizing img { filter: invert(0.93) hue-
 
 Mark = Callable[..., None]
 Plot = Callable[..., Axes]
-Facts = list[tuple[str, str]]
 
 
 class Picture:
@@ -100,35 +95,14 @@ class SizingPanel:
     Shows itself as the last expression of a notebook's cell. Every control takes the keyboard, and
     setting its ``value`` is the same as moving it.
 
-    Parameters
-    ----------
-    sizing : Sizing
-        As :func:`memlab.sizing.prepare_sizing` returns it.
-    past : DataFrame
-        What the sizing is of: what would go is named by it.
-    store : str
-        How the command names the store.
-    target : float
-        Share of references to serve.
-    token_budget : int, optional
-        Tokens that the boot context may take.
-    usage : AgeOrUse, optional
-        As :func:`memlab.evidence.age_or_use` returns it: its answer is said where it has one.
-
     Attributes
     ----------
-    slider
-        The cap, in steps that people ask for.
-    keep_recent
-        A box with the cap, exact.
-    target
-        A slider with the share of references to serve.
-    token_budget
-        A box; None is no budget.
-    use_recommended
-        A button that sets the cap to the recommended one.
-    copy, save
-        Buttons that copy the command, and write the choice into ``memlab.toml``.
+    slider, keep_recent
+        The cap: in steps that people ask for, and a box with the exact one.
+    target, token_budget
+        A slider with the share of references to serve, and a box; None is no budget.
+    use_recommended, copy, save
+        Buttons: the recommended cap, copy the command, write the choice into ``memlab.toml``.
     curve_picture, trade_off_picture, numbers, recommendation, command, going, saved
         What is shown.
     widget
@@ -172,7 +146,7 @@ class SizingPanel:
     @property
     def text(self) -> str:
         """What the panel says, as plain text."""
-        lines = [f"{name}: {value}" for name, value in self._facts()]
+        lines = [f"{name}: {value}" for name, value in self._facts().items()]
         return "\n".join([*lines, *self._advice_lines(), self.command_line or self.against])
 
     @property
@@ -205,32 +179,23 @@ class SizingPanel:
 
         most = max(1, self._sizing.present.prunable)
         cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
-        steps = sorted({*cap_steps(most).tolist(), cap})
-        self.slider = Slider(
-            name="keep_recent", values=steps, texts=[f"{step:,}" for step in steps], value=cap
-        )
+        steps = sorted({*cap_steps(most), cap})
+        texts = [f"{step:,}" for step in steps]
+        self.slider = Slider(name="keep_recent", values=steps, texts=texts, value=cap)
         self.keep_recent = NumberBox(name="exactly", most=most, value=cap)
         targets = sorted({round(0.01 * percent, 2) for percent in range(50, 100)} | {target})
-        self.target = Slider(
-            name="target",
-            values=targets,
-            texts=[f"{100 * each:.4g}%" for each in targets],
-            value=target,
-        )
-        self.token_budget = NumberBox(
-            name="token budget", nothing=NO_BUDGET, least=1, value=token_budget
-        )
-        self.use_recommended = widgets.Button(
-            description="Use the recommended cap", layout=widgets.Layout(width="auto")
-        )
+        texts = [f"{100 * each:.4g}%" for each in targets]
+        self.target = Slider(name="target", values=targets, texts=texts, value=target)
+        budget: Any = {"nothing": "no budget", "least": 1, "value": token_budget}
+        self.token_budget = NumberBox(name="token budget", **budget)
+        auto = widgets.Layout(width="auto")
+        self.use_recommended = widgets.Button(description="Use the recommended cap", layout=auto)
         picture = widgets.Layout(width="540px", max_width="100%")
         self.curve_picture, self.trade_off_picture = (widgets.HTML(layout=picture) for _ in "12")
         self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
         self.going, self.saved = widgets.HTML(), widgets.HTML()
         self.copy = CopyButton()
-        self.save = widgets.Button(
-            description="Save the choice", layout=widgets.Layout(width="auto")
-        )
+        self.save = widgets.Button(description="Save the choice", layout=auto)
         buttons = widgets.HBox([self.copy, self.save])
         words = widgets.VBox(
             [self.numbers, self.recommendation, self.command, buttons, self.saved],
@@ -288,14 +253,13 @@ class SizingPanel:
     def _show(self) -> None:
         """Bring pictures and texts up to date."""
         cap = self.cap
-        for shown, picture in zip(
-            (self.curve_picture, self.trade_off_picture), self._pictures, strict=True
-        ):
+        places = self.curve_picture, self.trade_off_picture
+        for shown, picture in zip(places, self._pictures, strict=True):
             png = b64encode(picture.png(advice=self.advice, cap=cap)).decode()
             alt = html.escape(self._alt(picture))
             shown.value = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
         self.use_recommended.disabled = self.advice.keep_recent is None
-        self.numbers.value = _table(self._facts())
+        self.numbers.value = _table(self._facts().items())
         self.recommendation.value = "".join(
             f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
         )
@@ -308,19 +272,19 @@ class SizingPanel:
     def _going(self) -> str:
         """Return a table of the costliest memories that the cap would let go."""
         going = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
-        costliest = going.nlargest(LISTED, c.TOKENS)
-        if costliest.empty:
+        if going.empty:
             return ""
-        title = f"{counted(len(going), 'memories')} would go"
-        named = costliest[[c.MEMORY_ID, c.TOKENS, c.TITLE]].itertuples(index=False)
+        costliest = going.nlargest(LISTED, c.TOKENS)[[c.MEMORY_ID, c.TOKENS, c.TITLE]]
         rows = _table(
-            [(for_terminal(key), f"{cost:,}", for_terminal(of)) for key, cost, of in named]
+            (for_terminal(key), f"{tokens:,}", for_terminal(title))
+            for key, tokens, title in costliest.itertuples(index=False)
         )
-        return f'<p>{title}; the costliest, in tokens:</p><div class="going">{rows}</div>'
+        title = f"{counted(len(going), 'memories')} would go; the costliest, in tokens:"
+        return f'<p>{title}</p><div class="going">{rows}</div>'
 
     def _alt(self, picture: Picture) -> str:
         """Say what is to be seen on a picture."""
-        facts = dict(self._facts())
+        facts = self._facts()
         said = [
             picture.title,
             f"keep_recent = {facts['keep_recent']} serves {facts['references served']}",
@@ -330,19 +294,24 @@ class SizingPanel:
         ]
         return "; ".join(part for part in said if part)
 
-    def _facts(self) -> Facts:
-        return list(_facts_of(self._sizing, self.cap))
+    def _facts(self) -> dict[str, str]:
+        """Say what the cap serves and costs."""
+        present, row = self._sizing.present, self._sizing.at([self.cap]).iloc[0]
+        known = dict(row, tokens=present.tokens, prunable=present.prunable)
+        facts = {"keep_recent": f"{self.cap:,}"}
+        for name, words in (_SAID_RECALLED if present.recalled else _SAID).items():
+            if not pd.isna(row["served_own"]) or name not in {"this store alone", "in the past"}:
+                facts[name] = words.format(**known)
+        return facts
 
     def _advice_lines(self) -> list[str]:
         """Say what is recommended, and the first thing that would change it."""
-        title = str(self.advice).partition("\n")[0]
-        return [
-            f"For a target of {100 * self.advice.target:.4g}%: {title}",
-            self.advice.evidence,
-            *filter(None, [self.advice.track_record]),
-            *([self._usage.answer] if self._usage is not None and self._usage.decided else []),
-            *self.advice.would_change[:1],
-        ]
+        advice, usage = self.advice, self._usage
+        title = str(advice).partition("\n")[0]
+        lines = [f"For a target of {100 * advice.target:.4g}%: {title}", advice.evidence]
+        lines += filter(None, [advice.track_record])
+        lines += [usage.answer] if usage is not None and usage.decided else []
+        return [*lines, *advice.would_change[:1]]
 
 
 def explore(
@@ -407,16 +376,16 @@ def explore(
     )
 
 
-def cap_steps(most: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def cap_steps(most: int) -> list[int]:
     """Return caps from 0 to `most` that people ask for: every one to 100, then two digits.
 
     Examples
     --------
     >>> cap_steps(125)[-5:]
-    array([ 99, 100, 110, 120, 125])
+    [99, 100, 110, 120, 125]
     """
     caps = {digits * 10**zeros for zeros in range(10) for digits in range(10, 100)}
-    return np.array(sorted(cap for cap in caps | set(range(10)) | {most} if cap <= most))
+    return sorted(cap for cap in caps | set(range(10)) | {most} if cap <= most)
 
 
 _SAID: Final = {
@@ -437,15 +406,6 @@ _SAID_RECALLED: Final = {
     name.replace("boot context", "to recall from"): words.replace("starts", "moments")
     for name, words in _SAID.items()
 }
-
-
-def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
-    """Say what a cap serves and costs."""
-    present, row = sizing.present, sizing.at([cap]).iloc[0]
-    yield "keep_recent", f"{cap:,}"
-    for name, words in (_SAID_RECALLED if present.recalled else _SAID).items():
-        if not pd.isna(row["served_own"]) or name not in {"this store alone", "in the past"}:
-            yield name, words.format(**row, tokens=present.tokens, prunable=present.prunable)
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> str:

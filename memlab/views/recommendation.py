@@ -249,10 +249,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     usage = by_use = chances = backtest = None
     if found.log is not None:
         usage = age_or_use(past, references, confidence=goal.confidence)
-        if usage.verdict == "use" and found.source is not None and found.source.retires:
-            aim = {"target": goal.target, "confidence": goal.confidence, "until": goal.until}
-            by_use = budget_by_use(past, references, **aim)
-            by_use = replace(by_use, store=found.name, log=found.log_option)
+        by_use = tokens_by_use(found, goal, usage)
         ours = found.log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (found.log[c.AT] <= found.now)
         chances = reading_chances(present_rows(past), found.log[ours])
     sizing, advice = advised(past, references, goal, in_tokens=unit == "tokens")
@@ -266,6 +263,15 @@ def size(  # noqa: PLR0913 - what is asked of a store
     kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
     kept = {name: value for name, value in kept.items() if value is not None}
     return Recommendation(found, advice, curve, backtest, usage, by_use, chances, kept, explain)
+
+
+def tokens_by_use(found: Evidence, asked: Question, usage: AgeOrUse) -> BudgetByUse | None:
+    """Return to how many tokens to retire by use; None where use says no more, or nothing can."""
+    if usage.verdict != "use" or found.source is None or not found.source.retires:
+        return None
+    aim = {"target": asked.target, "confidence": asked.confidence, "until": asked.until}
+    budgets = budget_by_use(found.past, found.references, **aim)
+    return replace(budgets, store=found.name, log=found.log_option)
 
 
 def _records(table: pd.DataFrame) -> Any:

@@ -1,7 +1,6 @@
 """A chart shows itself as text, as SVG in either theme and as PNG; its parts can be read."""
 
 import re
-from itertools import pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,11 +15,10 @@ from reading import drawn, line_named, title
 
 from memlab import columns as c
 from memlab import growth_curve
-from memlab.charts import plot_age_ranks, plot_boot_context, plot_cap_curve, plot_growth
-from memlab.charts.figure import NARROW, WIDTH, Chart
+from memlab.charts import plot_age_ranks, plot_cap_curve, plot_growth
+from memlab.charts.figure import NARROW, Chart
 from memlab.charts.palette import DARK, LIGHT, roles
 from memlab.charts.parts import Plot, spread
-from memlab.growth import boot_context
 from memlab.sizing import age_ranks, cap_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -133,16 +131,6 @@ def test_a_long_curve_is_a_small_svg() -> None:
     assert len(chart_of(plot_growth(growth_curve(frame, freq="h"))).svg()) < 60_000
 
 
-@pytest.mark.parametrize("width", [WIDTH, NARROW])
-def test_no_label_beside_a_bar_is_cut(width: float) -> None:
-    decisions = (row(f"d{n}", **{c.KIND: "semantic", c.TOKENS: 1_240}) for n in range(542))
-    episodes = (row(f"e{n}", **{c.TOKENS: 564}) for n in range(465))
-    drawn = chart_of(plot_boot_context(boot_context(make_frame(*decisions, *episodes))))
-    figure = drawn.at(width=width)
-    assert figure.png().startswith(b"\x89PNG")
-    assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1
-
-
 def axes_over(first: str, last: str, *, width: float = 8.0) -> Axes:
     times = pd.DatetimeIndex([first, last]).to_numpy()
     ax = Chart(width=width).add_subplot()
@@ -197,40 +185,18 @@ def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float)
     assert ax.get_xscale() == "log"
 
 
-def test_labels_at_line_ends_do_not_overlap() -> None:
-    ax = Chart().add_subplot()
-    ax.set(xlim=(0, 1), ylim=(0, 1000))
-    plot = Plot(ax)
-    for y in (3, 0, 5, 1):
-        plot.end(y, f"{y} things", LIGHT.ink)
-    notes = plot.label_ends()
-    drawn(ax)
-    boxes = sorted((note.get_window_extent().y0, note.get_window_extent().y1) for note in notes)
-    assert all(top <= bottom for (_, top), (bottom, _) in pairwise(boxes))
-    order = sorted(range(4), key=lambda n: notes[n].get_window_extent().y0)
-    assert [notes[n].get_text() for n in order] == ["0 things", "1 things", "3 things", "5 things"]
-
-
-@given(places=st.lists(st.floats(0, 1), max_size=8), gap=st.floats(0.001, 0.3))
-def test_spread_keeps_order_gap_and_centre(places: list[float], gap: float) -> None:
-    given_places = np.array(places)
-    moved = spread(given_places, [gap] * len(places))
-    order = np.argsort(given_places, kind="stable")
-    assert (np.diff(moved[order]) >= gap - 1e-9).all()
-    if places:
-        assert moved.mean() == pytest.approx(given_places.mean())
-
-
-@given(steps=st.lists(st.floats(0.1, 1), min_size=1, max_size=6))
-def test_spread_leaves_alone_what_is_far_enough_apart(steps: list[float]) -> None:
-    places = np.cumsum(steps)
-    assert spread(places, [0.1 - 1e-9] * len(places)) == pytest.approx(places)
-
-
-def test_spread_gives_a_label_of_two_lines_the_room_of_two() -> None:
-    assert np.diff(spread(np.array([0.5, 0.5, 0.5]), [0.1, 0.2, 0.1])).tolist() == pytest.approx(
-        [0.15, 0.15]
-    )
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 0.3)), min_size=1, max_size=8))
+def test_spread_keeps_order_room_and_centre_and_moves_nothing_in_vain(
+    labels: list[tuple[float, float]],
+) -> None:
+    places, sizes = np.array(labels).T
+    moved = spread(places, sizes)
+    order = np.argsort(places, kind="stable")
+    room = (sizes[order][1:] + sizes[order][:-1]) / 2
+    assert (np.diff(moved[order]) >= room - 1e-9).all()
+    assert moved.mean() == pytest.approx(places.mean())
+    if (np.diff(places[order]) >= room).all():
+        assert moved == pytest.approx(places)
 
 
 @pytest.mark.parametrize(

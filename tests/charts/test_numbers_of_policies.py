@@ -68,16 +68,6 @@ def test_marks_carry_their_setting_and_what_keeping_all_costs_is_marked(history:
     assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
 
 
-def test_policies_on_one_line_are_all_to_be_seen(history: History) -> None:
-    table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
-    place = ["boot_tokens_mean", "served"]
-    table.loc["value 50", place] = table.loc["recent 50", place]
-    lines = plot_comparison(table).lines
-    under, over = (line for line in lines if line.get_label() in {"recent", "value"})
-    assert under.get_linewidth() > over.get_linewidth() + 1
-    assert under.get_markersize() > over.get_markersize()
-
-
 @pytest.mark.parametrize(("nearer", "said"), [(1.0, 2), (1.5, 0)])
 def test_marks_that_coincide_are_counted_and_named_together(
     history: History, nearer: float, said: int

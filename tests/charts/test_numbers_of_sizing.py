@@ -153,9 +153,6 @@ class TestCapCurve:
         said = {title(plot_cap_curve(curve, advice=replace(advice, verdict=v))) for v in Verdict}
         assert len(said) == len(Verdict)
 
-    def test_a_target_is_written_as_it_was_set(self, sizing: Sizing, curve: pd.DataFrame) -> None:
-        assert "target 82.5%" in written(plot_cap_curve(curve, advice=advise(sizing, target=0.825)))
-
 
 class TestTradeOff:
     def test_it_draws_the_share_against_the_tokens_above_a_floor(self, curve: pd.DataFrame) -> None:
@@ -167,12 +164,6 @@ class TestTradeOff:
         assert floor.get_x() + floor.get_width() == tokens.loc[0]
         assert "load-bearing: no cap goes below" in written(ax)
         assert "Tokens: estimate: characters / 4, rounded up." in note(ax)
-
-    def test_without_load_bearing_rows_there_is_no_floor(self) -> None:
-        frame = make_episodes(40)
-        ax = plot_trade_off(cap_curve(frame, make_references(frame, [10, 20], [3, 4])))
-        assert not ax.patches
-        assert "load-bearing" not in note(ax)
 
     def test_named_caps_stand_where_they_are_and_apart(self, curve: pd.DataFrame) -> None:
         ax = drawn(plot_trade_off(curve, cap=90))
@@ -252,16 +243,6 @@ class TestAgeRanks:
             assert (
                 levels[name][:, :, 0].tolist() == quantiles[["first", "last"]].to_numpy().tolist()
             )
-
-    def test_very_many_references_are_few_dots_below_the_levels_of_all(self) -> None:
-        frame = make_episodes(100_000)
-        at = range(1_000, 100_000)
-        references = make_references(frame, at, (1 + n % 900 for n in at))
-        quantiles = age_rank_quantiles(frame, references)
-        ax = plot_age_ranks(age_ranks(frame, references), quantiles=quantiles)
-        dots = lines_named(ax, "references")
-        assert 50 < sum(len(line.get_xdata()) for line in dots) <= 600
-        assert all(level.get_zorder() > dots[0].get_zorder() for level in ax.collections)
 
     def test_references_that_coincide_are_one_dot_as_large_as_they_are_many(self) -> None:
         ranks = pd.DataFrame({"written": [40] * 16 + [10], "age_rank": [4] * 16 + [1]})

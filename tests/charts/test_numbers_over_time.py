@@ -200,17 +200,3 @@ def test_the_law_of_reads_speaks_of_stores_and_searches_and_names_none() -> None
     page = " ".join(text.get_text() for text in ax.figure.findobj(Text))
     assert "public stores" in page
     assert "Notes that agents found by searching" in page
-
-
-def test_the_projects_of_the_law_are_named_where_no_line_runs(lines: pd.DataFrame) -> None:
-    last = lines.dropna(subset="project").groupby("project")["cap"].last()
-    named = ", ".join(last.sort_values(ascending=False).index)
-    assert f"the largest first: {named}." in note(drawn(plot_law(lines)))
-
-
-@pytest.mark.parametrize("memories", [60, 40_000])
-def test_the_cap_of_a_store_is_named_within_the_axes(lines: pd.DataFrame, memories: int) -> None:
-    ax = drawn(plot_law(lines, store=pd.DataFrame({"memories": [memories], "cap": [50]})))
-    (name,) = [text for text in ax.texts if text.get_text() == "this store: 50"]
-    box, inside = name.get_window_extent(), ax.get_window_extent()
-    assert inside.x0 < box.x0 < box.x1 < inside.x1

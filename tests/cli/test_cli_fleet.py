@@ -197,10 +197,3 @@ def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
     rest = run("fleet", "maintain", f"{agents}/*/memory.db")
     assert rest.exit_code == 1
     assert "maintenance of 3 stores: 1 nothing" in rest.output
-
-
-def test_a_report_is_one_page(agents: Path) -> None:
-    done = run("fleet", "report", f"{agents}/*/memory.db", "-o", agents / "fleet.html")
-    assert done.exit_code == 0
-    assert done.output.splitlines()[-1].strip() == "3 stores"
-    assert "<h1>3 stores</h1>" in (agents / "fleet.html").read_text()

@@ -41,13 +41,6 @@ class TestHarvest:
         again = run("harvest", world.folder, "-o", log)
         assert f"log         {log}: nothing new" in again.output
 
-    def test_json_says_the_same(self, world: World, tmp_path: Path) -> None:
-        done = json.loads(run("harvest", world.folder, "-o", tmp_path / "r.log", "--json").output)
-        assert done["reads"] == done["new"] == len(world.counted())
-        assert done["apart"]["maintenance"] == len(world.apart("maintenance"))
-        assert done["log"] == str(tmp_path / "r.log")
-        assert datetime.fromisoformat(done["first"]).tzinfo is not None
-
     def test_of_a_store_that_memlab_does_not_load_it_says_what_works(self, tmp_path: Path) -> None:
         events = tmp_path / "events.jsonl"  # whose workspace is elsewhere
         event = {"type": "memory.recall.recorded", "timestamp": "2026-05-01T00:00:00Z"}

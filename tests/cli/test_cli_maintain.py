@@ -29,29 +29,6 @@ def block_of(page: str, language: str, number: int = 0) -> str:
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
 
 
-def test_it_shows_first_and_does_it_with_apply(store: Path) -> None:
-    shown = run("maintain", store)
-    assert shown.exit_code == 0
-    assert "delete 7 memories" in shown.output
-    assert "add --apply" in shown.output
-    assert len(memlab.load(store)) == 12
-    done = run("maintain", store, "--apply")
-    assert done.exit_code == 0
-    assert f"memlab restore {store}" in done.output
-    assert len(memlab.load(store)) == 5
-    again = run("maintain", store, "--apply")
-    assert again.exit_code == 0
-    assert "every memory stays" in again.output
-
-
-def test_its_undo_can_be_copied_from_a_narrow_terminal(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 40)
-    shown = run("maintain", store, "--apply").output
-    assert re.search(rf"^ +undo +memlab restore {store} [0-9a-f]+$", shown, re.MULTILINE)
-
-
 def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
     assert run("maintain", store.with_name("absent.db"), "--apply").exit_code == 2
     run_sql(store, "UPDATE memory_items SET kind = 'other' WHERE memory_id = 'e3'")

@@ -249,13 +249,6 @@ def test_a_wrong_setting_is_explained(
     assert expected in refused.stderr
 
 
-def test_any_setting_may_be_given_by_its_name(store: Path) -> None:
-    by_option = run("compact", store, "--keep-recent", 2, "--newest-by", "created_at", "--json")
-    by_name = run("compact", store, "--set", "keep=2", "--set", "by=created_at", "--json")
-    plans = [json.loads(done.output)["policy"] for done in (by_option, by_name)]
-    assert plans == [{"policy": "recent", "keep": 2, "by": "created_at"}] * 2
-
-
 def test_every_setting_of_every_policy_is_an_option() -> None:
     assert POLICIES.keys() - NAMED.keys() == {"all", "pipeline"}
     helped = " ".join(run("compact", "--help").output.split())
@@ -282,10 +275,6 @@ def test_help_names_every_policy_and_what_a_class_of_ones_own_takes(rules: Path)
     ("words", "warned"),
     [
         (("--policy", "value", "--max-items", 1), True),
-        (("--policy", "betterdb", "--max-items", 1), True),
-        (("--policy", "memforge", "--threshold", 0.1, "--max-items", 1), True),
-        (("--policy", "tokens", "--max-tokens", 1), True),
-        (("--policy", "ttl", "--ttl", "1s"), True),
         (("--policy", "house_rules:Modulo", "--set", "every=1"), True),
         (("--policy", "house_rules:Modulo", "--set", "every=2"), False),
         (("--keep-recent", 0), False),

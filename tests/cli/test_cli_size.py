@@ -12,8 +12,6 @@ from shell import run
 from stores import Row, episodes, row, write_rows
 
 import memlab
-from memlab.sizing.timeline import table_of_backtest
-from memlab.text import Sheet, as_text
 
 
 def table_in(output: str) -> dict[int, list[str]]:
@@ -77,14 +75,6 @@ def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(
         assert f"{curve.loc[cap, 'boot_tokens']:,.0f}" in cells
 
 
-def test_the_track_record_is_the_backtest(sized: str, frame: pd.DataFrame) -> None:
-    record = memlab.recommend_cap(frame).track_record
-    assert record.startswith("met 4 of 4, at ")
-    assert record in sized
-    table = table_of_backtest(memlab.sizing.backtest_cap(frame))
-    assert as_text(Sheet("", [], [table])) in sized
-
-
 def test_json_holds_the_advice_the_table_and_a_command_that_works(
     store: Path, told: dict[str, Any], frame: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -99,12 +89,6 @@ def test_json_holds_the_advice_the_table_and_a_command_that_works(
     words = shlex.split(told["command"].replace(str(store), str(copy)))
     assert run(*words[1:]).exit_code == 0
     assert memlab.load(copy)["prunable"].sum() == told["keep_recent"]
-
-
-def test_the_tokens_now_are_those_that_show_says(store: Path, sized: str) -> None:
-    (under, now) = re.findall(r"([\d,]+) tokens under the safe cap, ([\d,]+) now", sized)[0]
-    shown = json.loads(run("show", store, "--json").output)
-    assert now == f"{shown['summary']['boot']['tokens']:,}" != under
 
 
 def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(tmp_path: Path) -> None:

@@ -155,11 +155,6 @@ def test_a_table_breaks_no_number_no_date_and_no_word_of_its_header() -> None:
     assert "90.0% to 100.0%" in shown
 
 
-def test_what_fits_is_shown_as_it_is() -> None:
-    sheet = Sheet("title", [("name", "value")], [Table("", ("a", "b"), [("x", 1)])])
-    assert as_text(sheet, 60) == as_text(sheet)
-
-
 def test_what_takes_long_says_so_and_leaves_nothing_behind(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

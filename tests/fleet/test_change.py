@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from stores import episodes, row, run_sql, write_rows
 import memlab
 from memlab.errors import PlanError, WrongArgumentError
 from memlab.fleet import FleetPlan, Serial, apply, maintain, plan, size, survey
-from memlab.fleet.change import Applied, apply_saved
 
 KEEP = memlab.KeepRecent(4)
 
@@ -135,30 +133,6 @@ def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
     write_rows(four[3], [row("new")])
     assert [each.kind for each in applied(made)] == ["", "StalePlanError", "StalePlanError", ""]
     assert counts(four) == [5, 10, 9, 6]
-
-
-def no_room(where: str, given: Any) -> Applied:
-    """Apply, with no room on the disk for one store's archive."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if "/1/" in where:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
-    try:
-        return apply_saved(where, given, now=NOW)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_disk_that_is_full_for_one_archive_refuses_that_store_alone(four: list[Path]) -> None:
-    made = plan(four, KEEP, now=NOW)
-    found = applied(made, Serial(), no_room)
-    assert [bool(each.error) for each in found] == [False, True, False, False]
-    assert counts(four) == [5, 10, 5, 5]
-    again = apply(made, now=NOW)
-    assert again["status"].tolist() == [
-        "applied before", "applied", "applied before", "applied before",
-    ]  # fmt: skip
-    assert again["error"].isna().all()
-    assert counts(four) == [5, 5, 5, 5]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
-from memlab.compaction.reclaim import space, vacuum
 from memlab.fleet import Serial, StoreLine, maintain, survey
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
@@ -33,16 +32,6 @@ def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: 
     assert line["boot_tokens"] == summary.boot.tokens
     assert line["floor_tokens"] == summary.boot.load_bearing.tokens
     assert pd.isna(line["error"])
-
-
-def test_free_pages_are_counted_until_a_vacuum(tmp_path: Path) -> None:
-    path = agent_store(tmp_path / "memory.db", 400)
-    assert survey(path, now=NOW)["free_bytes"].tolist() == [0]
-    memlab.apply(memlab.plan(path, memlab.KeepRecent(3), now=NOW))
-    (free,) = survey(path, now=NOW)["free_bytes"]
-    assert free == space(path).free > 50_000
-    vacuum(path)
-    assert survey(path, now=NOW)["free_bytes"].tolist() == [0]
 
 
 def test_a_memory_that_cannot_be_interpreted_is_counted_and_the_store_is_read(
@@ -75,13 +64,6 @@ def test_a_folder_of_memories_is_a_store_like_any(tmp_path: Path) -> None:
     found = survey([folder, agent_store(tmp_path / "memory.db", 2)], now=NOW)
     assert found["scheme"].tolist() == ["claude", "file"]
     assert found["memories"].tolist() == [5, 3]
-
-
-def test_progress_counts_stores(tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    paths = [agent_store(tmp_path / f"{n}.db", n) for n in range(3)]
-    survey(paths, now=NOW, progress=lambda *each: seen.append(each))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def broken_stores(folder: Path) -> list[Path]:

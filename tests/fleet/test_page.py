@@ -135,17 +135,6 @@ def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_
     assert f"{free:,.1f} MB are free now" in fleet_page(found)
 
 
-def test_the_chart_of_tokens_orders_stores_and_draws_at_most_some() -> None:
-    findings = invented(5_000)
-    ax = plot_fleet_tokens(findings.stores)
-    by_name = {line.get_label(): line for line in ax.lines}
-    tokens = np.asarray(by_name["tokens at start"].get_ydata(), dtype=float)
-    assert (np.diff(tokens) <= 0).all()
-    assert tokens[0] == findings.stores["boot_tokens"].max()
-    assert 500 < len(tokens) <= 800
-    assert (np.asarray(by_name["floor"].get_ydata(), dtype=float) <= tokens).all()
-
-
 def test_the_chart_of_caps_tells_kinds_of_stores_apart_and_counts_those_that_coincide() -> None:
     sizes = pd.DataFrame(
         {
@@ -191,8 +180,3 @@ def test_charts_of_no_store_say_so() -> None:
     for ax in (plot_fleet_tokens(findings.stores), plot_fleet_caps(findings.sizes)):
         assert [text.get_text() for text in ax.texts] == ["No store could be read"]
     assert "within a week" in plot_fleet_growth(findings.weeks.head(1)).texts[0].get_text()
-
-
-def test_a_fleet_of_empty_stores_has_a_page(tmp_path: Path) -> None:
-    names = [agent_store(tmp_path / f"{n}.db", 0) for n in range(2)]
-    assert "<h1>2 stores</h1>" in fleet_page(examine_fleet(names, now=NOW, runner=Serial()))

@@ -240,12 +240,6 @@ def test_a_few_small_stores_are_done_here() -> None:
     assert isinstance(usual_runner([Member("large", "large", 10**9)]), Processes)
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, True])
-def test_a_count_that_is_none_is_refused(count: object) -> None:
-    with pytest.raises(ValueError, match="is not a whole number of 1 or more"):
-        Processes(count)  # type: ignore[arg-type]
-
-
 def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 2)
     script = tmp_path / "script.py"
@@ -260,12 +254,6 @@ def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Pa
         [sys.executable, script], capture_output=True, text=True, check=False, env=os.environ
     )
     assert "told: no process could be started; begin what your script does with" in ran.stdout
-
-
-def test_a_pool_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("memlab.fleet.workers._begin", os.abort)
-    with pytest.raises(MemlabError, match="no process could be started"):
-        survey(agent_store(tmp_path / "memory.db", 1), now=NOW, runner=Processes(2))
 
 
 # A cluster

@@ -126,7 +126,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "compare": lambda store: compare(store, policies=[KeepRecent(50)], workers=1).table,
     "replay": lambda store: memlab.replay.replay(store, None, KeepRecent(50)).references,
     "oracle": lambda store: memlab.replay.oracle(store, None, 50).served,
-    "examine": lambda store: str(memlab.views.examine(store, now=NOON).advice),
+    "examine": lambda store: str(memlab.views.findings.examine(store, now=NOON).advice),
 }
 
 

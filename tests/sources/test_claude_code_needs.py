@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 from collections import Counter
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from memlab.errors import MemlabError
 from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
 from memlab.upkeep.health import Status, doctor
-from memlab.views import Question, examine
 from memlab.views.bundled import store_path
+from memlab.views.findings import examine
 from memlab.views.page import sections_of
 
 MEMORIES = 500
@@ -195,8 +194,7 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
     log = memlab.read_access_log(memlab.harvest(folder, tmp_path / "reads.jsonl").log)
     losses, words = cut_losses(folder, log), []
     for reads in (None, log):
-        found = examine(folder, now=now, asked=Question(cap=146), log=reads)
-        found = replace(found, cut=cut_losses(folder, reads))
+        found = examine(folder, now=now, keep_recent=146, log=reads)
         (section,) = [each for each in sections_of(found) if each.anchor == "cut"]
         words.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
     assert "Which memories are read, transcripts say: memlab harvest" in words[0]

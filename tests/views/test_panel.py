@@ -21,7 +21,7 @@ from traitlets import TraitError
 
 import memlab
 from memlab import columns as c
-from memlab.errors import MissingExtraError, StoreError
+from memlab.errors import MissingExtraError
 from memlab.fleet import Serial, size
 from memlab.sizing import Sizing, prepare_sizing
 from memlab.sources.opening import open_source, settings_of
@@ -142,15 +142,6 @@ def test_a_budget_is_weighed_and_none_is_labelled(panel: SizingPanel, frame: pd.
     assert panel.advice == memlab.recommend_cap(frame)
     assert not panel.use_recommended.disabled
     assert panel.token_budget.nothing == "no budget"
-
-
-def test_controls_have_names_and_sliders_say_what_they_stand_at(panel: SizingPanel) -> None:
-    controls = panel.slider, panel.keep_recent, panel.target, panel.token_budget
-    names = [control.name for control in controls]
-    assert names == ["keep_recent", "exactly", "target", "token budget"]
-    said = dict(zip(panel.target.values, panel.target.texts, strict=True))
-    assert said[panel.target.value] == "90%"
-    assert dict(zip(panel.slider.values, panel.slider.texts, strict=True))[1_000] == "1,000"
 
 
 def test_it_opens_at_the_cap_that_sizing_recommends_by_the_remembered_log(tmp_path: Path) -> None:
@@ -294,11 +285,6 @@ def test_the_choice_is_remembered_where_the_commands_look(tmp_path: Path) -> Non
 def test_a_target_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match=r"target must lie between 0\.5 and 0\.99, not 0\.3"):
         explore(STORE, target=0.3)
-
-
-def test_what_is_no_store_is_said(tmp_path: Path) -> None:
-    with pytest.raises(StoreError):
-        explore(tmp_path / "nothing.db")
 
 
 def test_exploring_writes_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import memlab
 from memlab.views.bundled import (
     copy_notebooks,
     fill_in_parameters,
-    folder_for,
     notebook_paths,
 )
 
@@ -94,9 +93,3 @@ def test_a_compacted_store_is_sized_in_the_notebook_as_before(
     whole = memlab.recommend_cap(memlab.load(memlab.store_path("three_hundred_issues")))
     assert whole.keep_recent is not None
     assert f"{whole.numbers} (" in shown
-
-
-def test_a_folder_is_named_after_its_store() -> None:
-    folder = folder_for(str(memlab.store_path("two_years")))
-    assert folder.parent == Path("memlab-notebooks")
-    assert folder.name.startswith("two_years-")
