@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, repeat
 from json.encoder import encode_basestring as in_quotes
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +41,10 @@ AT_ONCE: Final = 500
 
 _LARGE: Final = 2**18
 """Bytes of a value above which its row is read alone."""
+
+
+_ESCAPED: Final = bytes.maketrans(bytes({*range(32), *b'"\\'}), b"?" * 34)
+"""Changes a text that has anything which JSON escapes."""
 
 
 class Layout(NamedTuple):
@@ -269,7 +273,11 @@ def _read_within(
 
 
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
-    """Read rows in any order, by columns: an encoder for each row takes as long as all the rest."""
+    """Read the rows at some positions, in any order.
+
+    Records are put together here by columns, for an encoder that is asked for each row takes longer
+    than all the rest.
+    """
     signals = signals_at(connection, layout, positions)
     try:
         found = _rows_at(connection, layout, positions, str)
@@ -281,11 +289,12 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
         return []
     there, *columns = zip(*found, strict=True)
     fields = [
-        _fields(f",{in_quotes(name)}:", values, defaulted=name in layout.defaulted)
+        piece
         for name, values in zip(layout.columns, columns, strict=True)
+        for piece in _fields(f",{in_quotes(name)}:", values, defaulted=name in layout.defaulted)
     ]
-    rows = map("".join, zip(*fields, strict=True))
-    records = [(at, f"{{{row[1:]}}}".encode()) for at, row in zip(there, rows, strict=True)]
+    rows = map("".join, zip(*fields, repeat("}", len(there)), strict=True))
+    records = [(at, b"{" + row.encode()[1:]) for at, row in zip(there, rows, strict=True)]
     if not signals:
         return records
     return [
@@ -313,14 +322,24 @@ def _rows_at(
         ).fetchall()
 
 
-def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[str]:
-    """Return a column as JSON, each row's begun by a head; NULL only where a row has a default."""
+def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
+    """Return a column as JSON: pieces of each row's text, NULL only where no row has it by itself.
+
+    Columns mostly are NULL in every row, or all text that has nothing to escape.
+    """
+    if {*map(type, values)} == {str}:
+        texts = "".join(values).encode()
+        if texts.translate(_ESCAPED) == texts:
+            return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
+        return [repeat(head, len(values)), map(in_quotes, values)]
     absent = f"{head}null" if defaulted else ""
     return [
-        absent
-        if value is None
-        else head + (in_quotes(value) if type(value) is str else as_json(value))
-        for value in values
+        [
+            absent
+            if value is None
+            else head + (in_quotes(value) if type(value) is str else as_json(value))
+            for value in values
+        ]
     ]
 
 
