@@ -114,6 +114,11 @@ class FolderView(Shown):
         return texts
 
     @property
+    def lines(self) -> int:
+        """How many lines the index has."""
+        return len(self.index.states)
+
+    @property
     def loaded_lines(self) -> int:
         """How many lines of the index are loaded."""
         return self.index.states.count(State.LOADED)
@@ -194,7 +199,7 @@ class FolderView(Shown):
         return {
             "folder": self.folder,
             "rule": {"lines": index.rule.lines, "units": index.rule.units},
-            "lines": len(index.states),
+            "lines": self.lines,
             "loaded_lines": self.loaded_lines,
             "units": units_of(index.text),
             "loaded_units": units_of(index.loaded),
@@ -217,7 +222,7 @@ class FolderView(Shown):
         units, loaded = known["units"], known["loaded_units"]
         size = f"{units:,} of at most {most:,}" if loaded == units else f"{loaded:,} of {units:,}"
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(self.dated.items()))
-        lines = f"{self.loaded_lines:,} of {known['lines']:,} lines"
+        lines = f"{self.loaded_lines:,} of {self.lines:,} lines"
         facts = [
             ("index", f"{lines} are loaded, {size} characters"),
             ("memories", f"{len(self.named):,} of {len(self.notes):,} files are named by a line"),
