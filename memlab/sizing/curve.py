@@ -412,8 +412,8 @@ def prepare_budget(
     call = "memlab.sizing.prepare_budget"
     sizing = prepared(frame, references, confidence, until, call=call)
     history, found = sizing.history, sizing.references
-    alone = history.largest_sums(found.target, found.at, with_floor=False)
-    took = history.largest_sums(found.target, found.at, with_floor=True)
+    alone = history.largest_ranks(found.target, found.at, in_tokens=True)
+    took = history.largest_ranks(found.target, found.at, in_tokens=True, with_floor=True)
     lengths = history.tokens[history.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(alone / mean).astype(np.int64)

@@ -1,6 +1,6 @@
 """A store's life as arrays: what was active when, and how far back references reached in ranks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
@@ -26,10 +26,6 @@ _PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS
 
 SHORT: Final = 2_048
 """Rows up to which nothing compiled is used: loading numba takes a second."""
-
-FEW: Final = 12
-"""Caps below which ranks are compared with each; more of them are read off sums over ranks."""
-
 
 LARGEST_SHOWN: Final = 5
 
@@ -73,25 +69,15 @@ class Floor:
 
 def floor_of(frame: pd.DataFrame) -> Floor:
     """Return what the frame's load-bearing active rows cost, by kind and the largest of them."""
-    labels = (frame[name].to_numpy(dtype=bool) for name in (c.ACTIVE, c.LOAD_BEARING))
-    rows = np.flatnonzero(np.logical_and(*labels))
-    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[rows]
-    codes, kinds = pd.factorize(frame[c.KIND].array.take(rows))
-    named = codes >= 0
-    sizes = np.bincount(codes[named], minlength=len(kinds))
-    costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
-    by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
-    largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
-    names = (frame[name].array.take(rows[largest]) for name in (c.MEMORY_ID, c.KIND, c.TITLE))
-    shown = zip(*names, strict=True)
+    columns = [c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS]
+    floor = frame.loc[frame[c.ACTIVE] & frame[c.LOAD_BEARING], columns].astype({c.KIND: "str"})
+    by_kind = floor.groupby(c.KIND)[c.TOKENS].agg(["size", "sum"]).itertuples(name=None)
+    largest = floor.nlargest(LARGEST_SHOWN, c.TOKENS)[columns]
     return Floor(
-        len(rows),
-        int(tokens.sum()),
+        len(floor),
+        int(floor[c.TOKENS].sum()),
         tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
-        tuple(
-            LargeRow(str(name), str(kind), str(title), cost)
-            for (name, kind, title), cost in zip(shown, tokens[largest].tolist(), strict=True)
-        ),
+        tuple(LargeRow(*row) for row in largest.itertuples(index=False, name=None)),
     )
 
 
@@ -149,30 +135,18 @@ class History:
             tokens=self.tokens[:moment],
         )
 
-    def largest_ranks(self, target: Ints, at: Ints) -> Ints:
+    def largest_ranks(
+        self, target: Ints, at: Ints, *, in_tokens: bool = False, with_floor: bool = False
+    ) -> Ints:
         """Return the largest age rank of each target in the moments before `at`.
 
-        A cap of `k`, held continuously, still has the target then iff this is at most `k`. It is 0
-        for a load-bearing target. A superseded row is no longer pruned: its rank stays as it was.
+        It counts what is at least as new as the target, or its tokens, and with the floor what is
+        loaded with it. A cap (or budget) of `k`, held continuously, still has the target then iff
+        this is at most `k`. It is 0 for a load-bearing target. A superseded row is no longer
+        pruned: its rank stays as it was.
         """
-        return self._largest(self.ever_prunable.astype(np.int64), None, target, at)
-
-    def largest_sums(self, target: Ints, at: Ints, *, with_floor: bool) -> Ints:
-        """Return what each target's age rank is in tokens: the largest one before `at`.
-
-        A budget of `k` tokens, held continuously, still has the target then iff this is at most
-        `k`: it counts what is at least as new as the target, and with the floor what is loaded
-        with it. It is 0 for a load-bearing target.
-        """
-        weight = np.where(self.ever_prunable, self.tokens, 0)
-        return self._largest(weight, self.floor[1] if with_floor else None, target, at)
-
-    def _largest(self, weight: Ints, floor: Ints | None, target: Ints, at: Ints) -> Ints:
-        """Return the largest sum, before `at`, of what is at least as new as each target.
-
-        A row weighs from its own moment up to its end; the floor is added at each moment.
-        """
-        floor = np.zeros(len(self), np.int64) if floor is None else floor
+        weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
+        floor = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
         if not self.superseded:  # then sums only grow: the last one is the largest
             before = np.append(0, np.cumsum(weight))
             sums = before[at] - before[target] + floor[np.maximum(at - 1, 0)]
@@ -194,45 +168,31 @@ class History:
                 yield kept, upto[there] - upto[there - kept]
             return
         if len(self) <= SHORT:
-            yield from self._kept_by_ranks([*caps])
+            for cap in caps:
+                memories, tokens = (upto[min(cap, len(self))] for upto in self._kept_by_cap)
+                yield memories, tokens
             return
         from memlab.sizing.kernels import kept_over_time
 
+        ends = _groups(self.end, len(self) + 1)
         for cap in caps:
-            yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *self._ends)
+            yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
 
     @cached_property
-    def _ends(self) -> tuple[Ints, Ints]:
-        """The rows grouped by their end."""
-        return _groups(self.end, len(self) + 1)
-
-    @cached_property
-    def _ranks(self) -> tuple[Flags, npt.NDArray[np.int16]]:
-        """Whether each prunable row is there at each moment, and its largest age rank by then."""
-        moments = np.arange(len(self))
+    def _kept_by_cap(self) -> list[Ints]:
+        """What `kept_over_time` yields, of a short history: a table for every cap and moment."""
+        n = len(self)
+        moments = np.arange(n)
         written = moments >= moments[:, None]
         active = written & self.ever_prunable[:, None] & (moments < self.end[:, None])
         ranks = np.cumsum(active[::-1], axis=0, dtype=np.int16)[::-1]
-        return active, np.maximum.accumulate(ranks * written, axis=1)
-
-    def _kept_by_ranks(self, caps: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
-        """Yield what `kept_over_time` does for a short history, from a table of all its ranks."""
-        active, largest = self._ranks
-        if len(caps) < FEW:
-            for cap in caps:
-                kept = active & (largest <= cap)
-                yield kept.sum(axis=0), self.tokens @ kept
-            return
-        n = len(self)
         row, moment = np.nonzero(active)
-        cell = largest[row, moment].astype(np.int64) * n + moment
-        sums = []
+        largest = np.maximum.accumulate(ranks * written, axis=1)[row, moment].astype(np.int64)
+        kept = []
         for weights in (None, self.tokens[row]):  # below 2 ** 53: a double holds them
-            by_rank = np.bincount(cell, weights, (n + 1) * n).astype(np.int64)
-            sums.append(np.cumsum(by_rank.reshape(n + 1, n), axis=0))
-        for cap in caps:
-            count, cost = (upto[min(cap, n)] for upto in sums)
-            yield count, cost
+            by_rank = np.bincount(largest * n + moment, weights, (n + 1) * n).astype(np.int64)
+            kept.append(np.cumsum(by_rank.reshape(n + 1, n), axis=0))
+        return kept
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.

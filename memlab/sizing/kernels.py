@@ -54,72 +54,40 @@ def largest_sums(
 ) -> Ints:  # pragma: no cover - compiled
     """Return, for each pair, the largest sum of weights at least as new as its target before `at`.
 
-    A row weighs from its own moment up to its end; the floor is added at each moment. Going back
-    through the rows, each adds its weight to the moments at which it is there, and a pair asks for
-    the largest value from its target's moment on: a tree of maxima over moments, each node with
-    what was added to all below it. `start` and `member` are the pairs grouped by their target.
+    A row weighs from its own moment up to its end; the floor is added at each moment. What changes
+    from moment to moment lies in a tree of sums, each with the largest of its first so many. Going
+    back through the rows, all before the row at hand is 0, so the largest from it on is the largest
+    of all. `start` and `member` are the pairs grouped by their target.
     """
     n = len(weight)
     width = 1
-    while width < n:
+    while width <= n:
         width *= 2
-    most = np.full(2 * width, np.iinfo(np.int64).min // 2)
-    added = np.zeros(2 * width, np.int64)
-    most[width : width + n] = floor
-    for node in range(width - 1, 0, -1):
-        most[node] = max(most[2 * node], most[2 * node + 1])
+    total = np.zeros(2 * width, np.int64)
+    most = np.zeros(2 * width, np.int64)
     largest = np.zeros(len(at), np.int64)
     for row in range(n - 1, -1, -1):
-        if weight[row]:
-            left, right = row + width, end[row] + width
-            first, last = left, right - 1
-            while left < right:
-                if left & 1:
-                    most[left] += weight[row]
-                    added[left] += weight[row]
-                    left += 1
-                if right & 1:
-                    right -= 1
-                    most[right] += weight[row]
-                    added[right] += weight[row]
-                left >>= 1
-                right >>= 1
-            for leaf in (first, last):
-                node = leaf >> 1
-                while node:
-                    most[node] = max(most[2 * node], most[2 * node + 1]) + added[node]
-                    node >>= 1
+        _add(total, most, row, floor[row] + weight[row])
+        _add(total, most, row + 1, -floor[row])
+        _add(total, most, end[row], -weight[row])
         for i in range(start[row], start[row + 1]):
             pair = member[i]
-            stop = min(at[pair], end[row])
-            largest[pair] = _largest_between(most, added, row + width, stop + width)
+            node = width + min(at[pair], end[row])
+            while node > 1:
+                if node & 1:
+                    largest[pair] = max(most[node - 1], total[node - 1] + largest[pair])
+                node >>= 1
     return largest
 
 
 @njit(cache=True)
-def _largest_between(
-    most: Ints, added: Ints, left: int, right: int
-) -> int:  # pragma: no cover - compiled
-    """Return the largest value from leaf `left` up to and without leaf `right` of a tree."""
-    largest = np.iinfo(np.int64).min
-    while left < right:
-        if left & 1:
-            largest = max(largest, _value(most, added, left))
-            left += 1
-        if right & 1:
-            right -= 1
-            largest = max(largest, _value(most, added, right))
-        left >>= 1
-        right >>= 1
-    return largest
-
-
-@njit(cache=True)
-def _value(most: Ints, added: Ints, node: int) -> int:  # pragma: no cover - compiled
-    """Return the largest value below a node, with all that was added above it."""
-    value: int = most[node]
+def _add(total: Ints, most: Ints, moment: int, amount: int) -> None:  # pragma: no cover - compiled
+    """Add to what changes at a moment."""
+    node = len(total) // 2 + moment
+    total[node] += amount
+    most[node] = total[node]
     node >>= 1
     while node:
-        value += added[node]
+        total[node] = total[2 * node] + total[2 * node + 1]
+        most[node] = max(most[2 * node], total[2 * node] + most[2 * node + 1])
         node >>= 1
-    return value
