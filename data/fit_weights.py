@@ -37,7 +37,7 @@ from memlab.policies.learned import (
     WRITTEN,
     Expectation,
     Weights,
-    choice_and_curvature,
+    fit_choice,
 )
 from memlab.store.sqlite_store import SqliteMemoryStore
 
@@ -156,7 +156,7 @@ def fit(stores: Sequence[Store], evidence: Evidence) -> Weights:
 
 def _over(owners, weights: Weights) -> Weights:
     """Return mean and spread over owners, fitted with what was known of them."""
-    found = [choice_and_curvature(cases, odds, weights) for cases, odds in owners]
+    found = [fit_choice(cases, odds, weights) for cases, odds in owners]
     fitted = np.array([each for each, _ in found])
     left = np.array([np.linalg.inv(curvature).diagonal() for _, curvature in found])
     mean = fitted.mean(axis=0)

@@ -114,7 +114,7 @@ class Expectation:
             prior = self.prior(seen or until)
             line[:] = prior.mean
             if seen:
-                line[:] = fit_choice(*self.cases(max(0, seen - MOST_NEEDS), seen), prior)
+                line[:], _ = fit_choice(*self.cases(max(0, seen - MOST_NEEDS), seen), prior)
         return weights
 
     def trusted(self, space: Space) -> Flags:
@@ -240,13 +240,11 @@ class Expectation:
         return written, written - ages, np.log(odds)
 
 
-def fit_choice(cases: Floats, log_odds: Floats, prior: Weights) -> Floats:
-    """Fit weights by penalised maximum likelihood; see :func:`choice_and_curvature`."""
-    return choice_and_curvature(cases, log_odds, prior)[0]
+def fit_choice(cases: Floats, log_odds: Floats, prior: Weights) -> tuple[Floats, Floats]:
+    """Fit weights by penalised maximum likelihood, and return the curvature there, too.
 
-
-def choice_and_curvature(cases: Floats, log_odds: Floats, prior: Weights) -> tuple[Floats, Floats]:
-    """Fit weights (Newton's method, halving steps too long); return the curvature there, too."""
+    Newton's method, halving steps too long.
+    """
     start, precision = prior.mean, prior.spread**-2.0
     weights, value = start, -np.inf
     step, scale = np.zeros_like(start), 1.0
@@ -352,15 +350,7 @@ class Learned(CappedPolicy):
         return (~rows[col.LOAD_BEARING].to_numpy(dtype=bool)).astype(np.int64)
 
     def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
-        """Return the policy with a past to learn from.
-
-        Parameters
-        ----------
-        past : DataFrame
-            Every row that was ever written, gone ones among them, as :func:`memlab.load` returns.
-        references : DataFrame, optional
-            What ``find_references`` returns; found in `past` when not given.
-        """
+        """Return the policy with a past to learn from."""
         policy = replace(self)
         object.__setattr__(policy, "past", past)
         object.__setattr__(policy, "references", references)

@@ -186,13 +186,11 @@ def _replays(
     bar = partial(
         tqdm, total=len(asked), desc="replays", unit="policy", disable=not progress, leave=False
     )
+    replayed = partial(_replay_one, life=life, every=every)
     if workers == 1:
-        return [
-            walk_through(life, policy, every=every, retire=retire) for policy, retire in bar(asked)
-        ]
-    processes = min(workers, len(asked))
-    with ProcessPoolExecutor(processes, initializer=_Worker.start, initargs=(life, every)) as pool:
-        return list(bar(pool.map(_Worker.run, asked)))
+        return [*map(replayed, bar(asked))]
+    with ProcessPoolExecutor(min(workers, len(asked))) as pool:
+        return list(bar(pool.map(replayed, asked)))
 
 
 def _policies_of(policies: object) -> list[Policy]:
@@ -214,20 +212,9 @@ def _travels(asked: list[Asked]) -> bool:
     return True
 
 
-class _Worker:
-    """A process's own copy of the history, so that it crosses once."""
-
-    life: Life
-    every: int
-
-    @classmethod
-    def start(cls, life: Life, every: int) -> None:
-        cls.life, cls.every = life, every
-
-    @classmethod
-    def run(cls, asked: Asked) -> Replay:
-        policy, retire = asked
-        return walk_through(cls.life, policy, every=cls.every, retire=retire)
+def _replay_one(asked: Asked, life: Life, every: int) -> Replay:
+    policy, retire = asked
+    return walk_through(life, policy, every=every, retire=retire)
 
 
 def compare(  # noqa: PLR0913 - what is compared, how, and by how many

@@ -230,35 +230,25 @@ class Dated:
         self.policy = policy
         self._due = policy.deadlines(life.frame)
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
-        self._here: set[int] = set()
+        self._here = np.zeros(len(life), dtype=bool)
 
     def enter(self, row: int) -> None:
         """Watch a row that will go one day."""
-        if self.policy.population != "superseded":
-            self._watch(row)
+        self._here[row] = self.policy.population != "superseded"
 
     def supersede(self, row: int) -> None:
         """Watch a row no longer, or from now on."""
-        if self.policy.population == "superseded":
-            self._watch(row)
-        elif self.policy.population == "active":
-            self._here.discard(row)
+        if self.policy.population != "all":
+            self._here[row] = self.policy.population == "superseded"
 
     def remove(self, row: int) -> None:
         """Watch a row no longer."""
-        self._here.discard(row)
+        self._here[row] = False
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the rows whose time has passed."""
-        if not self._here:
-            return ()
-        rows = np.fromiter(self._here, np.int64, len(self._here))
-        due = np.sort(rows[self._due[rows] < as_instant(now)])
-        return [(int(row), self.policy.reason) for row in due]
-
-    def _watch(self, row: int) -> None:
-        if not np.isnat(self._due[row]):
-            self._here.add(row)
+        due = np.flatnonzero(self._here & (self._due < as_instant(now)))
+        return [(row, self.policy.reason) for row in due.tolist()]
 
 
 class Repeating(Asked):

@@ -12,7 +12,7 @@ from memlab.evidence.posterior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
-from memlab.sizing.record import MEANING, Record, Verdict
+from memlab.sizing.record import Record, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
@@ -168,7 +168,7 @@ class _Advice(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        title = f"{self.verdict}: {MEANING[self.verdict]}"
+        title = f"{self.verdict}: {self.verdict.meaning}"
         if self.numbers:
             title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
         return Sheet(title, list(self._facts()), self._tables())

@@ -215,13 +215,7 @@ class Sizing(Prepared):
             When a cap is no whole number of 0 or more.
         """
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
-        return _curve(KEEP_RECENT, wanted, self.columns_at(wanted))
-
-    def columns_at(self, caps: Ints) -> Columns:
-        """Return the columns of the curve at these caps, each computed exactly."""
-        once, place = np.unique(caps, return_inverse=True)
-        over_history = self.history.boot_at(once)
-        return self._columns(caps, {name: known[place] for name, known in over_history.items()})
+        return _curve(KEEP_RECENT, wanted, self._columns(wanted, self.history.boot_at(wanted)))
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap that :meth:`fits` a budget; None when not even 0 does.
@@ -316,13 +310,9 @@ class BudgetSizing(Prepared):
         curve.attrs = self._attrs
         return curve
 
-    def budget_of(self, memories: float) -> int:
-        """Return the budget that has room for so many memories of mean length."""
-        return self.floor + int(np.ceil(memories * self.mean))
-
     def number_for(self, cap: int) -> int:
         """Return the budget that keeps so many memories of mean length."""
-        return self.budget_of(cap)
+        return self.floor + int(np.ceil(cap * self.mean))
 
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these budgets.
@@ -407,7 +397,7 @@ def prepare_budget(
     Returns
     -------
     BudgetSizing
-        With ``at(budgets)`` and ``budget_of(memories)``.
+        With ``curve``, ``at(budgets)`` and ``ahead``.
     """
     call = "memlab.sizing.prepare_budget"
     sizing = prepared(frame, references, confidence, until, call=call)

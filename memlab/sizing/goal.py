@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from memlab import arguments
@@ -117,7 +116,6 @@ def recommend_cap(
     WrongArgumentError
         When `frame` is no frame, or not one of a store.
     """
-    target = arguments.share("target", target)
     sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
 
@@ -210,7 +208,6 @@ def recommend_budget(
     -------
     BudgetAdvice
     """
-    target = arguments.share("target", target)
     sizing = prepare_budget(frame, references, confidence=confidence, until=until)
     return advise_budget(sizing, target=target)
 
@@ -302,7 +299,7 @@ def _under_budget(
 
 def _end(sizing: Sizing, cap: int) -> TradeEnd:
     """Look one cap up."""
-    row = {name: each.item() for name, each in sizing.columns_at(np.array([cap])).items()}
+    (row,) = sizing.at([cap]).to_dict("records")
     limits = row["low"], row["high"]
     boot = row["boot_tokens"], row["boot_tokens_p95"]
     return TradeEnd(cap, row["served"], limits, *boot, row["days"])

@@ -11,7 +11,7 @@ from memlab.policies.named import policy_in
 from memlab.settings import NUMBERS, Settings
 from memlab.sizing.advice import BudgetAdvice
 from memlab.sizing.goal import Question, advised
-from memlab.sizing.record import MEANING, Verdict
+from memlab.sizing.record import Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.text import command
@@ -74,14 +74,14 @@ def _found_now(source: Source) -> InForce:
     asked = Question.of(settings)
     _, advice = advised(found.past, found.references, asked, in_tokens=in_tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
-        return InForce(KeepAll(), f"{_number_of(settings)}: {MEANING[advice.verdict]}")
+        return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
     verdict = advice.verdict
     if isinstance(advice, BudgetAdvice) and not advice.is_within:
         verdict = Verdict.TARGET_EXCEEDS_BUDGET
     if advice.policy is None:
         raise settings.error(
             "policy",
-            f"{_number_of(settings)} finds no number, for {MEANING[verdict]}; "
+            f"{_number_of(settings)} finds no number, for {verdict.meaning}; "
             f"{_size(source, settings).removesuffix(' --save')} shows what can be had",
         )
     return InForce(policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from statistics import NormalDist, median
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -132,46 +132,46 @@ def widening(cuts: Sequence[Cut]) -> float:
 
 
 class Verdict(StrEnum):
-    """What the evidence allows to say. Every verdict but three comes with a cap."""
+    """What a recommendation comes down to; ``meaning`` says it in words."""
 
-    OK = "ok"
-    NOTHING_PRUNABLE = "nothing-prunable"
-    """No memory that a cap could take was ever written: there is no number yet."""
-    FROM_OTHER_PROJECTS = "from-other-projects"
-    """Most of what the number rests on is what other projects needed again."""
-    CAP_HAS_NO_EFFECT = "cap-has-no-effect"
-    """The cap that the target takes is not below the prunable rows there are: nothing would go."""
-    FLOOR_EXCEEDS_BUDGET = "floor-exceeds-budget"
-    """Load-bearing rows alone pass the token budget; no cap can help."""
-    TARGET_EXCEEDS_BUDGET = "target-exceeds-budget"
-    """The target takes a cap that the token budget does not allow; both ends are given."""
-    HORIZON_TOO_SHORT = "horizon-too-short"
-    """References keep reaching the far end of what the history can show: the cap will grow."""
-    TARGET_BEYOND_HORIZON = "target-beyond-horizon"
-    """No evidence is fine enough for so high a target: neither this store's nor other projects'."""
-    HISTORY_INCOMPLETE = "history-incomplete"
-    """Memories were deleted without an archive, and with them what the number would rest on."""
+    meaning: str
 
+    def __new__(cls, value: str, meaning: str) -> Self:
+        """Take a value and its meaning."""
+        verdict = str.__new__(cls, value)
+        verdict._value_, verdict.meaning = value, meaning
+        return verdict
 
-MEANING: Final = {
-    Verdict.OK: "the target is met, and the evidence reaches that far",
-    Verdict.NOTHING_PRUNABLE: "no memory that a cap could delete was written yet",
-    Verdict.FROM_OTHER_PROJECTS: "most of what this rests on is what other projects needed again",
-    Verdict.CAP_HAS_NO_EFFECT: "the target takes all that there is now: keep all for now",
-    Verdict.FLOOR_EXCEEDS_BUDGET: (
-        "load-bearing memories alone pass the token budget: no cap can help"
-    ),
-    Verdict.TARGET_EXCEEDS_BUDGET: "no cap meets both the target and the token budget: choose",
-    Verdict.HORIZON_TOO_SHORT: (
-        "references keep reaching the far end of this history: the number will grow with the store"
-    ),
-    Verdict.TARGET_BEYOND_HORIZON: (
-        "no evidence is fine enough for so high a target, this store's nor other projects'"
-    ),
-    Verdict.HISTORY_INCOMPLETE: (
-        "memories were deleted without an archive, and with them what a number would rest on"
-    ),
-}
+    OK = "ok", "the target is met, and the evidence reaches that far"
+    NOTHING_PRUNABLE = "nothing-prunable", "no memory that a cap could delete was written yet"
+    FROM_OTHER_PROJECTS = (
+        "from-other-projects",
+        "most of what this rests on is what other projects needed again",
+    )
+    CAP_HAS_NO_EFFECT = (
+        "cap-has-no-effect",
+        "the target takes all that there is now: keep all for now",
+    )
+    FLOOR_EXCEEDS_BUDGET = (
+        "floor-exceeds-budget",
+        "load-bearing memories alone pass the token budget: no cap can help",
+    )
+    TARGET_EXCEEDS_BUDGET = (
+        "target-exceeds-budget",
+        "no cap meets both the target and the token budget: choose",
+    )
+    HORIZON_TOO_SHORT = (
+        "horizon-too-short",
+        "references keep reaching the far end of this history: the number will grow with the store",
+    )
+    TARGET_BEYOND_HORIZON = (
+        "target-beyond-horizon",
+        "no evidence is fine enough for so high a target, this store's nor other projects'",
+    )
+    HISTORY_INCOMPLETE = (
+        "history-incomplete",
+        "memories were deleted without an archive, and with them what a number would rest on",
+    )
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from memlab.compaction.wire import sized
 from memlab.evidence.posterior import in_words
 from memlab.frame.labelling import called
 from memlab.sizing import Advice, Verdict
-from memlab.sizing.record import MEANING
 from memlab.sources.opening import is_harvestable, start_words
 from memlab.text import command, counted, for_terminal
 from memlab.views.findings import Findings
@@ -75,7 +74,7 @@ def _headline(findings: Findings) -> str:
         case Verdict.TARGET_EXCEEDS_BUDGET:
             return f"No cap both serves {advice.target:.0%} and fits {budget:,} tokens: choose"
     if advice.keep_recent is None:
-        return f"No number: {MEANING[advice.verdict]}"
+        return f"No number: {advice.verdict.meaning}"
     if advice.keep_recent >= advice.prunable:
         return f"Keep everything for now: {advice.numbers}"
     return f"Keep the newest {advice.keep_recent:,}: {advice.numbers}"
@@ -90,7 +89,7 @@ def _because(findings: Findings) -> Iterator[str]:
             f"confidence until {advice.until:,} memories are written, likely with even odds."
         )
     if advice.verdict is not Verdict.OK:
-        yield sentence(MEANING[advice.verdict])
+        yield sentence(advice.verdict.meaning)
     if advice.keep_recent is not None and advice.keep_recent >= advice.prunable:
         goes = max(0, advice.prunable - (advice.likely or 0))
         yield (

@@ -29,7 +29,6 @@ from memlab.lazy import import_extra
 from memlab.settings import NOTHING, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import Question
-from memlab.sizing.record import MEANING
 from memlab.sources.opening import SourceLike, open_source, remember, settings_of
 from memlab.text import command, counted, for_terminal
 
@@ -159,7 +158,7 @@ class SizingPanel:
         """Say what speaks against carrying the cap out; empty where nothing does."""
         cap, budget = self.cap, self.token_budget.value
         if self.advice.verdict in (Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.HISTORY_INCOMPLETE):
-            return f"no command: {MEANING[self.advice.verdict]}"
+            return f"no command: {self.advice.verdict.meaning}"
         if cap >= self._sizing.present.prunable:
             return "no command: that cap deletes nothing today"
         if budget is not None and not self._sizing.fits(cap, budget):

@@ -233,9 +233,9 @@ def test_a_fit_finds_the_weights_choices_were_made_with() -> None:
     rows = np.arange(4000)
     features[rows, 0], features[rows, chosen] = features[rows, chosen], features[rows, 0].copy()
     flat = Weights(np.zeros(3), np.full(3, 10.0))
-    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), flat), truth, atol=0.08)
+    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), flat)[0], truth, atol=0.08)
     sure = Weights(np.zeros(3), np.full(3, 1e-3))
-    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), sure), 0, atol=0.01)
+    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), sure)[0], 0, atol=0.01)
 
 
 def test_the_weights_that_ship_are_what_the_histories_give() -> None:

@@ -30,7 +30,6 @@ from memlab.sizing import (
     recommend_cap,
 )
 from memlab.sizing.goal import Question
-from memlab.sizing.record import MEANING
 
 
 def near(rows: int = 1000, *, references: int = 200) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -299,10 +298,6 @@ def test_what_cannot_be_counted_on_is_said() -> None:
     said = " ".join(recommend_cap(frame, references).would_change)
     assert "1 reference to something that is no earlier memory" in said
     assert "not there or older: 1 memory, counted as active" in said
-
-
-def test_every_verdict_is_said_in_words() -> None:
-    assert set(MEANING) == set(Verdict)
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
