@@ -265,10 +265,9 @@ class TimeToLive(DatedPolicy):
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row goes, NaT for a durable one."""
         expires = times(rows, col.EXPIRES_AT)
-        age = timedelta(0) if self.ttl is None else as_age(self.ttl)
-        if age <= timedelta(0):
+        if self.ttl is None or as_age(self.ttl) <= timedelta(0):
             return expires
-        due = times(rows, col.CREATED_AT) + np.timedelta64(min(age, LONGEST))
+        due = times(rows, col.CREATED_AT) + _span(self.ttl)
         return np.where(np.isnat(expires), due, expires)
 
 
@@ -305,7 +304,7 @@ class PurgeSuperseded(DatedPolicy):
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row is old enough, NaT for one without a date."""
-        return times(rows, col.CREATED_AT) + np.timedelta64(min(as_age(self.older_than), LONGEST))
+        return times(rows, col.CREATED_AT) + _span(self.older_than)
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ class LongRetired(DatedPolicy):
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row was retired for long enough."""
-        return times(rows, col.RETIRED_AT) + np.timedelta64(min(as_age(self.age), LONGEST))
+        return times(rows, col.RETIRED_AT) + _span(self.age)
 
 
 SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
@@ -482,6 +481,10 @@ class ImportanceFloor(DatedPolicy):
         if col.GRADUATED in rows:
             below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
         return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
+
+
+def _span(age: Age) -> np.timedelta64:
+    return np.timedelta64(min(as_age(age), LONGEST))
 
 
 def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:

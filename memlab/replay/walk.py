@@ -20,6 +20,7 @@ from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.replay.life import Ints, Life, Signals, life_of
 from memlab.replay.runners import Runner, runner_of
+from memlab.sizing.history import grouped
 from memlab.text import Sheet, Shown, counted
 
 Steps = npt.NDArray[np.object_]
@@ -303,10 +304,7 @@ class _Walk:
         steps = policy.steps if runner_for(policy) == "steps" else (policy,)
         self.runners: list[Runner] = [runner_of(step, life, self.signals) for step in steps]
         self._next_reference = 0
-        ends = life.history.end
-        order = np.argsort(ends, kind="stable")
-        self._ending = order[: np.searchsorted(ends[order], len(life))]
-        self._ended = 0
+        self._ends = grouped(life.history.end, len(life) + 1)
 
     @property
     def stays(self) -> Ints:
@@ -340,10 +338,8 @@ class _Walk:
     def _write(self, moment: int) -> None:
         for runner in self.runners:
             runner.enter(moment)
-        ends = self.life.history.end
-        while self._ended < len(self._ending) and ends[self._ending[self._ended]] == moment:
-            row = int(self._ending[self._ended])
-            self._ended += 1
+        start, ending = self._ends
+        for row in ending[start[moment] : start[moment + 1]].tolist():
             if self.gone[row] == STAYS:
                 for runner in self.runners:
                     runner.supersede(row)

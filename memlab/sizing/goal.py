@@ -34,21 +34,7 @@ _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 
 
 class Question(NamedTuple):
-    """What is asked of a store.
-
-    Attributes
-    ----------
-    cap : int, optional
-        A ``keep_recent`` to look at; by default the one that is recommended.
-    target : float
-        The share of later references that should find their memory.
-    token_budget : int, optional
-        Tokens that the memories loaded at start may take.
-    confidence : float
-        Of the limit that meets the target.
-    until : float
-        How many times what is written now the numbers are to speak for.
-    """
+    """What is asked of a store: a cap to look at, or else what the recommended one has to meet."""
 
     cap: int | None = None
     target: float = DEFAULT_TARGET

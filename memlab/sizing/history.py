@@ -155,7 +155,7 @@ class History:
         else:
             from memlab.sizing.kernels import largest_sums
 
-            sums = largest_sums(weight, self.end, floor, *_groups(target, len(self)), at)
+            sums = largest_sums(weight, self.end, floor, *grouped(target, len(self)), at)
         return np.where(self.ever_prunable[target], sums, 0)
 
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
@@ -174,7 +174,7 @@ class History:
             return
         from memlab.sizing.kernels import kept_over_time
 
-        ends = _groups(self.end, len(self) + 1)
+        ends = grouped(self.end, len(self) + 1)
         for cap in caps:
             yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
 
@@ -363,7 +363,7 @@ def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) 
     Going back through the rows, each adds its weight to the moments at which it is there.
     """
     largest = np.zeros(len(target), np.int64)
-    start, member = _groups(target, len(weight))
+    start, member = grouped(target, len(weight))
     sums = floor.copy()
     for row in range(len(weight) - 1, -1, -1):
         sums[row : end[row]] += weight[row]
@@ -374,7 +374,7 @@ def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) 
     return largest
 
 
-def _groups(key: Ints, groups: int) -> tuple[Ints, Ints]:
+def grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
     """Return where each group begins, and the members of all groups in order."""
     start = np.append(0, np.cumsum(np.bincount(key, minlength=groups)))
     return start, np.argsort(key, kind="stable")

@@ -11,15 +11,12 @@ import pytest
 from frames import make_frame, row
 from histories import DRIFTS, recorded, simulate_history, work
 
-import memlab
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy, TokenBudget, decide
 from memlab.policies.experience import experience_of
 from memlab.policies.learned import (
-    LIVED,
-    WRITTEN,
     Expectation,
     Learned,
     Moment,
@@ -58,14 +55,6 @@ def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
         tokens, keep = frame[c.TOKENS], decide(frame, Learned(max_tokens=budget), now=NOW)[c.KEEP]
         left = budget - tokens[keep].sum()
         assert 0 <= left < tokens[~keep].min()
-
-
-def test_weights_say_what_made_the_difference() -> None:
-    weights = Expectation(experience_of(*work())).weights[-1]
-    by_name = dict(zip((*WRITTEN, *LIVED), weights, strict=True))
-    assert by_name["size"] > 0.3
-    assert by_name["tag rate"] > 0.1
-    assert by_name["age"] < 0
 
 
 def test_scores_go_by_what_came_before_alone() -> None:
@@ -169,12 +158,6 @@ def test_age_decides_where_use_has_served_fewer_needs_and_the_reason_says_so() -
     assert decided.index[decided[c.KEEP]].tolist() == [118, 119]
 
 
-def test_age_decides_on_a_store_whose_needs_follow_age_alone() -> None:
-    past = load(memlab.store_path("two_years"))
-    newest, learned = (replay(past, None, each(50)).served for each in (KeepRecent, Learned))
-    assert learned >= newest - 0.01
-
-
 def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
     frame, references = misled()
     frame.loc[[19, 9], c.TOKENS], frame.loc[[20, 10], c.TOKENS] = 500, 10
@@ -184,12 +167,6 @@ def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
     memories = np.array([20, 19, 10, 9])
     score = expectation.scores(memories, Moment(120, 120, 1e5), space)
     assert memories[np.argsort(-score)].tolist() == [20, 10, 19, 9]
-
-
-def test_the_same_history_gives_the_same_decision() -> None:
-    frame, _ = recorded()
-    first, again = (decide(frame, Learned(60), now=NOW) for _ in range(2))
-    pd.testing.assert_frame_equal(first, again)
 
 
 @pytest.mark.parametrize("unit", ["max_items", "max_tokens"])
@@ -248,13 +225,6 @@ def test_the_weights_that_ship_are_what_the_histories_give() -> None:
         import fit_weights
     fitted = fit_weights.fit(fit_weights.read_stores(data, "reads"), "reads")
     np.testing.assert_allclose(fitted, fitted_weights("reads"), atol=0.001)
-
-
-def test_a_budget_in_tokens_is_kept() -> None:
-    frame, references = work()
-    budget = 40 * int(frame[c.TOKENS].mean())
-    done = replay(frame, references, Learned(max_tokens=budget))
-    assert (done.boot["boot_tokens"] <= budget).all()
 
 
 @pytest.mark.parametrize("room", [{}, {"max_items": 5, "max_tokens": 5}])

@@ -333,22 +333,6 @@ def test_every_scope_that_a_memory_was_written_with_is_capped(
     assert set(went(frame, ValueCap(cap))) == capped_by_hand(frame, ValueCap(cap))
 
 
-@given(rows, st.integers(0, 14))
-def test_following_the_ranking_by_hand_gives_the_decision(
-    drawn: list[dict[str, Any]], cap: int
-) -> None:
-    frame = memories(drawn)
-    for policy in (ValueCap(cap, scope=()), KeepRecent(cap), ImportanceBudget(cap, scope=())):
-        active = frame[frame["active"]]
-        keys = [key.astype(np.float64) for key in policy.eviction_keys(active, now=NOW)]
-        ordered = [np.where(np.isnan(key), np.inf, key).tolist() for key in keys]
-        ranked = active.assign(rank=list(zip(*ordered, active["position"], strict=True)))
-        counted = active if policy.counts_load_bearing else active[active["prunable"]]
-        surplus = 0 if policy.slots is None else max(0, len(counted) - policy.slots)
-        lowest = ranked[ranked["prunable"]].sort_values("rank").head(surplus)
-        assert sorted(went(frame, policy)) == sorted(lowest["memory_id"])
-
-
 @given(rows, st.integers(0, 140), st.integers(1, 60))
 def test_what_a_cap_keeps_a_larger_one_keeps_too(
     drawn: list[dict[str, Any]], cap: int, more: int

@@ -16,7 +16,6 @@ from numpy import random
 from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, asked
 
 from memlab import columns as c
-from memlab.errors import WrongArgumentError
 from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import (
     KeepAll,
@@ -328,12 +327,6 @@ def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -
     assert replay(frame, references, PurgeSuperseded(timedelta(0)), retire=True).deleted.empty
 
 
-def test_a_schedule_lets_rows_pile_up_in_between() -> None:
-    done = replay(*six_episodes(), KeepRecent(1), every=3)
-    assert done.boot["held"].tolist() == [1, 2, 1, 2, 3, 1]
-    assert done.most_held == 3
-
-
 def test_the_policy_is_applied_once_more_at_the_end() -> None:
     frame, references = six_episodes()
     later = START + pd.Timedelta(days=9)
@@ -389,9 +382,3 @@ def test_the_frame_is_left_as_it_was() -> None:
 def test_arguments_out_of_range_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         replay(*six_episodes(), KeepAll(), **arguments)  # type: ignore[arg-type]
-
-
-def test_references_without_a_column_are_refused() -> None:
-    frame, references = six_episodes()
-    with pytest.raises(WrongArgumentError, match="no column 'at_position'"):
-        replay(frame, references.drop(columns=c.AT_POSITION), KeepAll())

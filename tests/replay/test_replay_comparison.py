@@ -1,8 +1,6 @@
 """Comparison: every policy on the same history, the bounds, and who deletes what."""
 
-from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,6 @@ from histories import simulate_history
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
-from memlab.frame.loading import load
 from memlab.policies import (
     ImportanceBudget,
     KeepAll,
@@ -26,7 +23,6 @@ from memlab.policies import (
 from memlab.policies.learned import Learned
 from memlab.replay import compare, label_of, oracle, overlap, replay, replay_each
 from memlab.replay.comparison import Comparison
-from memlab.sizing import prepare_sizing
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -53,15 +49,6 @@ def test_every_policy_lies_between_nothing_and_its_bound() -> None:
     assert table.loc["all", ["served", "lost", "deleted"]].tolist() == [1, 0, 0]
     assert table.loc["recent 30", "most_held"] == 30
     assert table.loc["recent 30", "boot_tokens_p95"] == 300
-
-
-def test_costs_are_those_of_the_cap_curve() -> None:
-    frame, references = history()
-    frame[c.TOKENS] = np.random.default_rng(1).integers(1, 500, len(frame))
-    line = prepare_sizing(frame, references).at([30]).iloc[0]
-    row = compare(frame, references, [KeepRecent(30)]).table.iloc[0]
-    for name in ("boot_memories_mean", "boot_tokens_mean", "boot_tokens_p95"):
-        assert row[name] == pytest.approx(line[name])
 
 
 def test_references_are_those_of_the_store_itself_unless_others_are_given() -> None:
@@ -196,25 +183,3 @@ def test_arguments_out_of_range_are_named() -> None:
         overlap([], of="kept")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every=0"):
         compare(*history(), POLICIES, every=0)
-
-
-@pytest.mark.parametrize("name", ["history-uv", "history-bevy"])
-def test_recorded_histories_show_what_is_known_of_them(
-    real_store: Callable[[str], Path], name: str
-) -> None:
-    frame = load(real_store(name))
-    references = find_references(frame)
-    cap = 200
-    newest, used = replay_each(
-        frame, references, [KeepRecent(cap), ValueCap(cap, importance=0.0)], workers=1
-    )
-    same_size = newest.boot["held"].mean()
-    span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
-    ages = [span * cap / len(frame) * factor for factor in (0.5, 0.7, 0.85, 1.0, 1.2)]
-    expiring = [
-        one
-        for one in replay_each(frame, references, [TimeToLive(age) for age in ages], workers=1)
-        if one.boot["held"].mean() <= 1.05 * same_size
-    ]
-    assert max(one.served for one in expiring) == pytest.approx(newest.served, abs=0.03)
-    assert 0 <= used.served - newest.served < 0.025

@@ -72,16 +72,6 @@ def test_safe_and_likely_are_the_smallest_whose_limit_and_estimate_meet_the_targ
             assert below < target <= there + 1e-9
 
 
-def test_a_higher_target_or_confidence_takes_no_smaller_cap() -> None:
-    frame, references = simulate_history(14, "steady", rows=3000).as_frames()
-    caps = [recommend_cap(frame, references, target=t).keep_recent for t in (0.5, 0.7, 0.8, 0.9)]
-    assert caps == sorted(caps)
-    sure = [
-        recommend_cap(frame, references, confidence=level).keep_recent for level in (0.6, 0.8, 0.9)
-    ]
-    assert sure == sorted(sure)
-
-
 def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     advice = recommend_cap(make_episodes(1000))
     asked = memlab.law(1000, 0.9)

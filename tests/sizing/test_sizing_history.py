@@ -5,8 +5,6 @@ import pandas as pd
 import pytest
 from frames import make_episodes, make_frame, make_references, row
 from histories import DRIFTS, simulate_history
-from hypothesis import given
-from hypothesis import strategies as st
 
 import memlab
 from memlab import columns as c
@@ -53,14 +51,6 @@ def test_seventeen_cuts_in_twenty_of_real_histories_reach_their_target(real_stor
 
 def steady() -> tuple[pd.DataFrame, pd.DataFrame]:
     return simulate_history(21, "steady", rows=4000).as_frames()
-
-
-def test_a_backtest_says_what_was_chosen_and_what_it_achieved() -> None:
-    tests = backtest_cap(*steady())
-    assert tests["cut"].tolist() == [0.5, 0.6, 0.7, 0.8]
-    assert (tests["target"] == 0.9).all()
-    names = "cut verdict keep_recent target achieved reached references needed"
-    assert list(tests) == names.split()
 
 
 @pytest.mark.parametrize("seed", [21, 11])
@@ -190,13 +180,6 @@ def test_mean_peak_and_share_over_time_are_those_of_the_cap_curve(
     assert timeline["written"].max() == age_rank_quantiles(past)["last"].max()
 
 
-def test_quantiles_are_of_the_ranks_where_there_are_gaps() -> None:
-    past = with_gaps()
-    (found,) = age_rank_quantiles(past, parts=1)["p90"]
-    assert found == np.quantile(age_ranks(past)["age_rank"], 0.9, method="inverted_cdf")
-    assert len(age_ranks(past)) == len(prepare_sizing(past).references)
-
-
 def test_no_cap_ends_with_what_is_active_now(two_years: pd.DataFrame) -> None:
     last = at_cap(boot_over_time(two_years, []), None).iloc[-1]
     active = two_years[two_years[c.ACTIVE]]
@@ -225,21 +208,6 @@ def test_an_empty_store_has_no_moments() -> None:
     timeline = boot_over_time(make_episodes(3).iloc[:0], [5])
     assert timeline.empty
     assert list(timeline) == ["keep_recent", "written", "at", "memories", "tokens"]
-
-
-@given(
-    needs=st.lists(st.tuples(st.integers(1, 39), st.integers(1, 39)), min_size=1, max_size=30),
-    cap=st.integers(0, 40),
-)
-def test_a_cap_serves_the_references_whose_rank_it_reaches(
-    needs: list[tuple[int, int]], cap: int
-) -> None:
-    frame = make_episodes(40)
-    at, back = zip(*((at, min(back, at)) for at, back in needs), strict=True)
-    references = make_references(frame, at, back)
-    ranks = age_ranks(frame, references)
-    served = cap_curve(frame, references)["served_observed"]
-    assert (ranks["age_rank"] <= cap).mean() == pytest.approx(served.loc[cap])
 
 
 def test_a_reference_to_a_load_bearing_row_has_rank_0() -> None:
