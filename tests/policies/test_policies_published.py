@@ -79,6 +79,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "important but stale loses where recency weighs": (
         used(6 * WEEK, FRESH, importance=(0.9, 0.1)), ValueCap(1, **HEAVY_RECENCY), [0],
     ),
+    "two of three go by worth, whatever was used last": (
+        used(WEEK, FRESH, FRESH, importance=(1.0, 0.0, 0.1)), ValueCap(1, **ONE_SCOPE), [1, 2],
+    ),
     "a cap of zero takes all": (used(FRESH, WEEK), ValueCap(0, **ONE_SCOPE), [0, 1]),
     "a cap below zero takes all": (used(FRESH, WEEK), ValueCap(-5, **ONE_SCOPE), [0, 1]),
     "without weights the older last access goes": (
