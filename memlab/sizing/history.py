@@ -1,6 +1,6 @@
 """A store's life as arrays: what was active when, and how far back references reached in ranks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
@@ -26,6 +26,9 @@ _PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS
 
 SHORT: Final = 2_048
 """Rows up to which nothing compiled is used: loading numba takes a second."""
+
+FEW: Final = 12
+"""Caps below which ranks are compared with each; more of them are read off sums over ranks."""
 
 LARGEST_SHOWN: Final = 5
 
@@ -69,15 +72,25 @@ class Floor:
 
 def floor_of(frame: pd.DataFrame) -> Floor:
     """Return what the frame's load-bearing active rows cost, by kind and the largest of them."""
-    columns = [c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS]
-    floor = frame.loc[frame[c.ACTIVE] & frame[c.LOAD_BEARING], columns].astype({c.KIND: "str"})
-    by_kind = floor.groupby(c.KIND)[c.TOKENS].agg(["size", "sum"]).itertuples(name=None)
-    largest = floor.nlargest(LARGEST_SHOWN, c.TOKENS)[columns]
+    labels = (frame[name].to_numpy(dtype=bool) for name in (c.ACTIVE, c.LOAD_BEARING))
+    rows = np.flatnonzero(np.logical_and(*labels))
+    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[rows]
+    codes, kinds = pd.factorize(frame[c.KIND].array.take(rows))
+    named = codes >= 0
+    sizes = np.bincount(codes[named], minlength=len(kinds))
+    costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
+    by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
+    largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
+    names = (frame[name].array.take(rows[largest]) for name in (c.MEMORY_ID, c.KIND, c.TITLE))
+    shown = zip(*names, strict=True)
     return Floor(
-        len(floor),
-        int(floor[c.TOKENS].sum()),
+        len(rows),
+        int(tokens.sum()),
         tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
-        tuple(LargeRow(*row) for row in largest.itertuples(index=False, name=None)),
+        tuple(
+            LargeRow(str(name), str(kind), str(title), cost)
+            for (name, kind, title), cost in zip(shown, tokens[largest].tolist(), strict=True)
+        ),
     )
 
 
@@ -168,9 +181,7 @@ class History:
                 yield kept, upto[there] - upto[there - kept]
             return
         if len(self) <= SHORT:
-            for cap in caps:
-                memories, tokens = (upto[min(cap, len(self))] for upto in self._kept_by_cap)
-                yield memories, tokens
+            yield from self._kept_by_ranks([*caps])
             return
         from memlab.sizing.kernels import kept_over_time
 
@@ -179,20 +190,32 @@ class History:
             yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
 
     @cached_property
-    def _kept_by_cap(self) -> list[Ints]:
-        """What `kept_over_time` yields, of a short history: a table for every cap and moment."""
-        n = len(self)
-        moments = np.arange(n)
+    def _ranks(self) -> tuple[Flags, npt.NDArray[np.int16]]:
+        """Whether each prunable row is there at each moment, and its largest age rank by then."""
+        moments = np.arange(len(self))
         written = moments >= moments[:, None]
         active = written & self.ever_prunable[:, None] & (moments < self.end[:, None])
         ranks = np.cumsum(active[::-1], axis=0, dtype=np.int16)[::-1]
+        return active, np.maximum.accumulate(ranks * written, axis=1)
+
+    def _kept_by_ranks(self, caps: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
+        """Yield what `kept_over_time` does for a short history, from a table of all its ranks."""
+        active, largest = self._ranks
+        if len(caps) < FEW:
+            for cap in caps:
+                kept = active & (largest <= cap)
+                yield kept.sum(axis=0), self.tokens @ kept
+            return
+        n = len(self)
         row, moment = np.nonzero(active)
-        largest = np.maximum.accumulate(ranks * written, axis=1)[row, moment].astype(np.int64)
-        kept = []
+        cell = largest[row, moment].astype(np.int64) * n + moment
+        sums = []
         for weights in (None, self.tokens[row]):  # below 2 ** 53: a double holds them
-            by_rank = np.bincount(largest * n + moment, weights, (n + 1) * n).astype(np.int64)
-            kept.append(np.cumsum(by_rank.reshape(n + 1, n), axis=0))
-        return kept
+            by_rank = np.bincount(cell, weights, (n + 1) * n).astype(np.int64)
+            sums.append(np.cumsum(by_rank.reshape(n + 1, n), axis=0))
+        for cap in caps:
+            count, cost = (upto[min(cap, n)] for upto in sums)
+            yield count, cost
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.

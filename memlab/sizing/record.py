@@ -188,13 +188,7 @@ def sittings_needed(target: float, confidence: float) -> int:
     """Return how many independent references can show so high a target.
 
     The largest of `m` values is an upper limit of their `target` quantile with confidence
-    ``1 - target ** m`` (Wilks 1941), whatever their distribution: with fewer, no sample can show
-    the target at all.
-
-    Examples
-    --------
-    >>> sittings_needed(0.9, 0.9), sittings_needed(0.99, 0.9), sittings_needed(0.999, 0.9)
-    (22, 230, 2302)
+    ``1 - target ** m`` (Wilks 1941), whatever their distribution.
     """
     return math.ceil(math.log(1 - confidence) / math.log(target))
 

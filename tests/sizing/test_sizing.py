@@ -31,7 +31,7 @@ from memlab.sizing import (
 )
 from memlab.sizing import history as history_module
 from memlab.sizing.curve import EXACT_AT
-from memlab.sizing.history import History, history_of, ranked
+from memlab.sizing.history import FEW, History, history_of, ranked
 from memlab.store import SqliteMemoryStore
 
 
@@ -161,9 +161,10 @@ def test_the_table_of_a_short_history_says_what_the_compiled_loops_say(
         looped = history.largest_ranks(target, at).tolist()
         (kept,) = history.kept_over_time([cap])
     assert history.largest_ranks(target, at).tolist() == looped
-    (found,) = history.kept_over_time([cap])
-    for mine, theirs in zip(found, kept, strict=True):
-        assert mine.tolist() == theirs.tolist()
+    for caps in ([cap], [cap] * FEW):  # compared with each, and read off sums
+        for found in history.kept_over_time(caps):
+            for mine, theirs in zip(found, kept, strict=True):
+                assert mine.tolist() == theirs.tolist()
 
 
 def test_a_short_history_loads_no_compiler() -> None:
