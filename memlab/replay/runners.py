@@ -230,6 +230,7 @@ class Dated:
         self.policy = policy
         self._due = policy.deadlines(life.frame)
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
+        self._dated = np.flatnonzero(~np.isnat(self._due))
         self._here = np.zeros(len(life), dtype=bool)
 
     def enter(self, row: int) -> None:
@@ -247,8 +248,8 @@ class Dated:
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the rows whose time has passed."""
-        due = np.flatnonzero(self._here & (self._due < as_instant(now)))
-        return [(row, self.policy.reason) for row in due.tolist()]
+        due = self._here[self._dated] & (self._due[self._dated] < as_instant(now))
+        return [(row, self.policy.reason) for row in self._dated[due].tolist()]
 
 
 class Repeating(Asked):
