@@ -17,6 +17,8 @@ from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy, TokenBudget, decide
 from memlab.policies.experience import experience_of
 from memlab.policies.learned import (
+    LIVED,
+    WRITTEN,
     Expectation,
     Learned,
     Moment,
@@ -55,6 +57,14 @@ def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
         tokens, keep = frame[c.TOKENS], decide(frame, Learned(max_tokens=budget), now=NOW)[c.KEEP]
         left = budget - tokens[keep].sum()
         assert 0 <= left < tokens[~keep].min()
+
+
+def test_weights_say_what_made_the_difference() -> None:
+    weights = Expectation(experience_of(*work())).weights[-1]
+    by_name = dict(zip((*WRITTEN, *LIVED), weights, strict=True))
+    assert by_name["size"] > 0.3
+    assert by_name["tag rate"] > 0.1
+    assert by_name["age"] < 0
 
 
 def test_scores_go_by_what_came_before_alone() -> None:

@@ -327,6 +327,12 @@ def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -
     assert replay(frame, references, PurgeSuperseded(timedelta(0)), retire=True).deleted.empty
 
 
+def test_a_schedule_lets_rows_pile_up_in_between() -> None:
+    done = replay(*six_episodes(), KeepRecent(1), every=3)
+    assert done.boot["held"].tolist() == [1, 2, 1, 2, 3, 1]
+    assert done.most_held == 3
+
+
 def test_the_policy_is_applied_once_more_at_the_end() -> None:
     frame, references = six_episodes()
     later = START + pd.Timedelta(days=9)
