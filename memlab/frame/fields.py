@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from memlab import columns as c
 from memlab.clock import moment_and_zone
-from memlab.items import MemoryKind, is_load_bearing_stored, readable_strings_of, strings_of
+from memlab.items import MemoryKind, is_load_bearing_stored, readable_strings_of
 from memlab.lazy import import_extra
 from memlab.sources.base import Fault
 from memlab.sources.tables import MOMENT, as_numbers, of_numbers
@@ -31,6 +32,9 @@ _WITHOUT_ZONE: Final = pa.timestamp("us")
 NAT: Final = np.int64(np.iinfo(np.int64).min)
 """What numpy keeps for no moment."""
 _AT_ONCE: Final = 4096
+_verdict: Final = lru_cache(_AT_ONCE)(is_load_bearing_stored)
+"""Stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
+_strings: Final = lru_cache(_AT_ONCE)(readable_strings_of)
 _FIRST, _LAST = (
     int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
@@ -94,7 +98,7 @@ def interpreted(
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     """Return each kind's place among `KINDS`; -1 for an unknown one."""
     texts = list(kinds.texts())
-    _, wrong = interpreted(lambda kind: is_load_bearing_stored(kind, "[]"), texts, otherwise=False)
+    _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), texts, otherwise=False)
     faults.add("kind", kinds.codes, wrong)
     places = {kind: place for place, kind in enumerate(KINDS)}
     codes = np.array([*(places.get(text, _MISSING) for text in texts), _MISSING], np.int8)
@@ -119,23 +123,21 @@ def verdicts_of(
         some = np.flatnonzero(distinct[first : first + _AT_ONCE] != _MISSING) + first
         kind, tag = np.divmod(distinct[some], max(len(tags.distinct), 1))
         both = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
-        said, _ = interpreted(
-            lambda pair: is_load_bearing_stored(*pair, protected), both, otherwise=True
-        )
+        said, _ = interpreted(lambda pair: _verdict(*pair, protected), both, otherwise=True)
         verdicts[some] = said
     return verdicts[codes]
 
 
 def check_lists(column: str, lists: Coded, faults: Faults) -> None:
     """Note what is no JSON list of strings; nothing of the others is kept."""
-    _, wrong = interpreted(lambda text: bool(strings_of(text)), lists.texts(), otherwise=False)
+    _, wrong = interpreted(lambda text: bool(_strings(text)), lists.texts(), otherwise=False)
     faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in wrong.items()})
 
 
 def tuples_of(lists: Coded) -> npt.NDArray[np.object_]:
     """Return JSON lists as tuples of strings, () for what is none; equal texts share one tuple."""
     none: tuple[str, ...] = ()
-    meanings, _ = interpreted(readable_strings_of, lists.texts(), none)
+    meanings, _ = interpreted(_strings, lists.texts(), none)
     return np.fromiter((*meanings, ()), object)[lists.codes]
 
 
