@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pandas as pd
 
@@ -20,7 +20,6 @@ from memlab.evidence.references import (
     not_counted_in_words,
 )
 from memlab.evidence.usage import AgeOrUse, age_or_use
-from memlab.replay.by_use import BudgetByUse, budget_by_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import Sizing
@@ -29,6 +28,9 @@ from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_table, table_of_backtest
 from memlab.sources.opening import remember
 from memlab.text import Sheet, Shown, command, counted
+
+if TYPE_CHECKING:
+    from memlab.replay.by_use import BudgetByUse
 
 Unit = Literal["memories", "tokens"]
 UNITS: Final = ("memories", "tokens")
@@ -64,7 +66,7 @@ class Recommendation(Shown):
     curve: pd.DataFrame
     backtest: pd.DataFrame | None
     usage: AgeOrUse | None
-    by_use: BudgetByUse | None
+    by_use: "BudgetByUse | None"
     chances: "pd.Series[Any] | None"
     asked: dict[str, Any]
     explain: bool = False
@@ -265,10 +267,12 @@ def size(  # noqa: PLR0913 - what is asked of a store
     return Recommendation(found, advice, curve, backtest, usage, by_use, chances, kept, explain)
 
 
-def tokens_by_use(found: Evidence, asked: Question, usage: AgeOrUse) -> BudgetByUse | None:
+def tokens_by_use(found: Evidence, asked: Question, usage: AgeOrUse) -> "BudgetByUse | None":
     """Return to how many tokens to retire by use; None where use says no more, or nothing can."""
     if usage.verdict != "use" or found.source is None or not found.source.retires:
         return None
+    from memlab.replay.by_use import budget_by_use  # with policies, a tenth of a start without
+
     aim = {"target": asked.target, "confidence": asked.confidence, "until": asked.until}
     budgets = budget_by_use(found.past, found.references, **aim)
     return replace(budgets, store=found.name, log=found.log_option)
