@@ -308,12 +308,14 @@ def _rows_at(
 ) -> list[tuple[Any, ...]]:
     """Return the rows at some positions, their texts as a type; others between them may be there.
 
-    To look each of them up takes SQLite three times as long as to go through them all.
+    To look each of them up takes SQLite three times as long as to go through them all. A position
+    out of a file may be anything.
     """
-    first, last = min(positions), max(positions)
     where, bound = f"IN ({', '.join('?' * len(positions))})", positions
-    if last - first < 2 * len(positions):
-        where, bound = "BETWEEN ? AND ?", [first, last]
+    if {*map(type, positions)} == {int}:
+        first, last = min(positions), max(positions)
+        if last - first < 2 * len(positions):
+            where, bound = "BETWEEN ? AND ?", [first, last]
     with exact(connection, text):
         return connection.execute(
             f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "
