@@ -16,7 +16,8 @@ from servers import REDIS, PostgresServer, RedisServer, postgres_server, redis_s
 
 import memlab
 from memlab.cli import main
-from memlab.errors import StalePlanError, StoreError
+from memlab.compaction import archived_rows
+from memlab.errors import ArchiveError, StalePlanError, StoreError
 from proof import server_writing
 from proof.server_writing import AGENT, Written
 
@@ -96,6 +97,7 @@ def raced(
     pids = [children.start(write, writer=writer, **told) for writer in range(WRITERS)]
     tally: Counter[str] = Counter()
     gone: list[memlab.Receipt] = []
+    disturbed: list[memlab.Receipt] = []
     writing_still = True
     while writing_still:
         writing_still = children.any_running(pids)  # so the last plan is made in peace
@@ -116,12 +118,21 @@ def raced(
                 tally["restored"] += memlab.restore(gone[-1])
             except (StalePlanError, StoreError):
                 tally["not restored"] += 1
+            except ArchiveError:  # a writer revised or forgot one in the moment it was back
+                disturbed.append(gone.pop())
             else:
                 gone.pop()
     ended = [children.wait(pid) for pid in pids]
     assert [each.error for each in ended] == [None] * WRITERS
     for receipt in reversed(gone):  # what is between two memories went with the first of them
         memlab.restore(receipt)
+    wanted = {str(key) for each in ended for key in each.result.contents}
+    for receipt in disturbed:
+        frame = archived_rows(url)
+        left = set(frame.memory_id[frame.digest == receipt.digest]) - set(
+            memlab.load(url).memory_id
+        )
+        memlab.restore(receipt, ids=[i for i in left if any(key.endswith(i) for key in wanted)])
     checked = CliRunner().invoke(main, ["doctor", url])
     assert "cut short" not in checked.output
     return [each.result for each in ended], tally
