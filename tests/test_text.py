@@ -26,7 +26,7 @@ SHOWN = {each for each in below(Shown) if each.__module__.startswith("memlab.")}
 ANSWERS = """
 About Advice AgeOrUse ArchiveListing BudgetAdvice BudgetByUse CapEffect Comparison Copies Cost
 CutLosses Diagnosis Difference Drop FleetPlan FolderView Harvest Inventory LoadBearing Losses
-Maintenance NotesView Overview Plan PriorCap Receipt Recommendation Recovery Replay Report Space
+Maintenance Overview Plan PriorCap Receipt Recommendation Recovery Replay Report Space
 StoreSummary Vacuumed
 """
 

@@ -32,11 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 from fit_weights import Store, fit, read_stores
 
 from memlab import columns as c
-from memlab.compaction.planner import STAYS_FOR, STAYS_IN, STAYS_TIMES
+from memlab.compaction.planner import STAYS_FOR, STAYS_TIMES, holds
 from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Evidence
 from memlab.policies import KeepRecent, Learned, Policy, TokenBudget
 from memlab.policies.base import lowest_of
-from memlab.policies.experience import Floats, Ints
 from memlab.policies.learned import Expectation, Moment, Space, Weights
 from memlab.replay.by_use import GROWN
 from memlab.replay.life import Flags, Life, life_of
@@ -174,7 +173,9 @@ def night_by_night(life: Life, budget: int) -> tuple[Flags, float]:
         times[back] += 1
         stays_until[back] = day + 1 + STAYS_FOR.days * STAYS_TIMES ** np.clip(times[back] - 1, 0, 6)
         latest[today] = day
-        stays = _held(np.flatnonzero(stays_until > day + 1), latest, tokens, budget)
+        stays = np.flatnonzero(stays_until > day + 1)
+        stays = stays[np.argsort(latest[stays], kind="stable")[::-1]]
+        stays = stays[holds(tokens[stays], budget)]
         there = np.setdiff1d(np.arange(written), stays)
         moment = Moment(written, int(np.searchsorted(needed_on, day, side="right")), day + 1)
         score = life.expectation.scores(there, moment, Space(budget, of_tokens=True))
@@ -184,16 +185,6 @@ def night_by_night(life: Life, budget: int) -> tuple[Flags, float]:
             loaded[there[lowest_of((score, there), tokens[there], surplus, fill=True)]] = False
         loads.append(tokens[loaded].sum() / budget)
     return found, float(np.mean(loads))
-
-
-def _held(came_back: Ints, latest: Floats, tokens: Ints, budget: int) -> Ints:
-    """Return what of that which came back is held, as `memlab.compaction.planner` has it."""
-    held, taken = [], 0
-    for memory in came_back[np.argsort(latest[came_back], kind="stable")[::-1]].tolist():
-        if taken + tokens[memory] <= budget * (STAYS_IN if taken else 1):
-            held.append(memory)
-            taken += int(tokens[memory])
-    return np.array(held, dtype=np.int64)
 
 
 def measure_nights(stores: Sequence[Store]) -> None:

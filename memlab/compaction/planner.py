@@ -249,10 +249,20 @@ def _leave_out(
         among = np.zeros_like(held)
         among[scope.members] = True
         room = slots - int(size[among & floor].sum()) * policy.counts_load_bearing
-        taken = 0
-        for place in latest[(held & among)[latest]].tolist():
-            held[place] = taken + size[place] <= room * (STAYS_IN if taken else 1)
-            taken += int(held[place] * size[place])
+        asked = latest[(held & among)[latest]]
+        held[asked] = holds(size[asked], room)
+
+
+def holds(sizes: npt.NDArray[np.int64], room: int) -> Mask:
+    """Which of memories, in this order, a room of a policy holds: the first, and up to half of it.
+
+    One that is too large leaves its place to those after it.
+    """
+    held, taken = np.zeros(len(sizes), dtype=bool), 0
+    for place, size in enumerate(sizes.tolist()):
+        held[place] = taken + size <= room * (STAYS_IN if taken else 1)
+        taken += size * bool(held[place])
+    return held
 
 
 def _stays_until(

@@ -70,8 +70,8 @@ def restore(
 
     What a plan superseded or retired is loaded again then, and what it returned is retired again;
     these were never away. Memories that are in the store as they were archived are left alone, so
-    restoring twice restores 0. What the store kept beside a memory comes back with it. Whatever is
-    raised, nothing is changed.
+    restoring twice restores 0. What the store kept beside a memory comes back with it. Where
+    an error is raised nothing was changed, or it says what was and what to do.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NO
 """A pipe or a device at the log's name must not make the runtime wait."""
 _BEGINNING: Final = b'{"memory_id"'
 _LONGEST_FIRST_LINE: Final = 2**16
-_A_TIME: Final = "and as at a time with its zone, as isoformat() does"
+_TIME: Final = "2026-06-30T18:00:00+00:00"
 _AT_ONCE: Final = 5_000
 """Lines that are written together."""
 
@@ -249,7 +249,7 @@ def log_parts(path: Path) -> list[Path]:
 
 def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
     expect(entry, Mapping, call="AccessLog.extend", name="one of entries")
-    where = f"(entry {number}); write its fields as texts, {_A_TIME}"
+    where = f"(entry {number}); write its fields as texts, the time as {_TIME}"
     for name in ("memory_id", "at"):
         if not isinstance(value := entry.get(name), str) or not value:
             shown = "missing" if value is None else repr(value)

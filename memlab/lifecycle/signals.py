@@ -93,7 +93,9 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
         life = as_age(ttl) if isinstance(ttl, Age) else timedelta(seconds=ttl)
         return as_text(now + life) if life > timedelta(0) else None
     except OverflowError as error:
-        raise ValueError(f"ttl={ttl!r} ends beyond the calendar; leave it out") from error
+        raise ValueError(
+            f"ttl={ttl!r} ends beyond the calendar; leave it out to keep it"
+        ) from error
 
 
 def checked_importance(importance: float, *, bounded: bool) -> float:

@@ -443,8 +443,6 @@ FEW: Final = 30
 GOOD: Final = 0.9
 """The share of references that a cap to look at next serves."""
 
-_COSTS: Final = ["boot_tokens_mean", "boot_tokens_p95", "deleted"]
-
 _LEGEND: Final = {
     "served": (
         "references in this past that found their memory, as they were; memlab size estimates "
@@ -509,14 +507,16 @@ class Comparison(Shown):
         """Return the policies, shares as exact as the references allow, and how to read them."""
         went = "not loaded" if self.table["retire"].any() else "deleted"
         header = ("policy", "served", "at best", "tokens", "95%", went, "only here")
-        same = self.fitting.assign(label=self.fitting.index.str.removesuffix(RETIRED))
-        repeats = same.duplicated(["label", "served", *_COSTS]).to_numpy()
-        keeps_all = ((same["deleted"] == 0) & (same["policy"] != KeepAll.name)).to_numpy()
-        left_out = (
-            f"{counted(int(keeps_all.sum()), 'more lines')} keep all" * bool(keeps_all.any()),
-            "one line where to retire serves what to delete does"
-            * bool((repeats & ~keeps_all).any()),
-        )
+        lines = self.fitting.assign(label=self.fitting.index.str.removesuffix(RETIRED))
+        some = lines[(lines["deleted"] > 0) | (lines["policy"] == KeepAll.name)]
+        shows = ["label", "served", "oracle", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
+        shown_lines = some.drop_duplicates(shows)
+        left_out = {
+            "with nothing to delete": len(lines) - len(some),
+            "with nothing gained by retiring": len(some) - len(shown_lines),
+        }
+        parts = [f"{counted(count, 'lines')} {why}" for why, count in left_out.items() if count]
+        remark = f"left out: {', '.join(parts)}" if parts else ""
         rows: list[tuple[Cell, ...]] = [
             (
                 str(label),
@@ -527,14 +527,13 @@ class Comparison(Shown):
                 int(row["deleted"]),
                 int(row["only_here"]),
             )
-            for label, row in same[~repeats & ~keeps_all].iterrows()
+            for label, row in shown_lines.iterrows()
         ]
         searched = self.table.attrs.get(col.RECALLED)
         of = ("there to be found", "moments") if searched else ("loaded at start", "starts")
         shown = {"retired"} if went != "deleted" else set()
         shown |= _LEGEND.keys() - {"retired"} if self.references else set()
         legend = [(name, words.format(*of)) for name, words in _LEGEND.items() if name in shown]
-        remark = "; ".join(filter(None, left_out))
         tables = [Table("", header, rows, remark, whole=True), Table("", (), legend, whole=True)]
         return tables[: 1 + bool(legend)]
 

@@ -42,6 +42,7 @@ from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.records import check_canonical, fingerprint_of, without_place
 from memlab.store.snapshot import retry_if_changed
 from memlab.store.triggers import TriggerEffect
+from memlab.text import Sheet, Shown
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -126,6 +127,22 @@ def rows_of_each(
     faults = [fault for row in rows for fault in row.get("faults", ())]
     table = table_of({name: [row[name] for row in rows] for name in rows[0] if name != "faults"})
     return Rows(table if with_body else table.drop_columns("body"), faults, others or {})
+
+
+@dataclass(frozen=True, repr=False)
+class About(Shown):
+    """What there is to say of a store beside its frame: a page, and what a script reads."""
+
+    page: Sheet
+    said: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a script reads."""
+        return dict(self.said)
+
+    def sheet(self) -> Sheet:
+        """Return the page."""
+        return self.page
 
 
 class Facts(NamedTuple):
@@ -622,8 +639,8 @@ class Source(ABC):
         """Open a source that :attr:`supersedes` as :meth:`changing` does."""
         if self.supersedes:
             return self.changing()
-        words = "no memory can stand for another; shorten or delete load-bearing ones by its system"
-        raise PlanError(f"in {self.name} {words}")
+        words = "shorten or delete load-bearing ones with its system's own tools"
+        raise PlanError(f"in {self.name} no memory can stand for another; {words}")
 
     def retiring(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`retires` as :meth:`changing` does."""

@@ -5,13 +5,13 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources.base import (
+    About,
     FileSource,
     Key,
     Reader,
@@ -30,7 +30,6 @@ from memlab.store.database import (
 )
 from memlab.store.records import check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
-from memlab.text import Sheet, Shown
 
 Result = TypeVar("Result")
 
@@ -120,22 +119,6 @@ def exact_rows(
             yield {name: value for name, value in pairs if value is not None}
 
 
-@dataclass(frozen=True, repr=False)
-class About(Shown):
-    """What there is to say of a database beside its frame: a page, and what a script reads."""
-
-    page: Sheet
-    said: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what a script reads."""
-        return dict(self.said)
-
-    def sheet(self) -> Sheet:
-        """Return the page."""
-        return self.page
-
-
 def newer(schema: object, known: int) -> str:
     """Say that a schema is newer than the newest that memlab knows; nothing where it is not."""
     if not isinstance(schema, int) or schema <= known:
@@ -189,7 +172,7 @@ class TableReader(Reader):
             yield from ((key, records[key]) for key in some if key in records)
 
     @abstractmethod
-    def about(self) -> "About":
+    def about(self) -> About:
         """Return what is said of the database beside its frame."""
 
     @abstractmethod
@@ -224,7 +207,7 @@ class TableSource(FileSource):
     def reader(self, connection: sqlite3.Connection) -> TableReader:
         """Return what reads the memories over a connection."""
 
-    def about(self) -> "About":
+    def about(self) -> About:
         """Return what there is to say of the database beside its frame."""
         return read_database(self.path, lambda connection: self.reader(connection).about())
 

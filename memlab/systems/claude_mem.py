@@ -22,9 +22,9 @@ from urllib.parse import parse_qsl, quote
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import Key, Writer, place_of
+from memlab.sources.base import About, Key, Writer, place_of
 from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, Read, mapping, sequence
-from memlab.sources.sqlite_rows import About, TableReader, TableSource, text_of
+from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Touch, calls_in, seen_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole

@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Final
 from memlab.errors import ArchiveError, StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import Fault, Key, Writer, place_of
+from memlab.sources.base import About, Fault, Key, Writer, place_of
 from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
-from memlab.sources.sqlite_rows import About, TableReader, TableSource, tables_of, text_of
+from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
 from memlab.store.database import check_encoding, error_in_words, store_file, transaction
 from memlab.store.records import bound_value, encoded, quoted

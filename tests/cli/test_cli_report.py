@@ -70,6 +70,7 @@ def test_the_record_names_the_evidence_and_the_plan_and_once_applied_the_receipt
     store = memlab.copy_store(reported[0] / "memory.db", tmp_path / "memory.db")
     assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
     monkeypatch.setattr("memlab.views.page.page_of", lambda *_: "")
+    monkeypatch.chdir(tmp_path)
     record = tmp_path / "record.md"
     assert run("report", store, "--keep-recent", 25, "--record", record).exit_code == 0
     assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()

@@ -145,7 +145,9 @@ def test_what_keeps_all_and_what_retiring_does_not_change_is_said_in_one_line() 
     assert [label for label in found.table.index if f"\n  {label}  " in shown] == [
         *("recent 5", "learned 5", "all")
     ]
-    assert "4 more lines keep all; one line where to retire serves what to delete does" in shown
+    assert (
+        "left out: 4 lines with nothing to delete, 2 lines with nothing gained by retiring" in shown
+    )
 
 
 def test_the_floor_is_counted_apart() -> None:

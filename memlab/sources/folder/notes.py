@@ -6,12 +6,11 @@ each was born, which of them a start loads and which memlab may judge.
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from memlab.sources.base import place_of
+from memlab.sources.base import About, place_of
 from memlab.sources.folder.files import FileCopy
 from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.source import FolderSource, Found
@@ -19,7 +18,7 @@ from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.shapes import anything, fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Sheet, Shown, counted
+from memlab.text import Sheet, counted
 
 NOTE: Final = ".md"
 """How the names of notes end."""
@@ -34,22 +33,6 @@ _PLACE: Final = fields(
         "judged": truth,
     }
 )
-
-
-@dataclass(frozen=True, repr=False)
-class NotesView(Shown):
-    """What there is to say of a folder of notes that no frame holds."""
-
-    folder: str
-    facts: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the facts, for a script."""
-        return dict(self.facts)
-
-    def sheet(self) -> Sheet:
-        """Return the facts as a page."""
-        return Sheet(f"notes in {self.folder}", list(self.facts.items()))
 
 
 class NotesSource(FolderSource):
@@ -76,7 +59,7 @@ class NotesSource(FolderSource):
             found["pending"] = "a change was cut short; the next one takes it back first"
         return found
 
-    def about(self) -> NotesView | None:
+    def about(self) -> About | None:
         """Return what there is to say of the notes."""
 
         def facts() -> dict[str, str]:
@@ -84,7 +67,8 @@ class NotesSource(FolderSource):
                 return self.facts(moment)
 
         found = retry_if_changed(facts)
-        return NotesView(self.name, found) if found else None
+        page = Sheet(f"notes in {self.name}", list(found.items()))
+        return About(page, found) if found else None
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a note as a row: its first line is the title, else its name is."""

@@ -82,7 +82,7 @@ def check_is_of(archive: Archive) -> None:
 
 
 def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bool:
-    """Check what lies where the archive of a store would be; whether there is one."""
+    """Check what lies where the archive of a store would be, and return whether it has one."""
     has_archive = is_begun(location)
     if has_archive and location.has_sample:
         with suppress(UnfilledArchiveError):
