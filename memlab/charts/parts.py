@@ -459,7 +459,8 @@ class Names:
     def _fits(self, room: Bbox) -> bool:
         """Whether a name would lie within the axes and cover no other."""
         inside = self._ax.get_window_extent()
-        within = inside.y0 <= room.y0 and room.x0 >= inside.x0 and room.y1 <= inside.y1 + 12
+        within = inside.x0 <= room.x0 and room.x1 <= inside.x1
+        within &= inside.y0 <= room.y0 and room.y1 <= inside.y1 + 12
         return within and not any(room.overlaps(other) for other in self._taken)
 
     def _room(self, x: float, y: float, text: str, across: int, up: int) -> Bbox:

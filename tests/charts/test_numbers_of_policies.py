@@ -80,6 +80,14 @@ def test_marks_that_coincide_are_counted_and_named_together(
     assert (f"{said} marks coincide" in note(ax)) == bool(said)
 
 
+def test_the_name_of_many_marks_that_coincide_covers_no_name_of_a_line(history: History) -> None:
+    policies = [KeepRecent(cap) for cap in (700, *range(2_000, 7_000, 1_000))]
+    ax = drawn(plot_comparison(compare(*history, policies).table))
+    (name,) = (text for text in ax.texts if " = ● 3000 = " in text.get_text())
+    (line,) = (text for text in ax.texts if text.get_text() == "● recent")
+    assert not name.get_window_extent().overlaps(line.get_window_extent())
+
+
 def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
     shares = overlap(replays, of="lost", share=True)
     ax = drawn(plot_overlap(shares, of="lost"))
