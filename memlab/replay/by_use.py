@@ -42,6 +42,8 @@ class BudgetByUse(Shown):
         A row for each budget that was tried, indexed by ``tokens``, load-bearing ones among them:
         ``served``, the limits ``low`` and ``high`` of as many reads to come, and what the
         ``newest`` in as many served.
+    token_budget : int or None
+        What a start may take.
     log : tuple of str
         The option that names the log to a command, where ``memlab.toml`` does not.
     """
@@ -50,6 +52,7 @@ class BudgetByUse(Shown):
     target: float
     reads: int
     table: pd.DataFrame
+    token_budget: int | None = None
     log: tuple[str, ...] = ()
 
     @property
@@ -67,19 +70,28 @@ class BudgetByUse(Shown):
         return int(enough[0]) if enough else None
 
     @property
+    def budget(self) -> int | None:
+        """The likely budget, or what a start may take where that is less; None where neither is."""
+        asked = [self.token_budget] if self.token_budget in self.table.index else []
+        return min(filter(None, [*asked, self.likely]), default=None)
+
+    @property
     def answer(self) -> str:
         """What to do, in a line."""
         if self.reads < FEWEST[0]:
             few = f"{counted(self.reads, 'reads')} since three quarters of it were written"
             return f"too few reads to say to how many tokens this store could retire: {few}"
-        if self.likely is None:
+        if self.budget is None:
             return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
-        served, low, high, newest = map(float, self.table.loc[self.likely])
+        served, low, high, newest = map(float, self.table.loc[self.budget])
         if newest >= served:
-            return f"age is enough here: the newest {self.likely:,} tokens serve {newest:.0%}"
+            return f"age is enough here: the newest {self.budget:,} tokens serve {newest:.0%}"
+        takes = "all there is" if self.likely is None else f"{self.likely:,}"
         return (
-            f"retire by use to {self.likely:,} tokens: serves {served:.0%} of reads ({low:.0%} to "
+            f"retire by use to {self.budget:,} tokens: serves {served:.0%} of reads ({low:.0%} to "
             f"{high:.0%}); the newest in as many {newest:.0%}"
+            + f"; {self.target:.0%} take {takes}"
+            * (self.budget != self.likely)
         )
 
     def sheet(self) -> Sheet:
@@ -99,10 +111,10 @@ class BudgetByUse(Shown):
         return {name: getattr(self, name) for name in names} | {"budgets": budgets}
 
     def next_steps(self) -> list[str]:
-        """Return the command that retires to the likely budget, where that beats age."""
+        """Return the command that retires to the budget, where that beats age."""
         if not self.answer.startswith("retire"):
             return []
-        how = ("--policy", Learned.name, "--max-tokens", self.likely, "--retire", *self.log)
+        how = ("--policy", Learned.name, "--max-tokens", self.budget, "--retire", *self.log)
         return [f"next: {command('compact', self.store, *how)}    what is read comes back"]
 
 
@@ -113,6 +125,7 @@ def budget_by_use(
     target: float = 0.9,
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
+    token_budget: int | None = None,
 ) -> BudgetByUse:
     """Replay :class:`~memlab.Learned` with retiring at a ladder of token budgets.
 
@@ -126,6 +139,8 @@ def budget_by_use(
         Of each limit.
     until : float
         How many times what is written now a budget speaks for, above 1.
+    token_budget : int, optional
+        What a start may take: replayed as well.
 
     Returns
     -------
@@ -153,8 +168,10 @@ def budget_by_use(
     floor = history.floor[1]
     prunable = np.cumsum(history.tokens * (history.ever_prunable & (history.end == len(life))))
     then = np.take(life.at, np.flatnonzero(counts)) - 1
+    till = prunable[-1:].sum() * (1 + until) / 2
+    shares = {*LADDER, ((token_budget or 0) - floor[-1]) / till if till else 0}
     rows: dict[int, tuple[float, ...]] = {}
-    for share in LADDER if len(then) else ():
+    for share in sorted(share for share in shares if 0 < share < 1) if len(then) else ():
         budget = round(floor[then].mean() + share * prunable[then].mean())
         replays = (
             walk_through(life, policy, every=every, retire=True).references[KEPT].to_numpy()[counts]
@@ -162,10 +179,11 @@ def budget_by_use(
         )
         served, newest = (each.astype(np.float64) for each in replays)
         limits = share_with_limits(day[counts], served, confidence)
-        rows[round(floor[-1] + share * prunable[-1] * (1 + until) / 2)] = (*limits, newest.mean())
+        rows[round(floor[-1] + share * till)] = (*limits, newest.mean())
         if limits[1] >= target:
             break
     columns = ["served", "low", "high", "newest"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     store = str(past.attrs.get(col.SOURCE, ""))
-    return BudgetByUse(store, target, int(counts.sum()), table.rename_axis(col.TOKENS))
+    table.index.name = col.TOKENS
+    return BudgetByUse(store, target, int(counts.sum()), table, token_budget)

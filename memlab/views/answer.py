@@ -50,11 +50,11 @@ def answer_of(findings: Findings) -> Answer:
         by_age = f"by age alone, {headline[:1].lower()}{headline[1:]}"
         because = [*map(sentence, (findings.usage.answer, by_age))]
         headline = sentence(by_use.answer)[:-1]
-        served, _, _, newest = by_use.table.loc[by_use.likely]
+        served, _, _, newest = by_use.table.loc[by_use.budget]
         before, stays = findings.summary.boot.tokens, "nothing is deleted; what is read comes back"
         facts = [
             Fact("reads served", f"{served:.0%}", f"of {by_use.reads:,}; by age {newest:.0%}"),
-            Fact(findings.tokens, f"{before:,} → {by_use.likely:,}", stays),
+            Fact(findings.tokens, f"{before:,} → {by_use.budget:,}", stays),
         ]
         (step,) = by_use.next_steps()
         retire = step.removeprefix("next: ").partition("    ")[0]

@@ -274,7 +274,7 @@ def tokens_by_use(found: Evidence, asked: Question, usage: AgeOrUse) -> "BudgetB
     from memlab.replay.by_use import budget_by_use  # with policies, a tenth of a start without
 
     aim = {"target": asked.target, "confidence": asked.confidence, "until": asked.until}
-    budgets = budget_by_use(found.past, found.references, **aim)
+    budgets = budget_by_use(found.past, found.references, token_budget=asked.token_budget, **aim)
     return replace(budgets, store=found.name, log=found.log_option)
 
 

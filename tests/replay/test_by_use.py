@@ -47,6 +47,18 @@ def test_a_budget_is_the_first_that_meets_the_target_in_a_replay_that_retires() 
     assert f"--max-tokens {found.likely} --retire" in step
 
 
+def test_of_fewer_tokens_that_a_start_may_take_it_says_what_these_serve() -> None:
+    past, references = searched()
+    most = round(0.15 * past[c.TOKENS].sum())
+    found = budget_by_use(past, references, target=0.6, token_budget=most)
+    assert found.budget == most < (found.likely or 0)
+    served = f"serves {found.table.loc[most, 'served']:.0%} of reads"
+    assert found.answer.startswith(f"retire by use to {most:,} tokens: {served}")
+    assert found.answer.endswith(f"; 60% take {found.likely:,}")
+    assert f"--max-tokens {most} --retire" in found.next_steps()[0]
+    assert budget_by_use(past, references, target=0.6, token_budget=10**9).budget == found.likely
+
+
 def test_what_no_budget_serves_age_serves_as_well_or_few_reads_say_is_said() -> None:
     shares = pd.DataFrame(
         {"served": [0.8], "low": [0.7], "high": [0.9], "newest": [0.6]}, index=[500]
