@@ -148,7 +148,10 @@ def made(named: "Named", texts: Mapping[str, str]) -> Chosen:
         settings = {key: named.settings[key].parsed(text) for key, text in texts.items()}
         return Chosen(named.make(**settings), named.name, settings)
     except (ValueError, TypeError) as error:
-        raise click.UsageError(str(error)) from error
+        name, _, words = str(error).partition("=")
+        is_option = ":" not in named.name and name in named.settings
+        said = f"{named.settings[name].option} {words}" if is_option else str(error)
+        raise click.UsageError(said) from error
 
 
 def split_setting(text: str) -> tuple[str, str]:

@@ -230,14 +230,14 @@ def test_a_wrong_policy_is_told_in_a_sentence(
     [
         ((), "no policy is remembered for"),
         (("--policy", "recent"), "the policy 'recent' needs --keep-recent"),
-        (("--keep-recent", -1), "keep=-1 is not a whole number of 0 or more"),
-        (("--keep-recent", "many"), "keep='many' is not a whole number"),
+        (("--keep-recent", -1), "--keep-recent -1 is not a whole number of 0 or more"),
+        (("--keep-recent", "many"), "--keep-recent 'many' is not a whole number"),
         (("--policy", "value"), "the policy 'value' needs --max-items"),
         (("--policy", "value", "--max-items", 5, "--ttl", "3d"), "--ttl is no setting"),
         (("--policy", "ttl"), "the policy 'ttl' needs --ttl, such as 30d"),
         (("--policy", "ttl", "--ttl", "30"), "'30' is not an age; write one like 30d"),
         (("--policy", "ttl", "--ttl", "999999999999d"), "more than the calendar holds"),
-        (("--policy", "dedup", "--threshold", "7"), "threshold=7.0 is not in [0, 1]"),
+        (("--policy", "dedup", "--threshold", "7"), "--threshold 7.0 is not in [0, 1]"),
         (("--policy", "value", "--max-items", 5, "--scope", "colour"), "['colour'] is not among"),
     ],
 )
