@@ -17,7 +17,7 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -63,14 +63,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
-        """Hand a chunk out."""
-
-    def affected_by_crash(self, running: Collection[Answer]) -> set[Answer]:  # noqa: ARG002
-        """Return those that a death has ended, all of them answered."""
-        return set()
-
-    def recover(self) -> None:  # noqa: B027 - not every pool has to
-        """Be ready for work again after a worker died."""
+        """Hand a chunk out, whoever has died before."""
 
     def heartbeat(self) -> None:  # noqa: B027 - not every pool has to
         """Raise a MemlabError when nobody is left to work."""
@@ -92,17 +85,13 @@ def schedule(
             while waiting and len(running) < AHEAD * pool.workers:
                 chunk = waiting.popleft()
                 running[hand_out(chunk)] = chunk
-            done = _answered(pool, running)
-            if crashed := any(_is_death(pool, answer) for answer in done):
-                done |= pool.affected_by_crash(running)
-            for answer in done:
+            for answer in _answered(pool, running):
                 chunk = running.pop(answer)
-                if _is_death(pool, answer):
+                found = _result(pool, answer)
+                if found is None:
                     suspects += chunk
                 else:
-                    yield from _result(answer)
-            if crashed:
-                pool.recover()
+                    yield from found
         for member in suspects:
             yield _alone(pool, member, hand_out)
     finally:
@@ -137,13 +126,12 @@ def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:
     return done
 
 
-def _is_death(pool: WorkerPool, answer: Answer) -> bool:
-    return not answer.cancelled() and isinstance(answer.exception(), pool.death_errors)
-
-
-def _result(answer: Answer) -> list[Outcome[Any]]:
+def _result(pool: WorkerPool, answer: Answer) -> list[Outcome[Any]] | None:
+    """Return what came of a chunk; None where it ended its worker."""
     try:
         return answer.result()
+    except pool.death_errors:
+        return None
     except CancelledError as error:
         raise MemlabError(
             "whoever hands out the work went away; what is done is done: run the same command again"
@@ -157,9 +145,8 @@ def _alone(
     for _ in range(pool.attempts):
         answer = hand_out([member])
         _answered(pool, [answer])
-        if not _is_death(pool, answer):
-            return _result(answer)[0]
-        pool.recover()
+        if found := _result(pool, answer):
+            return found[0]
     words = (
         "it ended every process that worked on it and was set aside; look at it alone, with more "
         "memory: memlab show"
@@ -223,18 +210,10 @@ class _ProcessPool(WorkerPool):
     def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
         try:
             return self._executor.submit(_work_through, task, chunk)
-        except BrokenProcessPool as error:  # broken since the last answer: an answer like others
-            answer: Answer = Future()
-            answer.set_exception(error)
-            return answer
-
-    def affected_by_crash(self, running: Collection[Answer]) -> set[Answer]:
-        """Return them all: a pool ends with any of its processes."""
-        return wait(running).done
-
-    def recover(self) -> None:
-        self.close()
-        self._executor = self._started()
+        except BrokenProcessPool:
+            self.close()
+            self._executor = self._started()
+            return self._executor.submit(_work_through, task, chunk)
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -329,7 +308,6 @@ class _DaskPool(WorkerPool):
             f"no worker came to {self._where} in {patience:.0f} seconds; start one with: "
             f"dask worker {self._where}"
         )
-        self._check_versions()
         self.workers = max(1, sum(client.nthreads().values()))
         self._executor = client.get_executor(pure=False)
 
@@ -345,8 +323,8 @@ class _DaskPool(WorkerPool):
                 "command again"
             )
         self._wait_for_one(
-            f"no worker is left at {self._where}; what is done is done: start one and run the "
-            "same command again"
+            f"no worker is left at {self._where}; what is done is done: start one with memlab "
+            f"{memlab.__version__} and run the same command again"
         )
 
     def _wait_for_one(self, words: str) -> None:
@@ -355,56 +333,21 @@ class _DaskPool(WorkerPool):
         except TimeoutError as error:
             raise MemlabError(words) from error
 
-    def _check_versions(self) -> None:
-        """Refuse workers that run another memlab, or none; Dask waits for a frozen one for ever."""
-        answers: Future[Mapping[str, Any]] = Future()
-
-        def ask() -> None:
-            try:
-                answers.set_result(self._client.run(_version, on_error="return"))
-            except Exception as error:  # noqa: BLE001 - raised where it is waited for
-                answers.set_exception(error)
-
-        threading.Thread(target=ask, daemon=True).start()
-        try:
-            found = answers.result(self._patience)
-        except TimeoutError as error:
-            raise MemlabError(
-                f"a worker of {self._where} did not say in {self._patience:.0f} seconds which "
-                "memlab it runs; look for one that hangs, end it and run the same command again"
-            ) from error
-        wrong = [
-            f"{worker} runs memlab {answer}"
-            if isinstance(answer, str)
-            else f"{worker} runs no memlab ({answer})"
-            for worker, answer in sorted(found.items())
-            if answer != memlab.__version__
-        ]
-        if wrong:
-            raise MemlabError(
-                f"this is memlab {memlab.__version__}, and {'; '.join(wrong[:5])}; install the "
-                "same on every worker and start them again"
-            )
-
-
-def _version() -> str:
-    return memlab.__version__
-
 
 def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:
-    """Work through a chunk on a worker; one that came late may run another memlab.
+    """Work through a chunk on a worker, whose memlab may be another.
 
     What has to be installed is said with the machine that lacks it.
     """
     host = socket.gethostname()
     if version != memlab.__version__:
-        words = (
+        raise MemlabError(
             f"the worker on {host} runs memlab {memlab.__version__} and the client {version}; "
-            "install the same on both"
+            "install the same on every worker and start them again"
         )
-        return [Outcome(member.name, error=words, kind="MemlabError") for member, _ in chunk]
-    found = _work_through(task, chunk)
-    for place, each in enumerate(found):
-        if each.kind == "MissingExtraError":
-            found[place] = replace(each, error=f"on {host}: {each.error}")
-    return found
+    return [
+        replace(each, error=f"on {host}: {each.error}")
+        if each.kind == "MissingExtraError"
+        else each
+        for each in _work_through(task, chunk)
+    ]
