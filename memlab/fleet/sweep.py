@@ -14,12 +14,11 @@ from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memlab import columns as col
 from memlab.errors import MemlabError
 from memlab.files import ALONE, read_whole, whole_file, write_whole
 from memlab.fleet.names import Member, Sources, members_of
@@ -37,9 +36,6 @@ from memlab.fleet.task import (
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DTYPES: Final[dict[type, Any]] = {str: "str", int: "Int64", float: "Float64", datetime: col.TIME}
-"""The column of a frame that fields of a type become."""
 
 FEW: Final = 20
 """Stores that are done before the first process has started."""
@@ -98,19 +94,35 @@ def outcomes_of(
 
 def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFrame":
     """Do a task to every store, as :func:`outcomes_of` does; return a row for each."""
+    return frame_of(task, outcomes_of(task, sources, **how))
+
+
+def frame_of(task: FleetTask[Any], found: Sequence[Outcome[Any]]) -> "pd.DataFrame":
+    """Return a row for each outcome."""
     import pandas as pd
 
-    found = outcomes_of(task, sources, **how)
-    columns = {STORE: pd.Series([each.name for each in found], dtype="str")}
-    for name, kind in task.columns.items():
-        values = [None if each.value is None else getattr(each.value, name) for each in found]
-        if kind is datetime:
-            moments = pd.Series(values, dtype="object")
-            columns[name] = pd.to_datetime(moments, utc=True).astype(DTYPES[kind])
-        else:
-            columns[name] = pd.Series(values, dtype=DTYPES[kind])
-    columns["error"] = pd.Series([each.error or None for each in found], dtype="str")
-    return pd.DataFrame(columns)
+    table = pa.Table.from_pylist([_line_of(each) for each in found], _schema_of(task))
+    types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype()}
+    frame: pd.DataFrame = table.to_pandas(types_mapper=types.get)
+    return frame.drop(columns=["error_kind", "store_state"])
+
+
+def _schema_of(task: FleetTask[Any]) -> Any:
+    """Return the columns of the store's name, of what is annotated in a row, and of an error."""
+    types = get_type_hints(task.row)
+    names = [each.name for each in fields(task.row) if each.name != STORE]
+    arrow = {name: (types[name], *get_args(types[name])) for name in names}
+    columns = [
+        pa.field(name, next(_ARROW[kind] for kind in kinds if kind in _ARROW))
+        for name, kinds in arrow.items()
+    ]
+    return pa.schema([_STORE, *columns, *_OWN])
+
+
+def _line_of(outcome: Outcome[Any]) -> dict[str, Any]:
+    value = {} if outcome.value is None else vars(outcome.value)
+    own = {"error": outcome.error or None, "error_kind": outcome.kind or None}
+    return value | own | {"store_state": outcome.state, STORE: outcome.name}
 
 
 def usual_runner(members: Sequence[Member]) -> Runner:
@@ -127,8 +139,7 @@ class Parts:
 
     def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
         self.folder, self._task = folder, task
-        columns = [pa.field(name, _ARROW[kind]) for name, kind in task.columns.items()]
-        self._schema = pa.schema([_STORE, *columns, *_OWN])
+        self._schema = _schema_of(task)
         self._waiting: list[dict[str, Any]] = []
         self._bytes, self._since = 0, monotonic()
         self._is_fresh = self._begin()
@@ -155,11 +166,9 @@ class Parts:
 
         Returns it without what is large in it, which need not be held.
         """
-        value = {} if outcome.value is None else vars(outcome.value)
-        large = {name: each for name, each in value.items() if isinstance(each, bytes)}
-        row = {"error": outcome.error or None, "error_kind": outcome.kind or None}
-        row |= {"store_state": outcome.state, **value, "store": outcome.name}
-        self._waiting.append(row)
+        line = _line_of(outcome)
+        large = {name: each for name, each in line.items() if isinstance(each, bytes)}
+        self._waiting.append(line)
         self._bytes += sum(map(len, large.values()))
         late = monotonic() - self._since > SECONDS
         # what was done to a store is said at once, whatever happens next

@@ -7,18 +7,8 @@ it returns.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from types import NoneType
-from typing import (
-    Any,
-    Final,
-    Generic,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_type_hints,
-    runtime_checkable,
-)
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from memlab.errors import MemlabError
 from memlab.fleet.names import Member
@@ -95,20 +85,6 @@ class FleetTask(Generic[Row]):
     """What else makes results those of another question."""
     rests_on: str | None = ""
     """What results of a finished run hold for beside the stores; None: they say nothing later."""
-
-    @property
-    def columns(self) -> dict[str, type]:
-        """The type of each column between the store's name and its error."""
-        types = get_type_hints(self.row)
-        return {
-            each.name: next(
-                kind
-                for kind in (*get_args(types[each.name]), types[each.name])
-                if kind is not NoneType
-            )
-            for each in fields(self.row)  # type: ignore[arg-type]
-            if each.name != STORE
-        }
 
     def do(self, member: Member, given: Any = None) -> Outcome[Row]:
         """Do it to one store; whatever goes wrong with it is part of the answer."""

@@ -14,6 +14,7 @@ from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
 from memlab.compaction.reclaim import space
 from memlab.fleet import (
     FleetFindings,
+    Outcome,
     Serial,
     SizedStore,
     StoreLine,
@@ -22,7 +23,7 @@ from memlab.fleet import (
 )
 from memlab.fleet.cohort import fit_cohort
 from memlab.fleet.page import LISTED, fleet_page
-from memlab.fleet.sweep import DTYPES
+from memlab.fleet.sweep import frame_of
 from memlab.fleet.task import FleetTask
 from memlab.store.archive.location import archive_path
 
@@ -52,11 +53,11 @@ def invented(count: int) -> FleetFindings:
     }  # fmt: skip
 
     def table(row: type) -> pd.DataFrame:
-        columns = {"store": names}
-        for name, kind in FleetTask("", row, row).columns.items():
-            series = pd.Series(values.get(name, [None] * count), dtype="object")
-            columns[name] = series.where(error.isna(), None).astype(DTYPES[kind])
-        return pd.DataFrame({**columns, "error": error})
+        task = FleetTask("", row, row)
+        blank = frame_of(task, [Outcome(name) for name in names])
+        known = {name: values[name] for name in values.keys() & set(blank)}
+        filled = blank.assign(**known).astype(blank.dtypes).mask(error.notna())
+        return filled.assign(store=names, error=error)
 
     weeks = pd.DataFrame(
         {"week": pd.date_range("2025-01-06", periods=60, freq="7D", tz="UTC"), "memories": 500}
