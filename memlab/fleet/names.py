@@ -133,7 +133,7 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     for text in _texts(sources):
         for member in _meant(text, others):
             count += 1
-            known.setdefault(_identity(member), member)
+            known.setdefault(_identity(member), _in_unicode(member))
     stores = tuple(known.values())
     if not count:
         raise MemlabError("no store was named; name some: paths, patterns, URLs, @FILE of names")
@@ -203,6 +203,14 @@ def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
 
 def _not_there(name: str, problem: str) -> Member:
     return Member(name, name, problem=problem)
+
+
+def _in_unicode(member: Member) -> Member:
+    """Return a member whose name a table can hold, and what is not UTF-8 as none."""
+    name = os.fsencode(member.name).decode(errors="backslashreplace")
+    if name == member.name:
+        return member
+    return _not_there(name, f"{name} is a name that is not UTF-8; give the file another")
 
 
 def _identity(member: Member) -> object:

@@ -8,7 +8,7 @@ import pytest
 from stores import episodes, write_rows
 
 from memlab.errors import MemlabError, WrongArgumentError
-from memlab.fleet import Members, expand_names
+from memlab.fleet import Members, expand_names, survey
 
 
 @pytest.fixture
@@ -70,6 +70,13 @@ def test_what_means_no_store_is_said_beside_the_stores(agents: Path) -> None:
         f"{agents.parent}/empty is a folder without a store in it; name a store",
         f"nothing matches {agents}/*/none.db; check the pattern",
     ]
+
+
+def test_a_name_that_is_no_text_is_said_and_the_others_are_read(agents: Path) -> None:
+    (agents / "b" / "memory.db").rename(agents / "b" / "\udcff.db")
+    found = survey(agents)
+    assert found["error"].isna().tolist() == [True, False, True]
+    assert "b/\\xff.db is a name that is not UTF-8" in found["error"][1]
 
 
 def test_a_url_of_a_file_is_its_path(agents: Path) -> None:
