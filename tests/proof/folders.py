@@ -28,8 +28,8 @@ Files = dict[str, tuple[bytes, int, int]]
 """Bytes, mode and time of every file below a folder; an index gets a new time when it changes."""
 KEEP = 2
 INDEXES = ("MEMORY.md", "index.json")
-LEFT = (".memlab-over-", ".memlab-part-")
-"""How names begin that a change may leave to the next one to sweep."""
+LEFT = ".memlab-"
+"""How a name begins that a change may leave to the next one to sweep."""
 _LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
 
 

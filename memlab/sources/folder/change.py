@@ -8,7 +8,7 @@ back, in a folder ``.memlab`` inside the folder, and is over when that has gone:
    change that puts files in, the files. From here on the change is pending.
 2. *swapped*: the index and its new version, which lies in ``.memlab``, change places in one step.
    What came out must be what the new version was made from; else somebody has edited it, they
-   change places again and the new version is made anew. A hand's edit is never overwritten.
+   change places again and the change is taken back. A hand's edit is never overwritten.
 3. *moved*: each file is renamed into ``.memlab``, or is linked from there under its name, which
    must be free. Where a system takes files out before their lines, and wherever files come back,
    this comes before 2.
@@ -22,22 +22,17 @@ What goes is in the archive before 1, so that nothing is ever there only once.
 """
 
 import fcntl
-import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.sources.base import Watch, unwatched
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
 from memlab.sources.folder.journal import (
-    IN,
-    OUT,
-    PART,
     PENDING,
     VERSION,
     Entry,
@@ -72,52 +67,51 @@ class Parts(NamedTuple):
 class FolderChange:
     """A folder that is locked and being changed. Get one from :func:`changed_folder`."""
 
-    def __init__(self, folder: Folder, index: Index, watch: Watch, stack: ExitStack) -> None:
+    def __init__(self, folder: Folder, index: Index, watch: Watch) -> None:
         self.folder: Final = folder
-        self._index, self._watch, self._stack = index, watch, stack
+        self._index, self._watch = index, watch
         self.is_over = False
         self._count = 0
-        self._moved: list[tuple[Folder, str, bytes, str]] = []
-        """Where what was moved lies, as what, what is in it, and what it was called."""
+        self._moved: list[tuple[str, bytes, str]] = []
+        """Where what was moved lies, what is in it, and what it was called."""
 
     def take_out(self, memories: Mapping[str, Parts]) -> None:
         """Take memories out, by what the index calls each."""
-        operation = self._prepared(memories, taking_out=True)
+        operation = self._begun(memories, taking_out=True)
         if self._index.index_first:
             self._swap(operation)
         for number, (file, _) in enumerate(memories.values()):
             if file is not None:
                 with suppress(FileNotFoundError):
-                    self.folder.move(file.name, operation.files, str(number))
+                    self.folder.move(file.name, f"{operation.files}/{number}")
                 self._watch(Step.MOVED)
-                self._moved.append((operation.files, str(number), file.data, file.name))
-        operation.files.sync()
-        self.folder.sync(*(file.name for file, _ in memories.values() if file is not None))
+                self._moved.append((f"{operation.files}/{number}", file.data, file.name))
+        self.folder.sync(f"{operation.files}/", *operation.names)
         if not self._index.index_first:
             self._swap(operation)
 
     def put_back(self, memories: Mapping[str, Parts]) -> None:
         """Put memories back, by what the index calls each."""
-        operation = self._prepared(memories, taking_out=False)
+        operation = self._begun(memories, taking_out=False)
         for number, entry in enumerate(operation.entries):
             if entry.name:
                 try:
-                    operation.files.link(str(number), self.folder, entry.name)
+                    self.folder.link(f"{operation.files}/{number}", entry.name)
                 except FileExistsError as error:
                     raise ArchiveError(
                         f"{self.folder.path / entry.name} is there again; nothing was restored: "
                         "restore other ids, or into a new folder"
                     ) from error
                 self._watch(Step.MOVED)
-        self.folder.sync(*(entry.name for entry in operation.entries))
+        self.folder.sync(*operation.names)
         self._swap(operation)
 
     def commit(self) -> None:
         """Make all of it last, if what was moved is still what it was: it may have been open."""
         if not self._count:
             return
-        for folder, name, data, called in self._moved:
-            found = folder.read_if_there(name)
+        for place, data, called in self._moved:
+            found = self.folder.read_if_there(place)
             if found is None or found.data != data:
                 raise StalePlanError(
                     f"{self.folder.path / called} was changed while it was deleted; nothing was "
@@ -130,39 +124,22 @@ class FolderChange:
         self._watch(Step.OVER)
         sweep(self.folder)
 
-    def _prepared(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
+    def _begun(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
         """Write an operation down where it is found after a crash."""
         self._count += 1
-        number, part = str(self._count), PART + token_hex(4)
         entries = tuple(
             Entry(key, file.name, file.written, said) if file else Entry(key, "", 0, said)
             for key, (file, said) in memories.items()
         )
-        with self.folder.new_subfolder(part) as around:
-            own = self._stack.enter_context(around.new_subfolder(number))
-            files = self._stack.enter_context(own.new_subfolder(OUT if taking_out else IN))
-            operation = Operation(self.folder, own, files, taking_out, entries)
-            for place, (file, _) in enumerate(memories.values()):
-                if file is not None and not taking_out:
-                    files.write(file._replace(name=str(place)))
-            operation.write()
-            for each in (files, own, around):
-                each.sync()
-            if self._count == 1:
-                self.folder.move(part, self.folder, PENDING)
-            else:
-                with self.folder.subfolder(PENDING) as pending:
-                    around.move(number, pending, number)
-                    pending.sync()
-                os.rmdir(part, dir_fd=self.folder.handle)
-        self.folder.sync()
+        operation = Operation(self.folder, f"{PENDING}/{self._count}", taking_out, entries)
+        operation.write(file for file, _ in memories.values())
         self._watch(Step.PREPARED)
         return operation
 
     def _swap(self, operation: Operation) -> None:
         aside = operation.swap_index(self._index)
         if aside is not None:
-            self._moved.append((operation.own, VERSION, aside, self._index.index_name))
+            self._moved.append((f"{operation.own}/{VERSION}", aside, self._index.index_name))
             self._watch(Step.SWAPPED)
 
 
@@ -174,11 +151,11 @@ def changed_folder(
 
     What the block changes lasts when it ends, and is taken back when it raises.
     """
-    with opened_folder(path, index.enters) as folder, _in_words(folder), ExitStack() as stack:
+    with opened_folder(path, index.enters) as folder, _in_words(folder):
         _lock(folder)
         watch(Step.LOCKED)
         take_back(folder, index)
-        change = FolderChange(folder, index, watch, stack)
+        change = FolderChange(folder, index, watch)
         try:
             yield change
             change.commit()

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -90,6 +90,10 @@ class Folder:
         }
         return Listing(files, tuple(name for name in found if name not in files))
 
+    def names(self) -> set[str]:
+        """Return all names in it."""
+        return {*os.listdir(self.handle)}  # noqa: PTH208 - which has no path
+
     def _entries(self, above: str) -> Iterator[tuple[str, os.stat_result]]:
         with os.scandir(self.handle) as entries:
             for entry in entries:
@@ -111,27 +115,23 @@ class Folder:
                     raise changed(self.path) from error
 
     @contextmanager
-    def _holding(self, name: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
-        """Hand out the folder that a file lies in, following no link, and its name there."""
-        *above, last = name.split("/")
-        with ExitStack() as stack:
-            folder = self
-            for part in above:
-                if makes and folder.stat_of(part) is None:
-                    mode = stat.S_IMODE(os.fstat(folder.handle).st_mode)
-                    below = stack.enter_context(folder.new_subfolder(part, mode))
-                    folder.sync()
-                else:
-                    below = stack.enter_context(folder.subfolder(part))
-                folder = below
-            yield folder.handle, last
+    def _holding(self, path: str, *, makes: bool = False) -> Iterator[tuple["Folder", str]]:
+        """Hand out the folder that a path from here lies in, and its name there."""
+        above, _, name = path.rpartition("/")
+        if not above:
+            yield self, name
+            return
+        if makes and self.stamp_of(above) is None:
+            self.make_folder(above)
+        with self.subfolder(above) as folder:
+            yield folder, name
 
     def read(self, name: str, stamp: Stamp | None = None) -> FileCopy:
         """Return an ordinary file in it."""
         path = self.path / name
         try:
             with self._holding(name) as (around, last):
-                handle = os.open(last, _READ, dir_fd=around)
+                handle = os.open(last, _READ, dir_fd=around.handle)
         except FileNotFoundError:
             raise
         except OSError as error:
@@ -155,23 +155,24 @@ class Folder:
             return self.read(name)
         return None
 
-    def stat_of(self, name: str) -> os.stat_result | None:
+    def stamp_of(self, name: str) -> Stamp | None:
         """Look at what a name stands for; None where there is nothing."""
         with suppress(FileNotFoundError), self._holding(name) as (around, last):
-            return os.stat(last, dir_fd=around, follow_symlinks=False)
+            return Stamp.of(os.stat(last, dir_fd=around.handle, follow_symlinks=False))
         return None
 
     def inode_of(self, name: str) -> int | None:
         """Return which file a name stands for; None where there is none."""
-        found = self.stat_of(name)
-        return None if found is None else found.st_ino
+        found = self.stamp_of(name)
+        return None if found is None else found.inode
 
     def write(self, file: FileCopy) -> None:
         """Make a file that is not there, on the disk before this returns.
 
         It runs as nobody, and a group that it was not meant for may do no more with it than others.
         """
-        handle = os.open(file.name, _NEW_FILE, 0o600, dir_fd=self.handle)
+        with self._holding(file.name) as (around, name):
+            handle = os.open(name, _NEW_FILE, 0o600, dir_fd=around.handle)
         with os.fdopen(handle, "wb") as opened:
             opened.write(file.data)
             opened.flush()
@@ -181,60 +182,69 @@ class Folder:
             os.utime(handle, ns=(file.written, file.written))
             os.fsync(handle)
 
-    def move(self, name: str, to: "Folder", other: str) -> None:
+    def move(self, name: str, other: str) -> None:
         """Give a file or folder another name, and take that from what had it."""
-        with self._holding(name) as (here, old), to._holding(other) as (there, new):
-            os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
+        with self._holding(name) as (here, old), self._holding(other) as (there, new):
+            os.rename(old, new, src_dir_fd=here.handle, dst_dir_fd=there.handle)
 
-    def link(self, name: str, to: "Folder", other: str) -> None:
+    def link(self, name: str, other: str) -> None:
         """Give a file a second name, which must be free; folders that it needs are made."""
-        with self._holding(name) as (here, old), to._holding(other, makes=True) as (there, new):
-            os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
+        with self._holding(name) as (here, old), self._holding(other, makes=True) as (there, new):
+            around = {"src_dir_fd": here.handle, "dst_dir_fd": there.handle}
+            os.link(old, new, **around, follow_symlinks=False)
 
     def unlink(self, name: str) -> None:
         """Take a name from a file."""
         with self._holding(name) as (around, last):
-            os.unlink(last, dir_fd=around)
+            os.unlink(last, dir_fd=around.handle)
 
-    def exchange(self, name: str, to: "Folder", other: str) -> None:
+    def exchange(self, name: str, other: str) -> None:
         """Let two files change places in one step."""
         swap = _renameat2()
         if swap is not None:
-            names = self.handle, os.fsencode(name), to.handle, os.fsencode(other)
-            if swap(*names, _EXCHANGE) == 0:
-                return
-            number = ctypes.get_errno()
+            with self._holding(name) as (here, old), self._holding(other) as (there, new):
+                names = here.handle, os.fsencode(old), there.handle, os.fsencode(new)
+                if swap(*names, _EXCHANGE) == 0:
+                    return
+                number = ctypes.get_errno()
             if number not in _NO_EXCHANGE:
                 raise OSError(number, os.strerror(number), other)
         kept = f"{name}.{token_hex(4)}"
-        to.link(other, self, kept)
-        self.move(name, to, other)
-        self.move(kept, self, name)
+        self.link(other, kept)
+        self.move(name, other)
+        self.move(kept, name)
 
     @contextmanager
-    def subfolder(self, name: str) -> Iterator["Folder"]:
-        """Hand out a folder in it that is no link, and close it."""
+    def subfolder(self, path: str) -> Iterator["Folder"]:
+        """Hand out a folder below, to which no link leads."""
+        name, _, rest = path.partition("/")
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
-            yield Folder(self.path / name, handle)
+            below = Folder(self.path / name, handle)
+            with below.subfolder(rest) if rest else nullcontext(below) as folder:
+                yield folder
         finally:
             os.close(handle)
 
-    @contextmanager
-    def new_subfolder(self, name: str, mode: int = 0o700) -> Iterator["Folder"]:
-        """Make a folder that is not there, by default for the owner of this one alone."""
-        os.mkdir(name, mode, dir_fd=self.handle)
-        with self.subfolder(name) as made:
-            around = os.fstat(self.handle)
-            _give(made.handle, (around.st_uid, around.st_gid))
-            yield made
+    def make_folder(self, path: str, mode: int | None = None) -> None:
+        """Make a folder below, and those around it, on the disk before this returns.
+
+        It belongs to whom the one around it does, who may do with it what they may with that.
+        """
+        with self._holding(path, makes=True) as (folder, name):
+            around = os.fstat(folder.handle)
+            wanted = stat.S_IMODE(around.st_mode) if mode is None else mode
+            os.mkdir(name, wanted, dir_fd=folder.handle)
+            with folder.subfolder(name) as made:
+                _give(made.handle, (around.st_uid, around.st_gid))
+            folder.sync()
 
     def sync(self, *names: str) -> None:
         """Make the names in it survive a power cut, and in the folders below that hold `names`."""
         os.fsync(self.handle)
         for below in {name.rpartition("/")[0] for name in names} - {""}:
-            with suppress(FileNotFoundError), self._holding(f"{below}/") as (around, _):
-                os.fsync(around)
+            with suppress(FileNotFoundError), self.subfolder(below) as folder:
+                os.fsync(folder.handle)
 
     def with_rights_here(self, file: FileCopy) -> FileCopy:
         """Return a file out of an archive with the owner and permissions that it may have here.

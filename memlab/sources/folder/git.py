@@ -338,7 +338,7 @@ def past_moments(
             at = life.written or life.taken
             written = int(at.timestamp()) * 10**9 if at else 0
             stamps[name] = Stamp(int(life.blob, 16), 0, written, 0)
-        places = {name: Place(moment.folder, name, stamp) for name, stamp in stamps.items()}
+        places = {name: Place(name, stamp) for name, stamp in stamps.items()}
         own = moment.folder, Listing(stamps, ()), index, places
         yield PastMoment(*own, known=known, lives=lives, content=content)
 

@@ -1,7 +1,7 @@
 """What a pending change of a folder has written down, and how it is taken back.
 
 In ``.memlab`` each operation has a folder of its own, ``1``, ``2`` and so on: ``journal.json``, the
-other version of the index, files taken out under ``out`` and files to put in under ``in``, by their
+other version of the index, files taken out under ``out`` or files to put in under ``in``, by their
 number in the journal. Whoever only reads sees the folder as it is with the change taken back.
 """
 
@@ -9,8 +9,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -31,19 +31,19 @@ from memlab.sources.folder.files import (
 from memlab.store.shapes import anything, fields, listed, text, truth, whole
 
 PENDING: Final = ".memlab"
-OVER: Final = ".memlab-over-"
-PART: Final = ".memlab-part-"
-"""How folders begin that are left when a change ends, or is stopped before it began."""
+_OVER: Final = ".memlab-"
+"""How folders begin that are left when a change ends."""
+_PART: Final = "part"
+"""An operation that is not written down yet: it has not begun."""
 
-OUT, IN = "out", "in"
 VERSION: Final = "index"
 """The version that is not in the folder: the new one before it is swapped, the old one after."""
-
 _MADE: Final = "made"
 """The digest of the new version, by which it is known again where it was not edited since."""
+_UNDONE: Final = "undone"
+"""The version without what the operation made of the index, where that was edited since."""
 _JOURNAL: Final = "journal.json"
 _FORMAT: Final = 1
-_TRIES: Final = 5
 _LOOKS: Final = 100
 
 _FAULTS: Final = (
@@ -91,23 +91,42 @@ class Operation:
     """One operation of a pending change: of a folder, written down in a folder of its own."""
 
     folder: Folder
-    own: Folder
-    files: Folder
+    own: str
     taking_out: bool
     entries: tuple[Entry, ...]
 
-    def write(self) -> None:
-        """Write it down."""
+    @property
+    def files(self) -> str:
+        """Where its files are, by their number among the entries."""
+        return f"{self.own}/{'out' if self.taking_out else 'in'}"
+
+    @property
+    def names(self) -> list[str]:
+        """The files that it takes out or puts in."""
+        return [entry.name for entry in self.entries if entry.name]
+
+    def write(self, files: Iterable[FileCopy | None]) -> None:
+        """Write it down with the files that it puts in, and only then let it have its name."""
+        part, folder = replace(self, own=f"{PENDING}/{_PART}"), self.folder
+        if folder.inode_of(PENDING) is None:
+            folder.make_folder(PENDING, 0o700)
+        folder.make_folder(part.files)
+        for number, file in enumerate(files):
+            if file is not None and not self.taking_out:
+                folder.write(file._replace(name=f"{part.files}/{number}"))
         entries = [entry._asdict() for entry in self.entries]
         content = {"memlab_folder_change": _FORMAT, "taking_out": self.taking_out}
         data = json.dumps(content | {"entries": entries}).encode()
-        self.own.write(FileCopy(_JOURNAL, data, 0o600, 0, (os.geteuid(), os.getegid())))
+        owner = os.geteuid(), os.getegid()
+        folder.write(FileCopy(f"{part.own}/{_JOURNAL}", data, 0o600, 0, owner))
+        folder.sync(f"{part.own}/", f"{part.files}/")
+        folder.move(part.own, self.own)
+        folder.sync(f"{PENDING}/")
 
     def edited(self, index: Index, raw: bytes, *, undo: bool = False) -> bytes:
         """Return what it makes of the index, or the index with that taken back."""
         said = {entry.key: entry.said for entry in self.entries if entry.said is not None}
-        names = (entry.name for entry in self.entries if entry.name)
-        there = {*self.folder.listing().files, *names}
+        there = {*self.folder.listing().files, *self.names}
         does = index.insert_entries if self.taking_out == undo else index.remove_entries
         try:
             return does(raw, said, there)
@@ -116,47 +135,42 @@ class Operation:
 
     def swap_index(self, index: Index, *, undo: bool = False) -> bytes | None:
         """Let the index and an edited version of it change places; return what came out."""
-        if not (name := index.index_name):
+        name, folder = index.index_name, self.folder
+        now = folder.read_if_there(name) if name else None
+        before = b"" if now is None else now.data
+        new = self.edited(index, before, undo=undo) if name else before
+        if new == before:
             return None
-        for _ in range(_TRIES):
-            now = self.folder.read_if_there(name)
-            before = b"" if now is None else now.data
-            new = self.edited(index, before, undo=undo)
-            if new == before:
-                return None
-            if self._swapped(name, now, new):
-                self.folder.sync()
-                return new if now is None else before
-        where = self.folder.path / name
-        raise StoreError(f"{where} is written all the while; nothing was changed: try again later")
-
-    def _swapped(self, name: str, now: FileCopy | None, new: bytes) -> bool:
-        """Try once; return whether the index was still what `new` was made from."""
-        own, folder = self.own, self.folder
-        for left in (_MADE, VERSION):
-            with suppress(FileNotFoundError):
-                own.unlink(left)
         around = os.fstat(folder.handle)
         like = now or FileCopy(name, b"", 0o600, 0, (around.st_uid, around.st_gid))
-        version = like._replace(name=VERSION, data=new, written=file_clock())
-        own.write(version)
-        own.write(version._replace(name=_MADE, data=_digest(new), mode=0o600))
-        own.sync()  # without them nobody can tell later whether they have changed places
+        version = f"{self.own}/{_UNDONE if undo else VERSION}"
+        file = like._replace(name=version, data=new, written=file_clock())
+        with suppress(FileNotFoundError):  # of one who was stopped here
+            folder.unlink(version)
+        folder.write(file)
+        if not undo:
+            folder.write(file._replace(name=f"{self.own}/{_MADE}", data=_digest(new), mode=0o600))
+        folder.sync(version)  # else nobody can tell later whether they have changed places
         try:
             if now is None:
-                own.link(VERSION, folder, name)
-                return True
-            own.exchange(VERSION, folder, name)
-        except (FileExistsError, FileNotFoundError):  # somebody made it, or took it away
-            return False
-        came_out = own.read_if_there(VERSION)
-        if came_out is not None and came_out.data == now.data:
-            return True
-        own.exchange(VERSION, folder, name)
-        back = own.read_if_there(VERSION)
-        if back is not None and back.data != new:  # the new version was edited in that instant, too
-            own.link(VERSION, folder, f"{name}.edited-{token_hex(4)}")
-        return False
+                folder.link(version, name)
+            else:
+                folder.exchange(version, name)
+        except (FileExistsError, FileNotFoundError) as error:  # somebody made it, or took it away
+            raise changed(folder.path / name) from error
+        came_out = folder.read_if_there(version)
+        if now is not None and (came_out is None or came_out.data != before):
+            self._exchange_back(version, name, _digest(new))
+            raise changed(folder.path / name)
+        folder.sync()
+        return new if now is None else before
+
+    def _exchange_back(self, version: str, name: str, made: bytes) -> None:
+        """Let the index and a version that it came out for change places again."""
+        self.folder.exchange(version, name)
+        back = self.folder.read_if_there(version)
+        if back is not None and _digest(back.data) != made:  # it was edited in that instant
+            self.folder.link(version, f"{name}.edited-{token_hex(4)}")
 
     def take_back(self, index: Index) -> None:
         """Let files and index be as before."""
@@ -167,52 +181,48 @@ class Operation:
             self._restore_index(index)
             for entry in self.put_in():
                 self.folder.unlink(entry.name)
-        self.folder.sync(*(entry.name for entry in self.entries))
+        self.folder.sync(*self.names)
 
     def put_in(self) -> Iterator[Entry]:
         """Yield the files that were put in and that nobody has written to since."""
         for number, entry in enumerate(self.entries):
-            put = self.files.stat_of(str(number)) if entry.name else None
-            there = self.folder.stat_of(entry.name) if put else None
-            if put and there and (there.st_ino, there.st_mtime_ns) == (put.st_ino, entry.written):
+            put = self.folder.stamp_of(f"{self.files}/{number}") if entry.name else None
+            there = self.folder.stamp_of(entry.name) if put else None
+            if put and there and (there.inode, there.written) == (put.inode, entry.written):
                 yield entry
 
     def _restore_names(self) -> None:
         """Let files that were moved out have their names again."""
         for number, entry in enumerate(self.entries):
-            moved = self.files.inode_of(str(number))
+            moved = self.folder.inode_of(f"{self.files}/{number}")
             there = self.folder.inode_of(entry.name) if moved is not None else None
             if moved is not None and there is None:
-                self.files.link(str(number), self.folder, entry.name)
+                self.folder.link(f"{self.files}/{number}", entry.name)
             elif there != moved:  # written anew meanwhile: both are kept
-                aside = f"{entry.name}.before-{token_hex(4)}"
-                self.files.link(str(number), self.folder, aside)
-        self.folder.sync(*(entry.name for entry in self.entries))
+                self.folder.link(f"{self.files}/{number}", f"{entry.name}.before-{token_hex(4)}")
+        self.folder.sync(*self.names)
 
     def _restore_index(self, index: Index) -> None:
         """Let the index be as it was, or where it was edited since, take back what was changed."""
-        if not (name := index.index_name):
+        folder, name = self.folder, index.index_name
+        if not name or (made := folder.read_if_there(f"{self.own}/{_MADE}")) is None:
             return
-        made, version = map(self.own.read_if_there, (_MADE, VERSION))
-        now = self.folder.read_if_there(name)
-        is_linked = self.own.inode_of(VERSION) == self.folder.inode_of(name)
-        is_new = made and version and made.data == _digest(version.data) and not is_linked
-        if made is None or is_new:  # they have not changed places
-            return
-        is_unedited = now is not None and made.data == _digest(now.data)
-        if is_unedited and is_linked:
-            self.folder.unlink(name)  # there was none before
-        elif is_unedited and version is not None:
-            self.own.exchange(VERSION, self.folder, name)
-        else:
+        version, now = map(folder.read_if_there, (f"{self.own}/{VERSION}", name))
+        is_linked = folder.inode_of(f"{self.own}/{VERSION}") == folder.inode_of(name)
+        if version and made.data == _digest(version.data) and not is_linked:
+            return  # they have not changed places
+        if version is None or now is None or made.data != _digest(now.data):
             self.swap_index(index, undo=True)
+        elif is_linked:
+            folder.unlink(name)  # there was none before
+        else:
+            self._exchange_back(version.name, name, made.data)
 
 
 def take_back(folder: Folder, index: Index) -> None:
     """Take a pending change back, the one under way or one that was cut short, if there is one."""
-    with pending_operations(folder) as operations:
-        for operation in reversed(operations):
-            operation.take_back(index)
+    for operation in reversed(pending_operations(folder)):
+        operation.take_back(index)
     if folder.inode_of(PENDING) is not None:
         end_pending(folder)
         folder.sync()
@@ -221,66 +231,63 @@ def take_back(folder: Folder, index: Index) -> None:
 
 def end_pending(folder: Folder) -> None:
     """Let a change be pending no more, once that is synced: what its folder holds is not needed."""
-    folder.move(PENDING, folder, OVER + token_hex(4))
+    folder.move(PENDING, f"{_OVER}{token_hex(4)}")
 
 
 def sweep(folder: Folder) -> None:
-    """Remove what changes have left that ended or never began."""
+    """Remove what changes have left that ended."""
     for name in folder.listing().others:
-        if name.startswith((OVER, PART)):
+        if name.startswith(_OVER):
             with suppress(OSError):  # next time
                 shutil.rmtree(name, dir_fd=folder.handle)
 
 
-@contextmanager
-def pending_operations(folder: Folder) -> Iterator[list[Operation]]:
-    """Hand out the operations of a pending change, the first first; none where none is pending."""
+def pending_operations(folder: Folder) -> list[Operation]:
+    """Return the operations of a pending change, the first first; none where none is pending."""
     where = folder.path / PENDING
     elsewhere = "that is memlab's name for a change under way: move it elsewhere"
-    with ExitStack() as stack:
-        try:
-            pending = stack.enter_context(folder.subfolder(PENDING))
-        except FileNotFoundError:
-            yield []
-            return
-        except OSError as error:
-            raise StoreError(f"{where} is in the way ({error.strerror}); {elsewhere}") from error
-        found, around = os.fstat(pending.handle), os.fstat(folder.handle)
-        owners = around.st_uid, os.geteuid(), 0
-        if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid not in owners:
-            raise StoreError(f"{where} was not made by memlab: others may write to it; {elsewhere}")
-        try:
-            operations = _operations(folder, pending, stack)
-        except (StoreError, OSError, ValueError, RecursionError) as error:
-            if folder.inode_of(PENDING) != found.st_ino:
-                raise changed(folder.path) from error  # the change has ended meanwhile
-            if isinstance(error, StoreError):
-                raise
-            raise _not_ours(folder, str(error)) from error
-        yield operations
+    try:
+        with folder.subfolder(PENDING) as pending:
+            found, around = os.fstat(pending.handle), os.fstat(folder.handle)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{where} is in the way ({error.strerror}); {elsewhere}") from error
+    owners = around.st_uid, os.geteuid(), 0
+    if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid not in owners:
+        raise StoreError(f"{where} was not made by memlab: others may write to it; {elsewhere}")
+    try:
+        return _operations(folder)
+    except (StoreError, OSError, ValueError, RecursionError) as error:
+        if folder.inode_of(PENDING) != found.st_ino:
+            raise changed(folder.path) from error  # the change has ended meanwhile
+        if isinstance(error, StoreError):
+            raise
+        raise _not_ours(folder, str(error)) from error
 
 
-def _operations(folder: Folder, pending: Folder, stack: ExitStack) -> list[Operation]:
-    """Open the operations; what they do not know would go with them when the change ends."""
-    listing, found = pending.listing(), []
-    names = [str(number) for number in range(1, len(listing.others) + 1)]
-    if others := {*listing.files, *listing.others} - {*names}:
+def _operations(folder: Folder) -> list[Operation]:
+    """Read the operations; what they do not know would go with them when the change ends."""
+    with folder.subfolder(PENDING) as pending:
+        inside = pending.names() - {_PART}
+    names = [str(number) for number in range(1, len(inside) + 1)]
+    if others := inside - {*names}:
         raise ValueError(f"{min(others)!r} is no operation of it")
+    found = []
     for name in names:
-        own = stack.enter_context(pending.subfolder(name))
-        content = json.loads(own.read(_JOURNAL).data)
+        own = f"{PENDING}/{name}"
+        content = json.loads(folder.read(f"{own}/{_JOURNAL}").data)
         _CONTENT(content)
         entries = tuple(Entry(**each) for each in content["entries"])
-        for each in ([e.key for e in entries], [e.name for e in entries if e.name]):
+        operation = Operation(folder, own, content["taking_out"], entries)
+        for each in ([entry.key for entry in entries], operation.names):
             if len(set(each)) < len(each):
                 raise ValueError("a memory is in it twice")
-        taking_out = content["taking_out"]
-        files = stack.enter_context(own.subfolder(OUT if taking_out else IN))
-        inside = files.listing()
-        known = {str(number) for number, entry in enumerate(entries) if entry.name}
-        if others := {*inside.others, *inside.files} - known:
+        with folder.subfolder(operation.files) as files:
+            others = files.names() - {str(n) for n, entry in enumerate(entries) if entry.name}
+        if others:
             raise ValueError(f"{min(others)!r} is none of its files")
-        found.append(Operation(folder, own, files, taking_out, entries))
+        found.append(operation)
     return found
 
 
@@ -317,8 +324,7 @@ def _digest(data: bytes) -> bytes:
 class Place(NamedTuple):
     """Where a file of the folder lies: under its own name, or moved out by a pending change."""
 
-    folder: Folder
-    name: str
+    path: str
     stamp: Stamp
 
 
@@ -355,7 +361,7 @@ class FolderMoment:
         if place is None:
             raise FileNotFoundError(f"there is no {name} in {self.folder.path}")
         try:
-            found = place.folder.read(place.name, place.stamp)
+            found = self.folder.read(place.path, place.stamp)
         except FileNotFoundError as error:
             raise changed(self.folder.path) from error
         self._used.add(place)
@@ -363,10 +369,10 @@ class FolderMoment:
 
     def check(self) -> None:
         """Look again at all that was read."""
-        folders = {place.folder for place in self._used}
-        now = {folder: folder.listing().files for folder in folders}
-        if any(now[place.folder].get(place.name) != place.stamp for place in self._used):
-            raise changed(self.folder.path)
+        with suppress(OSError):
+            if all(self.folder.stamp_of(path) == stamp for path, stamp in self._used):
+                return
+        raise changed(self.folder.path)
 
 
 @contextmanager
@@ -384,13 +390,11 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
                     break
         else:
             raise changed(folder.path)
-        with ExitStack() as stack:
-            if pending is not None:
-                for operation in reversed(stack.enter_context(pending_operations(folder))):
-                    seen = _before(operation, seen, index)
-            wait_out(max((seen.stamp_of(name).changed for name in seen.names), default=0))
-            yield seen
-            seen.check()
+        for operation in reversed(pending_operations(folder) if pending is not None else []):
+            seen = _before(operation, seen, index)
+        wait_out(max((seen.stamp_of(name).changed for name in seen.names), default=0))
+        yield seen
+        seen.check()
 
 
 def moment_now(folder: Folder, index: Index) -> FolderMoment:
@@ -401,7 +405,7 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
             f"{folder.path / name} is no ordinary file of a size that an index has, and "
             "memlab follows no link: put the file itself there"
         )
-    places = {name: Place(folder, name, stamp) for name, stamp in listing.files.items()}
+    places = {name: Place(name, stamp) for name, stamp in listing.files.items()}
     seen = FolderMoment(folder, listing, None, places)
     # It is not looked at again at the end: whoever edits it then disturbs nobody.
     return replace(seen, index=seen.read(name), _used=set()) if name in places else seen
@@ -411,9 +415,10 @@ def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMom
     """Return a moment without an operation of a pending change: files are where they were."""
     places = dict(seen._places)
     if operation.taking_out:
-        for number, stamp in operation.files.listing().files.items():
-            entry = operation.entries[int(number)]
-            places.setdefault(entry.name, Place(operation.files, number, stamp))
+        for number, entry in enumerate(operation.entries):
+            path = f"{operation.files}/{number}"
+            if entry.name and (stamp := operation.folder.stamp_of(path)):
+                places.setdefault(entry.name, Place(path, stamp))
     else:
         for entry in operation.put_in():
             places.pop(entry.name, None)
