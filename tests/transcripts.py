@@ -6,7 +6,6 @@ follows from the notes alone, never from the lines.
 """
 
 import json
-import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -257,8 +256,6 @@ class World:
         self.events: list[Event] = []
         self.sessions: list[Session] = []
         self._now, self._count = START, 0
-        self._dated = self.chance.random() < 0.5
-        """Whether files are as old as their last lines, or as this run of the test."""
         self._as_ascii, self._separators = self.chance.choice([(True, None), (False, (",", ":"))])
         for folder in (self.folder, self.projects / "-other" / "memory"):
             folder.mkdir(parents=True)
@@ -351,5 +348,3 @@ class World:
                 out.write(text.encode(errors="surrogatepass") + b"\n")
             if self.chance.random() < 0.1:
                 out.write(BROKEN[0])
-        if self._dated:
-            os.utime(file, (self._now.timestamp(), self._now.timestamp()))

@@ -46,7 +46,6 @@ _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE
 _NOT_THERE: Final = pattern(
     r"""^\w+: (?:[^\n]*[/ '"])?([^/\n'"]+?)['"]?: No such file""", MULTILINE
 )
-_A_DAY: Final = 86_400.0
 
 
 class Touch(NamedTuple):
@@ -309,23 +308,18 @@ def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Pat
 def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:
     """Return which of several files that repeat each other's lines the others were copied from.
 
-    Where the times of the files are those of their last lines, that is one without lines of its
-    own, which the others go on from; else the one whose own lines begin first. Files that were
-    moved about, or written by a program, are as old as the file system says.
+    That is one without lines of its own, which the others go on from; else the one whose own lines
+    begin first.
     """
     if len(files) == 1:
         return next(iter(files))
-    changed = {file: file.stat().st_mtime for file in files}
     lines = {file: times_of(file) for file in files}
-    as_written = all(
-        lines[file] and abs(changed[file] - max(lines[file].values())) < _A_DAY for file in files
-    )
 
     def begun(file: Path) -> float:
         others = set().union(*(lines[other] for other in files if other != file))
         return min((at for line, at in lines[file].items() if line not in others), default=0)
 
-    return min(sorted(files), key=lambda file: (as_written and begun(file), changed[file]))
+    return min(sorted(files), key=lambda file: (begun(file), file.stat().st_mtime))
 
 
 def _times_by_line(file: Path) -> dict[int, float]:

@@ -142,28 +142,17 @@ def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(d
     assert found.left_out == {FAILED: 1}
 
 
-@pytest.mark.parametrize(
-    ("changed", "own"),
-    [({}, {}), ({"s1": 1e9, "s2": 2e9}, {}), ({"s1": 2e9, "s2": 1e9}, {"own session": 1})],
-)
-def test_the_oldest_of_copies_is_known_by_its_lines_or_by_its_time(
-    desk: Desk, changed: dict[str, float], own: dict[str, int]
-) -> None:
+def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
     """One session wrote m1, and one that branched off it, and ended before it, read m1."""
-    first, second = desk.session("s1"), desk.session("s2")
+    first, second = desk.session("s2"), desk.session("s1")
     write(first, "m1.md")
     read(first, "m4.md")
-    second.lines = [{**line, "sessionId": "s2"} for line in first.lines]
+    second.lines = [{**line, "sessionId": "s1"} for line in first.lines]
     read(first, "m2.md")
     read(second, "m1.md")
     read(first, "m3.md")
-    for name, session in {"s1": first, "s2": second}.items():
-        desk.world._save(session)
-        last = datetime.fromisoformat(session.lines[-1]["timestamp"]).timestamp()
-        times = (changed.get(name, last),) * 2
-        os.utime(desk.world.projects / SLUG / f"{name}.jsonl", times)
-    found = gathered(desk.world)
-    assert (found.apart, found.left_out[COPIES]) == (own, 1)
+    found = desk.save(second, first)
+    assert (found.apart, found.left_out[COPIES]) == ({}, 1)
 
 
 @pytest.mark.parametrize("by_agent", [False, True])
