@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 
 from memlab.items import MemoryItem
 from memlab.store.database import COLUMNS, CREATE_TABLE
+from memlab.store.signals import CREATE_SIGNALS
 from memlab.store.sqlite_store import item_of
-
-CREATE_SIGNALS = """
-CREATE TABLE memory_signals (
-    memory_id TEXT PRIMARY KEY, importance REAL, last_accessed_at TEXT, access_count INTEGER,
-    expires_at TEXT, agent_id TEXT, namespace TEXT, thread_id TEXT, graduated INTEGER,
-    trusted INTEGER
-)
-"""
 
 Row = dict[str, Any]
 
@@ -71,11 +64,12 @@ def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") ->
 def write_signals(path: Path, memory_id: str, **signals: Any) -> None:
     """Say something of a row in the side table, made when it is missing."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(CREATE_SIGNALS.replace("TABLE", "TABLE IF NOT EXISTS"))
-        names = ", ".join(["memory_id", *signals])
-        marks = ", ".join("?" * (len(signals) + 1))
+        connection.execute(CREATE_SIGNALS)
+        names = ", ".join(["memory_id", "position", *signals])
+        position = "(SELECT rowid FROM memory_items WHERE memory_id = ?1)"
         connection.execute(
-            f"INSERT OR REPLACE INTO memory_signals ({names}) VALUES ({marks})",
+            f"INSERT OR REPLACE INTO memory_signals ({names}) "
+            f"VALUES (?1, {position}{', ?' * len(signals)})",
             [memory_id, *signals.values()],
         )
 

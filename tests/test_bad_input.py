@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from permissions import as_nobody
-from stores import RawText, episodes, files_in, row, run_sql, write_rows
+from stores import RawText, episodes, files_in, row, run_sql, write_rows, write_signals
 
 import memlab
 from memlab.cli import main
@@ -305,7 +305,7 @@ def test_the_first_bad_row_is_named_by_its_place_and_the_others_counted(
     ("name", "value", "wrong"),
     [
         ("importance", "'high'", "importance 'high' is not a number"),
-        ("last_accessed_at", "1767225600", "last_accessed_at 1767225600 is not text"),
+        ("last_accessed_at", "1767225600", "last_accessed_at '1767225600' is not a timestamp"),
         ("expires_at", "'2026-03-01T12:00'", "expires_at '2026-03-01T12:00' has no time zone"),
         ("access_count", "1.5", "access_count 1.5 is not a whole number"),
         ("agent_id", "x'61'", "agent_id b'a' is not text"),
@@ -315,11 +315,8 @@ def test_the_first_bad_row_is_named_by_its_place_and_the_others_counted(
 )
 def test_a_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2")])
-    run_sql(
-        path,
-        f"CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, {name})",
-        f"INSERT INTO memory_signals VALUES ('m2', {value})",
-    )
+    write_signals(path, "m2")
+    run_sql(path, f"UPDATE memory_signals SET {name} = {value}")
     assert wrong in str(refused(path))
 
 

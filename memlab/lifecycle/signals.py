@@ -19,9 +19,10 @@ import numpy as np
 
 from memlab.clock import Age, as_age, aware
 from memlab.columns import AGENT_SCOPE
+from memlab.errors import StoreError
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
 from memlab.policies import ValueCap, value_score
-from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
+from memlab.store.signals import CREATE_SIGNALS, HAS_SIGNALS, signal_columns
 
 Label = tuple[str, str]
 Labels = frozenset[Label]
@@ -35,10 +36,7 @@ _ACTIVE_IN_SCOPE: Final = (
 )
 _NEXT_SCOPE: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
 
-SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS memory_signals ("
-    + ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
-    + ")",
+_SCHEMA: Final = (
     "CREATE INDEX IF NOT EXISTS memory_signals_scope ON memory_signals (scope)",
     (
         "CREATE INDEX IF NOT EXISTS memory_signals_expiry ON memory_signals (expires_at) "
@@ -127,17 +125,14 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
 
     Call it in a transaction.
     """
-    connection.execute(SCHEMA[0])
-    columns = connection.execute("SELECT name FROM pragma_table_info('memory_signals')")
-    for name in set(SIGNAL_COLUMNS) - {name for (name,) in columns}:
-        connection.execute(f"ALTER TABLE memory_signals ADD COLUMN {name} {SIGNAL_COLUMNS[name]}")
-    for statement in SCHEMA[1:]:
+    connection.execute(CREATE_SIGNALS)
+    if not signal_columns(connection):
+        raise StoreError(
+            "the store has a table memory_signals that another program made; nothing was changed: "
+            "rename that table, or open the store by SqliteMemoryStore"
+        )
+    for statement in _SCHEMA:
         connection.execute(statement)
-    # signals that name no position belong to the row with their id
-    connection.execute(
-        "UPDATE memory_signals SET position = (SELECT item.rowid FROM memory_items AS item "
-        "WHERE item.memory_id = memory_signals.memory_id) WHERE position IS NULL"
-    )
     rows = connection.execute(
         "SELECT signal.memory_id, signal.agent_id, signal.thread_id, signal.namespace, "
         f"item.tags_json FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"

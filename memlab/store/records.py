@@ -23,7 +23,7 @@ from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import COLUMNS, HIDING, exact, values_up_to
 from memlab.store.shapes import fields, listed, named, shown, some, stored, text, whole
-from memlab.store.signals import SIGNALS, defaulted_signals, has_signals, signal_columns
+from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 Value = int | float | bytes | bytearray | None
 """As :func:`memlab.store.database.exact` reads it: text is a bytearray, a blob bytes."""
@@ -53,7 +53,6 @@ class Layout(NamedTuple):
     columns: tuple[str, ...]
     defaulted: frozenset[str]
     signals: tuple[str, ...]
-    defaulted_signals: frozenset[str] = frozenset()
 
 
 def layout_of(connection: sqlite3.Connection) -> Layout:
@@ -68,13 +67,8 @@ def layout_of(connection: sqlite3.Connection) -> Layout:
             f"memory_items has a column {SIGNALS}, the name of a table that memlab looks for "
             "beside it; rename that column"
         )
-    signals = signal_columns(connection)
-    return Layout(
-        (*COLUMNS, *others),
-        frozenset(name for name, has_default in found if has_default),
-        tuple(signals),
-        defaulted_signals(connection) if signals else frozenset(),
-    )
+    defaulted = frozenset(name for name, has_default in found if has_default)
+    return Layout((*COLUMNS, *others), defaulted, signal_columns(connection))
 
 
 def fingerprint_of(record: bytes) -> str:
@@ -348,7 +342,7 @@ def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterab
 def signals_at(
     connection: sqlite3.Connection, layout: Layout, positions: Sequence[int]
 ) -> dict[int, list[dict[str, Any]]]:
-    """Return what the side table says of rows, by position and in an order that never changes."""
+    """Return what the side table says of rows, by position."""
     if not layout.signals:
         return {}
     marks = ", ".join("?" * len(positions))
@@ -356,17 +350,21 @@ def signals_at(
     with exact(connection):
         found = connection.execute(
             f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
-            f"signal ON {has_signals(layout.signals)} WHERE item.rowid IN ({marks})",
+            f"signal ON {HAS_SIGNALS} WHERE item.rowid IN ({marks})",
             positions,
         ).fetchall()
-    said: dict[int, list[dict[str, Any]]] = {}
+    said = {}
     for position, *values in found:
         pairs = zip(layout.signals, map(jsonable, values), strict=True)
-        row = {n: v for n, v in pairs if v is not None or n in layout.defaulted_signals}
-        said.setdefault(position, []).append(row)
-    return {position: sorted(rows, key=encoded) for position, rows in said.items()}
+        said[position] = [{name: value for name, value in pairs if value is not None}]
+    return said
 
 
+_MAKE_WAY: Final = (
+    f"DELETE FROM main.{SIGNALS} WHERE memory_id COLLATE BINARY = "
+    "(SELECT memory_id FROM main.memory_items WHERE rowid = ?)"
+)
+"""Deletes what is left there of a row of the same id: none but the one just put back has it."""
 _KNOWN: Final = frozenset({*COLUMNS, SIGNALS})
 _ODD: Final = fields({SIGNALS: some(listed(named(stored)))}, absent={SIGNALS}, others=stored)
 """Of what a row has beside texts, which :func:`check_canonical` has looked at."""
@@ -390,48 +388,15 @@ def insert_records(
                 "restored: restore into a new file"
             )
         _insert(connection, "memory_items", {"rowid": position} | row)
-        kept = [_known(each, layout) for each in signals]
-        if any(kept):
-            _insert_signals(connection, layout, position, [each for each in kept if each])
+        for each in filter(None, (_known(each, layout) for each in signals)):
+            connection.execute(_MAKE_WAY, (position,))
+            _insert(connection, SIGNALS, each)
         count += 1
     return count
 
 
 def _known(signals: dict[str, Any], layout: Layout) -> dict[str, Any]:
     return {name: value for name, value in signals.items() if name in layout.signals}
-
-
-def _insert_signals(
-    connection: sqlite3.Connection, layout: Layout, position: int, signals: list[dict[str, Any]]
-) -> None:
-    """Put back what was said of a row, unless whoever deleted the row left that alone.
-
-    Signals of other rows of the same id, which are not there any more, make way.
-    """
-    ((_, record),) = records_at(connection, layout, [position])
-    there = json.loads(record).get(SIGNALS, [])
-    if there == signals:
-        return
-    if there:
-        raise _taken(position)
-    if "position" in layout.signals:
-        connection.execute(
-            f"DELETE FROM main.{SIGNALS} WHERE memory_id COLLATE BINARY = (SELECT memory_id FROM "
-            "main.memory_items WHERE rowid = ?)",
-            (position,),
-        )
-    try:
-        for each in signals:
-            _insert(connection, SIGNALS, each)
-    except sqlite3.IntegrityError as error:
-        raise _taken(position) from error
-
-
-def _taken(position: int) -> ArchiveError:
-    return ArchiveError(
-        f"the table {SIGNALS} says something else in place of what it said of position {position}; "
-        "nothing was restored: restore the others by id, or into a new file"
-    )
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """Which rows of ``memory_items`` may go, and the one statement that deletes them."""
 
 import sqlite3
-from collections.abc import Collection
 from functools import cache
 from typing import Final
 
@@ -9,7 +8,7 @@ from memlab.errors import BadRowError, CompactionError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import exact
 from memlab.store.records import fingerprint_under_triggers
-from memlab.store.signals import deletion_of_signals
+from memlab.store.signals import deletion_of_signals, signal_columns
 from memlab.store.triggers import check_deletion
 
 # BINARY: a table may declare its columns NOCASE. IN, not EXISTS: a subquery that looks at the row
@@ -69,9 +68,7 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
     return None if cut is None else f"rowid <= {cut[0]} AND {_ACTIVE_PRUNABLE}"
 
 
-def delete_rows(
-    connection: sqlite3.Connection, chosen: str, load_bearing: int, *, signals: Collection[str] = ()
-) -> int:
+def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) -> int:
     """Delete the `chosen` rows and check that every load-bearing row is still there.
 
     Where a trigger could touch rows that stay, every one of them is compared with before; other
@@ -80,8 +77,8 @@ def delete_rows(
     check_deletion(connection, chosen)
     staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
     before, beside = connection.total_changes, 0
-    if signals:
-        beside = connection.execute(deletion_of_signals(signals, chosen)).rowcount
+    if signal_columns(connection):
+        beside = connection.execute(deletion_of_signals(chosen)).rowcount
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     changed = connection.total_changes - before - deleted - beside
     left = count_load_bearing(connection, "TRUE")

@@ -1,11 +1,10 @@
 """What a store may keep beside its memories, and how the two belong together.
 
-``memory_signals`` is made by :class:`memlab.lifecycle.LifecycleStore` alone; others may keep a
-table of that name with fewer columns or more.
+``memory_signals`` is made by :class:`memlab.lifecycle.LifecycleStore` alone. A table of that name
+that lacks one of its columns is somebody else's, and left alone as any other is.
 """
 
 import sqlite3
-from collections.abc import Collection
 from typing import Final
 
 SIGNALS: Final = "memory_signals"
@@ -28,46 +27,30 @@ SIGNAL_COLUMNS: Final = {
 """Columns of memlab's own table. ``position`` is the rowid of the row they belong to: signals of a
 row that was deleted and written anew by another store belong to nothing. ``scope`` is what the row
 is capped with."""
+CREATE_SIGNALS: Final = (
+    f"CREATE TABLE IF NOT EXISTS {SIGNALS} "
+    f"({', '.join(f'{name} {kind}' for name, kind in SIGNAL_COLUMNS.items())})"
+)
 
 HAS_SIGNALS: Final = "item.rowid = signal.position AND item.memory_id = signal.memory_id"
 """How a row, ``memory_items AS item``, and its own ``memory_signals AS signal`` find each other."""
 
-_BY_ID: Final = "item.memory_id = signal.memory_id"
 
-
-def signal_columns(connection: sqlite3.Connection) -> list[str]:
-    """Return the columns of a store's side table that hold values; none where there is none."""
+def signal_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
+    """Return the columns of a store's side table that hold values; none where it keeps none."""
     found = connection.execute(
-        "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 AND EXISTS "
+        "SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0 AND EXISTS "
         "(SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?)",
         (SIGNALS, SIGNALS),
     )
-    names = [name for (name,) in found]
-    return names if "memory_id" in names else []
+    names = dict(found)
+    is_own = names.keys() >= SIGNAL_COLUMNS.keys() and names["memory_id"]
+    return tuple(names) if is_own else ()
 
 
-def defaulted_signals(connection: sqlite3.Connection) -> frozenset[str]:
-    """Return the columns of a store's side table that are not NULL by themselves."""
-    found = connection.execute(
-        "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 AND dflt_value IS NOT NULL",
-        (SIGNALS,),
-    )
-    return frozenset(name for (name,) in found)
-
-
-def has_signals(columns: Collection[str]) -> str:
-    """Return, as SQL, the one rule by which a row and its signals find each other."""
-    return HAS_SIGNALS if "position" in columns else _BY_ID
-
-
-def is_own(columns: Collection[str]) -> bool:
-    """Whether a side table with these columns is memlab's own."""
-    return set(SIGNAL_COLUMNS) <= set(columns)
-
-
-def deletion_of_signals(columns: Collection[str], chosen: str) -> str:
+def deletion_of_signals(chosen: str) -> str:
     """Return the statement that deletes the signals of the `chosen` rows, while those are there."""
     return (
         f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
-        f"AS item WHERE {has_signals(columns)} AND ({chosen}))"
+        f"AS item WHERE {HAS_SIGNALS} AND ({chosen}))"
     )

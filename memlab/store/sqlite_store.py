@@ -44,7 +44,6 @@ from memlab.store.database import (
     transaction,
 )
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
-from memlab.store.signals import is_own, signal_columns
 
 
 def row_of(item: MemoryItem) -> tuple[Any, ...]:
@@ -363,12 +362,10 @@ class SqliteMemoryStore:
         with self._errors_in_words(), roomy_cache(self.connection), transaction(self.connection):
             load_bearing = classify_rows(self.connection)
             surplus = surplus_condition(self.connection, keep_recent)
-            columns = signal_columns(self.connection)
-            signals = columns if is_own(columns) else ()
             digest, deleted = None, 0
             if surplus:
                 with self._archived(surplus, keep_recent, now) as digest:
-                    deleted = delete_rows(self.connection, surplus, load_bearing, signals=signals)
+                    deleted = delete_rows(self.connection, surplus, load_bearing)
             elif self.archive is not None:
                 note_earlier(self.connection, self.archive, at=now)
             forget_verdicts(self.connection)

@@ -23,7 +23,6 @@ _DOES: Final = {
     sqlite3.SQLITE_UPDATE: UPDATES,
     sqlite3.SQLITE_DELETE: DELETES,
 }
-_OURS: Final = {"memory_items", SIGNALS}
 _REPLACING: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
 
 
@@ -69,9 +68,8 @@ def _undone(connection: sqlite3.Connection, when: str, back: str) -> tuple[Trigg
     """Return what a change does to other tables, once it is known that another undoes it."""
     if not _has_triggers(connection):
         return ()
-    tables = ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
     written, again = (
-        _written(connection, [_STATEMENTS[each].format(table) for table in tables])
+        _written(connection, [_STATEMENTS[each].format(table) for table in _own_tables(connection)])
         for each in (when, back)
     )
     undone = {each.table for each in again}
@@ -118,9 +116,10 @@ def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[Tri
     these would write to, when it compiles the statement.
     """
     asked: set[tuple[str, str, str]] = set()
+    own = _own_tables(connection)
 
     def note(action: int, table: str | None, _: object, __: object, trigger: str | None) -> int:
-        if action in _DOES and table is not None and table.lower() not in _OURS:
+        if action in _DOES and table is not None and table.lower() not in own:
             asked.add((trigger or "", _DOES[action], table))
         return sqlite3.SQLITE_OK
 
@@ -153,7 +152,11 @@ def _tables_tied(connection: sqlite3.Connection) -> list[str]:
         "SELECT name FROM main.sqlite_schema WHERE type = 'table' "
         "AND sql LIKE '%references%memory_items%'"
     )
-    return [table for (table,) in found if table.lower() not in _OURS]
+    return [table for (table,) in found if table.lower() != "memory_items"]
+
+
+def _own_tables(connection: sqlite3.Connection) -> list[str]:
+    return ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
 
 
 def _referring(connection: sqlite3.Connection, chosen: str) -> list[tuple[str, int]]:

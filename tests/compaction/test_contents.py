@@ -101,7 +101,7 @@ class TestExporting:
             {"blob": "fe"},
         )
         assert lines[1]["digest"] == receipt.digest
-        assert lines[1]["memory_signals"] == [{"memory_id": "e1", "importance": 0.25}]
+        assert lines[1]["memory_signals"][0]["importance"] == 0.25
         assert {name: lines[1][name] for name in row("e1")} == row("e1", "episodic", "merged")
 
     def test_an_export_of_nothing_is_a_file_of_nothing(self, store: Path, tmp_path: Path) -> None:

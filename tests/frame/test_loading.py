@@ -323,9 +323,6 @@ def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
     assert silent.drop(columns=["graduated", "trusted"]).isna().all(axis=None)
     assert not silent["graduated"].any()
     assert silent["trusted"].all()
-    run_sql(path, *(f"ALTER TABLE memory_signals DROP COLUMN {n}" for n in list(SIGNAL_DTYPES)[1:]))
-    run_sql(path, "ALTER TABLE memory_signals ADD COLUMN mood")
-    assert list(memlab.load(path)) == [*DTYPES, "importance"]
 
 
 def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) -> None:

@@ -65,23 +65,6 @@ def test_opening_twice_changes_nothing(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_signals_made_elsewhere_are_taken_over(path: Path) -> None:
-    with SqliteMemoryStore(path) as plain:
-        plain.put(item("a"))
-        plain.put(item("b"))
-        plain.connection.execute(
-            "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance REAL, "
-            "last_accessed_at TEXT, access_count INTEGER, expires_at TEXT, agent_id TEXT, "
-            "namespace TEXT, thread_id TEXT, graduated INTEGER, trusted INTEGER)"
-        )
-        plain.connection.execute(
-            "INSERT INTO memory_signals (memory_id, importance, agent_id) VALUES ('a', 0.1, 'g')"
-        )
-    with LifecycleStore(path, capacity=ValueCap(1)) as store:
-        store.put(item("c"), agent_id="g", importance=0.9)
-        assert ids(store) == ["b", "c"]
-
-
 def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
     open_store().put(
         item("a"), ttl=60, importance=0.25, agent_id="g", thread_id="t", namespace="n",

@@ -67,8 +67,10 @@ CREATE INDEX i ON memory_items (kind, tags_json)
 CREATE INDEX i ON memory_items (json_extract(tags_json, '$[0]'))
 CREATE UNIQUE INDEX i ON memory_items (title, body) WHERE superseded_by IS NULL
 DROP TABLE memory_signals; CREATE VIEW memory_signals AS SELECT memory_id FROM memory_items
-DROP TABLE memory_signals; CREATE TABLE memory_signals (memory_id, importance, "a""b" TEXT, 'c d');
-  INSERT INTO memory_signals SELECT memory_id, 'high', x'00', 1 FROM memory_items
+ALTER TABLE memory_signals ADD COLUMN "a""b" TEXT DEFAULT 7; ALTER TABLE memory_signals ADD 'c d';
+  UPDATE memory_signals SET importance = 'high', "a""b" = NULL, "c d" = x'00'
+DROP TABLE memory_signals; CREATE TABLE memory_signals (memory_id REFERENCES memory_items, weight);
+  INSERT INTO memory_signals SELECT memory_id, 1 FROM memory_items
 UPDATE memory_signals SET importance = 'NaN', access_count = x'ff'
 CREATE TABLE archived (x); CREATE TABLE applies (y)
 CREATE VIEW surplus AS SELECT 1 AS position; CREATE VIEW kept AS SELECT 1 AS position

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from stores import Row, row, run_sql, write_rows
 
+from memlab.store.signals import CREATE_SIGNALS
+
 START = datetime(2025, 3, 1, tzinfo=UTC)
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
 
@@ -31,10 +33,9 @@ def make_store(path: Path, *, rows: int, journal: str = "wal", page_size: int = 
     run_sql(
         path,
         "UPDATE memory_items SET superseded_by = 'm' || rowid WHERE rowid % 11 = 4",
-        "CREATE TABLE memory_signals "
-        "(memory_id TEXT PRIMARY KEY, importance REAL, access_count INTEGER)",
-        "INSERT INTO memory_signals SELECT memory_id, rowid / 7.0, rowid FROM memory_items "
-        "WHERE rowid % 3 = 0",
+        CREATE_SIGNALS,
+        "INSERT INTO memory_signals (memory_id, position, importance, access_count) "
+        "SELECT memory_id, rowid, rowid / 7.0, rowid FROM memory_items WHERE rowid % 3 = 0",
     )
     return path
 

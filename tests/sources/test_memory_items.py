@@ -23,12 +23,10 @@ from memlab.sources.tables import SCHEMA, TEXTS
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
 from memlab.store.records import Record
-from memlab.store.signals import SIGNAL_COLUMNS
+from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
 from sources.conformance import Compacted, Conformance
-
-_SIDE = ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
 
 
 class MemoryItemsLab:
@@ -64,7 +62,7 @@ class MemoryItemsLab:
             'ALTER TABLE memory_items ADD COLUMN "odd ""name""" BLOB',
             "UPDATE memory_items SET mood = NULL WHERE rowid % 2",
             'UPDATE memory_items SET "odd ""name""" = randomblob(9) WHERE rowid % 4 = 1',
-            f"CREATE TABLE memory_signals ({_SIDE})",
+            CREATE_SIGNALS,
             "INSERT INTO memory_signals (memory_id, position, importance, access_count, trusted, "
             "last_accessed_at, namespace) SELECT memory_id, rowid, rowid / 7.0, rowid, 0, "
             "'2026-03-01T12:00:00+02:00', 'ü' FROM memory_items WHERE rowid % 2",

@@ -36,7 +36,7 @@ def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> 
     assert [each["memory_id"] for each in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
     assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
     (said,) = json.loads(shown[0].pop("memory_signals"))
-    assert said == {"memory_id": "e1", "importance": 0.25, "namespace": "billing"}
+    assert said == {"memory_id": "e1", "position": 2, "importance": 0.25, "namespace": "billing"}
     assert shown[0] == {
         **row("e1", "episodic", "merged"),
         **dict.fromkeys(("source_event_id", "source_sequence", "superseded_by", "restored_at")),

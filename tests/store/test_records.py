@@ -114,22 +114,6 @@ def test_the_order_in_which_columns_were_added_does_not_matter(tmp_path: Path) -
     assert found[0] == found[1]
 
 
-def test_what_a_side_table_says_of_a_row_comes_in_one_order(tmp_path: Path) -> None:
-    """Whatever that of its rows is, and without what is computed."""
-    path = write_rows(tmp_path / "one.db", [row("m1"), row("M1")])
-    run_sql(
-        path,
-        "CREATE TABLE memory_signals (memory_id TEXT COLLATE NOCASE, importance, "
-        "twice AS (importance * 2))",
-        "INSERT INTO memory_signals VALUES ('m1', 2), ('m1', 1), ('M1', 3)",
-    )
-    assert record_of(path)["memory_signals"] == [
-        {"memory_id": "m1", "importance": 1},
-        {"memory_id": "m1", "importance": 2},
-    ]
-    assert "memory_signals" not in record_of(write_rows(path, [row("m3")]), 3)
-
-
 def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "one.db", [])
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood")

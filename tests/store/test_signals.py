@@ -1,6 +1,6 @@
 """Signals belong to a row by id and by position, wherever memlab reads them.
 
-A table of somebody else's making is put back as it was, or that is refused in words.
+A table of that name of somebody else's making is left alone.
 """
 
 import json
@@ -12,17 +12,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from archives import compact_at_runtime, planned
+from archives import planned
 from invariants import rows_of
-from stores import item, row, run_sql, signals_of, write_rows
+from stores import item, row, run_sql, signals_of, write_rows, write_signals
 
 import memlab
 from memlab.compaction import apply, restore
-from memlab.errors import ArchiveError
+from memlab.errors import StoreError
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.store import SqliteMemoryStore
 from memlab.store.records import layout_of, records_at
+from memlab.store.signals import SIGNAL_COLUMNS
 from memlab.upkeep.health import Status, doctor
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -64,42 +65,14 @@ def test_frame_record_archive_and_lifecycle_agree_on_whose_signals_they_are(
     assert {line for line in signals_of(path) if line[0] == "m1"} == before
 
 
-def table(columns: str, values: str, *, into: str = "", options: str = "") -> tuple[str, str]:
-    return (
-        f"CREATE TABLE memory_signals ({columns}) {options}",
-        f"INSERT INTO memory_signals {into} VALUES {values}",
-    )
-
-
-MADE = {
-    "two rows an id": table(
-        "memory_id TEXT, importance REAL", "('e1', 0.25), ('e1', 0.5), ('e1', 0.5), ('e9', 1)"
+OTHERS = {
+    "few columns": (
+        "CREATE TABLE memory_signals (memory_id TEXT COLLATE NOCASE, importance REAL)",
+        "INSERT INTO memory_signals VALUES ('e1', 0.25), ('e1', 0.5), ('E2', 1)",
     ),
-    "case does not count": table(
-        "memory_id TEXT COLLATE NOCASE PRIMARY KEY, importance REAL",
-        "('e1', 0.25), ('E2', 0.5), ('e9', 1)",
-    ),
-    "a computed column": table(
-        "memory_id TEXT PRIMARY KEY, importance REAL, twice REAL AS (importance * 2) STORED",
-        "('e1', 0.25), ('e9', 1)",
-        into="(memory_id, importance)",
-    ),
-    "a computed position": table(
-        "memory_id TEXT PRIMARY KEY, importance REAL, position INTEGER AS (1) VIRTUAL",
-        "('e1', 0.25), ('e9', 1)",
-        into="(memory_id, importance)",
-    ),
-    "a default beside NULL": table(
-        "memory_id TEXT PRIMARY KEY, importance REAL DEFAULT 7",
-        "('e1', NULL), ('e2', 0.5), ('e9', NULL)",
-    ),
-    "no rowids": table(
-        "memory_id TEXT, turn INTEGER, importance REAL, PRIMARY KEY (memory_id, turn)",
-        "('e1', 1, 0.25), ('e1', 2, 0.5), ('e9', 1, 1)",
-        options="WITHOUT ROWID",
-    ),
-    "ids that are no text": table(
-        "memory_id, importance REAL", "(x'6531', 0.25), (1, 0.5), (NULL, 0.5), ('e1', 1)"
+    "no key": (
+        f"CREATE TABLE memory_signals ({', '.join(SIGNAL_COLUMNS)})",
+        "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 2), ('e1', 2)",
     ),
     "a view": (
         "CREATE TABLE scores (id TEXT, score REAL)",
@@ -114,32 +87,31 @@ def signals(store: Path) -> list[Any]:
         return sorted(map(repr, connection.execute("SELECT * FROM memory_signals")))
 
 
-@pytest.mark.parametrize("made", MADE)
-def test_a_table_of_anothers_goes_and_comes_back_whole_or_is_left_alone_by_a_runtime(
+@pytest.mark.parametrize("made", OTHERS)
+def test_a_table_of_its_name_that_others_made_is_neither_read_nor_touched(
     store: Path, made: str
 ) -> None:
-    run_sql(store, *MADE[made])
+    run_sql(store, *OTHERS[made])
     rows, said = rows_of(store), signals(store)
-    if made == "two rows an id":  # the last of them stands
-        assert memlab.load(store)["importance"].tolist()[1] == 0.5
+    assert "importance" not in memlab.load(store)
     receipt = apply(planned(store))
-    assert doctor(store).status is Status.OK
+    assert (doctor(store).status, signals(store)) == (Status.OK, said)
     assert restore(receipt) == 6
     assert (rows_of(store), signals(store)) == (rows, said)
-    gone = compact_at_runtime(store)
-    assert gone.digest is not None
-    assert signals(store) == said
-    assert restore(gone.digest, store=store) == 6
+    with pytest.raises(StoreError, match="another program made; nothing was changed"):
+        LifecycleStore(store)
     assert (rows_of(store), signals(store)) == (rows, said)
 
 
-def test_what_is_said_of_another_memory_is_not_written_over(store: Path) -> None:
-    run_sql(store, *MADE["case does not count"])
+def test_signals_come_back_in_the_place_of_what_is_left_of_others_of_their_name(
+    store: Path,
+) -> None:
+    write_signals(store, "e1", importance=0.25, graduated=1)
+    run_sql(store, "ALTER TABLE memory_signals ADD COLUMN mood BLOB")
+    run_sql(store, "UPDATE memory_signals SET mood = x'00ff'")
+    said = signals(store)
     receipt = apply(planned(store))
-    write_rows(store, [row("E1")])
-    run_sql(store, "INSERT INTO memory_signals VALUES ('E1', 9)")
-    rows, said = rows_of(store), signals(store)
-    with pytest.raises(ArchiveError, match=r"memory_signals .* nothing was restored"):
-        restore(receipt)
-    assert (rows_of(store), signals(store)) == (rows, said)
-    assert restore(receipt, ids=["e2", "e3"]) == 2
+    assert signals(store) == []
+    run_sql(store, "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 99)")
+    assert restore(receipt) == 6
+    assert signals(store) == said

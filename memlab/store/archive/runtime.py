@@ -4,7 +4,7 @@ Whoever deletes rows of ``memory_items`` without a plan wraps the deletion::
 
     with transaction(connection):
         with archived_first(connection, location, chosen, why, at=now) as digest:
-            delete_rows(connection, chosen, load_bearing, signals=signals)
+            delete_rows(connection, chosen, load_bearing)
     note_deleted(location, digest, at=now)
 
 A plan does the same over any source, in :mod:`memlab.compaction.applier`. Standard library only.

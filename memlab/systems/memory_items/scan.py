@@ -33,8 +33,8 @@ from memlab.sources.tables import (
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.database import exact, values_up_to
 from memlab.store.records import Layout, Record, quoted
+from memlab.store.signals import HAS_SIGNALS
 from memlab.store.signals import SIGNALS as SIDE_TABLE
-from memlab.store.signals import has_signals
 from memlab.text import shortened
 
 Range = tuple[int, int]
@@ -269,7 +269,7 @@ def add_signals(
     chosen = ", ".join(f"signal.{quoted(name)}" for name in names)
     signals = (
         f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
-        f"signal ON {has_signals(layout.signals)} WHERE item.rowid BETWEEN ? AND ?"
+        f"signal ON {HAS_SIGNALS} WHERE item.rowid BETWEEN ? AND ?"
     )
     own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN} ORDER BY rowid"
     for rows in batches:

@@ -218,7 +218,7 @@ class _Writer(_Reader, Writer):
         fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:
             load_bearing -= count_load_bearing(self._connection, _WANTED)
-        delete_rows(self._connection, _WANTED, load_bearing, signals=self._layout.signals)
+        delete_rows(self._connection, _WANTED, load_bearing)
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow]:
         fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
