@@ -2,14 +2,15 @@
 
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from forging import STORED, flip_bytes
+from forging import STORED
 
 from memlab.store.database import COLUMNS
+from proof.forgeries import in_bytes
 
 Mutation = Callable[[Path, random.Random], None]
 """Changes a closed store in place."""
@@ -85,14 +86,10 @@ SCHEMAS: Final = _statements("""
 ''
 NULL
 sql || ')'
-replace(sql, 'memory_id TEXT PRIMARY KEY', 'memory_id TEXT')
-replace(sql, 'title TEXT NOT NULL', 'title INTEGER')
 replace(sql, 'title TEXT NOT NULL, body TEXT NOT NULL', 'body TEXT NOT NULL, title TEXT NOT NULL')
 replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL COLLATE NOSUCH')
-replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL DEFAULT (nosuch())')
 replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')
 replace(sql, ', superseded_by TEXT', '')
-replace(sql, 'created_at TEXT NOT NULL', 'created_at TEXT AS (memory_id) STORED NOT NULL')
 """)
 """Expressions of the SQL by which the table was made."""
 
@@ -129,48 +126,31 @@ def mutate(store: Path, seed: int) -> str:
     return mutation.__name__
 
 
-def flip_in_header(store: Path, rng: random.Random) -> None:
-    _flip(store, rng, (0, 1, 2, 127, 255, 64), lambda data: rng.randrange(min(140, len(data))))
+def spoil_bytes(store: Path, rng: random.Random) -> None:
+    store.write_bytes(in_bytes(store.read_bytes(), rng))
 
 
-def flip_in_page_heads(store: Path, rng: random.Random) -> None:
-    size = _page_size(store)
-
-    def in_a_head(data: bytearray) -> int:
-        start = rng.randrange(max(1, len(data) // size)) * size
-        return min(start + rng.randrange(16), len(data) - 1)
-
-    _flip(store, rng, (0, 1, 2, 5, 10, 13, 255), in_a_head)
-
-
-def _flip(
-    store: Path, rng: random.Random, values: Sequence[int], place: Callable[[bytearray], int]
-) -> None:
-    data = bytearray(store.read_bytes() or b"\0")
+def flip_in_heads(store: Path, rng: random.Random) -> None:
+    """Change the head of the file, or of a page."""
+    data, size = bytearray(store.read_bytes() or b"\0"), _page_size(store)
     for _ in range(rng.choice((1, 1, 2, 4))):
-        data[place(data)] = rng.choice(values)
+        page = rng.choice((0, rng.randrange(max(1, len(data) // size))))
+        at = page * size + rng.randrange(16 if page else 140)
+        data[min(at, len(data) - 1)] = rng.choice((0, 1, 2, 5, 10, 13, 64, 127, 255))
     store.write_bytes(data)
 
 
 def overwrite_pages(store: Path, rng: random.Random) -> None:
-    """Zero pages, or put noise or another page there."""
-    size = _page_size(store)
-    data = bytearray(store.read_bytes() or b"\0")
+    """Zero pages, put noise or another page there, cut some off, or add some."""
+    data, size = bytearray(store.read_bytes() or b"\0"), _page_size(store)
     pages = max(1, len(data) // size)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        start = rng.randrange(pages) * size
-        other = rng.randrange(pages) * size
+        start, other = rng.randrange(pages) * size, rng.randrange(pages) * size
         page = (bytes(size), b"\xff" * size, rng.randbytes(size), data[other : other + size])
         data[start : start + size] = rng.choice(page)
+    if rng.random() < 0.5:
+        data = rng.choice((data[: rng.randrange(len(data))], data[:start], data + page[2] * 3))
     store.write_bytes(data)
-
-
-def cut_or_extend(store: Path, rng: random.Random) -> None:
-    data = store.read_bytes() or b"\0"
-    size = _page_size(store)
-    length = rng.choice((rng.randrange(len(data)), rng.randrange(len(data)) // size * size, 0, 15))
-    longer = data + rng.randbytes(rng.choice((1, size, 3 * size)))
-    store.write_bytes(rng.choice((data[:length], data[:length], longer)))
 
 
 def leave_a_log(store: Path, rng: random.Random) -> None:
@@ -219,7 +199,7 @@ def reshape(store: Path, rng: random.Random) -> None:
 
 def declare_otherwise(store: Path, rng: random.Random) -> None:
     """Copy the rows into a table of the same name with other columns."""
-    kinds = dict.fromkeys(COLUMNS, "") | rng.choice(DECLARATIONS)
+    kinds = DECLARED | rng.choice(DECLARATIONS)
     names = list(COLUMNS)
     if rng.random() < 0.3:
         rng.shuffle(names)
@@ -270,58 +250,30 @@ def rewrite_schema(store: Path, rng: random.Random) -> None:
             _run(connection, "UPDATE sqlite_schema SET rootpage = ? WHERE rowid = 1", page)
 
 
-def encode_otherwise(store: Path, rng: random.Random) -> None:
-    """Write the store anew in UTF-16."""
-    with closing(_open(store)) as connection:
-        try:
-            script = list(connection.iterdump())
-        except (sqlite3.Error, UnicodeDecodeError):  # damaged by an earlier mutation
-            return
-    store.unlink()
-    with closing(_open(store)) as connection:
-        _run(connection, f"PRAGMA encoding = 'UTF-16{rng.choice(('le', 'be'))}'")
-        for statement in script:
-            _run(connection, statement)
-
-
 def be_something_else(store: Path, rng: random.Random) -> None:
     """Have another file under the store's name, or a strange archive beside it."""
     archive = store.with_name(f"{store.name}.archive.db")
     if archive.exists():
         return
-    choice = rng.randrange(5)
-    if choice == 0:
-        store.write_bytes(
-            rng.choice((b"", b"text\n" * 50, rng.randbytes(5000), b"SQLite format 3\0"))
-        )
-    elif choice == 1:
-        archive.write_bytes(rng.choice((b"", b"text\n" * 50, rng.randbytes(5000))))
-    elif choice == 2:
-        archive.write_bytes(store.read_bytes())
-    elif choice == 3:
-        archive.mkdir()
-    else:
-        with closing(_open(archive)) as connection:
-            _run(connection, "PRAGMA user_version = 1")
-            _run(connection, "CREATE TABLE applies (digest)")
-            _run(connection, "CREATE TABLE archived (position)")
+    other = rng.choice((b"", b"text\n" * 50, rng.randbytes(5000), b"SQLite format 3\0"))
+    match rng.randrange(5):
+        case 0:
+            store.write_bytes(other)
+        case 1:
+            archive.write_bytes(other)
+        case 2:
+            archive.write_bytes(store.read_bytes())
+        case 3:
+            archive.mkdir()
+        case _:
+            with closing(_open(archive)) as connection:
+                _run(connection, "PRAGMA user_version = 2")
+                _run(connection, "CREATE TABLE applies (digest)")
 
 
 MUTATIONS: Final = (
-    flip_bytes,
-    flip_in_header,
-    flip_in_page_heads,
-    overwrite_pages,
-    cut_or_extend,
-    leave_a_log,
-    leave_a_journal,
-    add_triggers,
-    reshape,
-    declare_otherwise,
-    put_hostile_values,
-    move_rows,
-    rewrite_schema,
-    encode_otherwise,
+    *(spoil_bytes, flip_in_heads, overwrite_pages, leave_a_log, leave_a_journal, add_triggers),
+    *(reshape, declare_otherwise, put_hostile_values, move_rows, rewrite_schema),
     be_something_else,
 )
 
