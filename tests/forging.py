@@ -38,6 +38,15 @@ STORED: Final = (
 )
 """In the place of any column of a table."""
 
+TOKENS: Final = (
+    *(b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b"\n\n", b" " * 999),
+    *(b"---\n", b"<!-- ", b"-->", b"```\n", b"[" * 3000, b"\\[" * 3000, b"](a.md)", b"[[a]]"),
+    *(b"[x](../../outside/canary)", b"[x](/etc/passwd)", b"{", b"}", b'"', b"= ", b"''' ", b"# "),
+    *(b"\x1b[31m", b"0", b"9" * 5000, b"-1", b"1e999", b"nan", b"true", b"null", b"x" * 70_000),
+    "né 🦀".encode(),
+)
+"""In the midst of a file."""
+
 SCHEMES: Final = (
     "CREATE TRIGGER t AFTER UPDATE ON applies BEGIN DELETE FROM archived; END",
     "CREATE TRIGGER t AFTER INSERT ON archived BEGIN DELETE FROM archived; END",
@@ -75,8 +84,8 @@ def forge(archive: Path, rng: random.Random) -> str:
                 change(connection, rng)
         done.append(change.__name__)
     if rng.random() < 0.1:
-        flip_bytes(archive, rng)
-        done.append("flip_bytes")
+        archive.write_bytes(in_bytes(archive.read_bytes(), rng))
+        done.append("in_bytes")
     return ", ".join(done)
 
 
@@ -170,11 +179,22 @@ def rewrite_schema(connection: sqlite3.Connection, rng: random.Random) -> None:
     connection.executescript(rng.choice(SCHEMES))
 
 
-def flip_bytes(path: Path, rng: random.Random) -> None:
-    data = bytearray(path.read_bytes() or b"\0")
-    for _ in range(rng.choice((1, 1, 2, 8, 64, 500))):
-        data[rng.randrange(len(data))] = rng.randrange(256)
-    path.write_bytes(data)
+def in_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Flip, leave out, repeat and put in."""
+    raw = bytearray(data or b" ")
+    for _ in range(rng.choice((1, 1, 2, 8, 50))):
+        at = rng.randrange(len(raw) + 1)
+        end = min(at + rng.choice((1, 1, 5, 200)), len(raw))
+        match rng.randrange(4):
+            case 0:
+                raw[at:end] = rng.randbytes(end - at)
+            case 1 if len(raw) > end - at:
+                del raw[at:end]
+            case 2:
+                raw[at:at] = raw[at:end]
+            case _:
+                raw[at:at] = rng.choice(TOKENS)
+    return bytes(raw)
 
 
 CHANGES: Final[tuple[Callable[[sqlite3.Connection, random.Random], None], ...]] = (

@@ -8,16 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from forging import changed, dumped
+from forging import TOKENS, changed, dumped, in_bytes
 
 STRANGER: Final = 4103
-TOKENS: Final = (
-    *(b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r", b"\n\n", b" " * 999),
-    *(b"---\n", b"<!-- ", b"-->", b"```\n", b"[" * 3000, b"\\[" * 3000, b"](a.md)", b"[[a]]"),
-    *(b"[x](../../outside/canary)", b"[x](/etc/passwd)", b"{", b"}", b'"', b"= ", b"''' ", b"# "),
-    *(b"\x1b[31m", b"0", b"9" * 5000, b"-1", b"1e999", b"nan", b"true", b"null", b"x" * 70_000),
-    "né 🦀".encode(),
-)
 OTHERS: Final[tuple[Callable[[Path, Path], object], ...]] = (
     lambda path, outside: path.symlink_to(outside),
     lambda path, outside: path.symlink_to(outside.parent),
@@ -49,24 +42,6 @@ def spoil(path: Path, outside: Path, rng: random.Random) -> str:
     data = change(path.read_bytes(), rng)
     path.write_bytes(data)
     return f"{change.__name__} of {path.name}"
-
-
-def in_bytes(data: bytes, rng: random.Random) -> bytes:
-    """Flip, leave out, repeat and put in."""
-    raw = bytearray(data or b" ")
-    for _ in range(rng.choice((1, 1, 2, 8, 50))):
-        at = rng.randrange(len(raw) + 1)
-        end = min(at + rng.choice((1, 1, 5, 200)), len(raw))
-        match rng.randrange(4):
-            case 0:
-                raw[at:end] = rng.randbytes(end - at)
-            case 1 if len(raw) > end - at:
-                del raw[at:end]
-            case 2:
-                raw[at:at] = raw[at:end]
-            case _:
-                raw[at:at] = rng.choice(TOKENS)
-    return bytes(raw)
 
 
 def in_lines(data: bytes, rng: random.Random) -> bytes:

@@ -7,10 +7,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from forging import STORED
+from forging import STORED, in_bytes
 
 from memlab.store.database import COLUMNS
-from proof.forgeries import in_bytes
 
 Mutation = Callable[[Path, random.Random], None]
 """Changes a closed store in place."""
