@@ -7,7 +7,8 @@ to an agent may stand in a script: what the grammar cannot make out is passed ov
 
 import os.path
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
@@ -43,7 +44,7 @@ _READERS: Final = {
 _SEARCHERS: Final = frozenset({"grep", "egrep", "fgrep", "rg"})
 _PATTERNS: Final = frozenset({"-e", "-f", "--expression", "--file", "--regexp"})
 """Options that give the pattern or the script, which is the first argument otherwise."""
-_WRITERS: Final = frozenset({"tee", "rm", "mv", "truncate", "unlink", "shred"})
+_WRITERS: Final = frozenset({"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"})
 _PREFIXES: Final = {
     **dict.fromkeys(("command", "builtin", "nohup"), ""),
     "sudo": "ugpCDhRTU",
@@ -64,32 +65,32 @@ _LONG_VALUED: Final = frozenset(
     }
 )
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-_DEEPEST: Final = 50
 _LONGEST: Final = 2**14
 """Bytes: the grammar takes the square of them for lists that are never closed."""
 _GROUPS: Final = frozenset(
     {
         *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
         *("if_statement", "while_statement", "for_statement", "c_style_for_statement"),
-        *("case_statement", "case_item", "negated_command"),
+        *("case_statement", "case_item", "negated_command", "pipeline"),
     }
 )
 """Nodes of the grammar whose commands run one after the other."""
-_COMMANDS: Final = {*_GROUPS, "command", "pipeline", "list", "redirected_statement"}
+_COMMANDS: Final = {*_GROUPS, "command", "list", "redirected_statement"}
 _OUTPUTS: Final = frozenset({">", ">>", ">|", ">&", "&>", "&>>", "<>"})
+_TERMINALS: Final = frozenset({"/dev/stdout", "/dev/stderr", "/dev/tty"})
 _ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
 _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
 """What makes a bare word a pattern, or several words."""
 
 
-def file_uses(command: str, cwd: str | None) -> Iterator[Use]:
-    """Yield the files that a command names, in the order of the command.
+def file_uses(command: str, cwd: str | None) -> list[Use]:
+    """Return the files that a command names, in the order of the command.
 
     `cwd` is the folder it starts in; relative paths are left out where it is not known. A path is
     absolute or begins with ``~``, and may stand several times.
     """
-    yield from _Script(command, cwd, inside=False).uses
+    return _Script(command, cwd).uses
 
 
 @cache
@@ -100,95 +101,94 @@ def _parser() -> Any:
     return Parser(Language(tree_sitter_bash.language()))
 
 
+class _Streams(NamedTuple):
+    """What redirections name: other inputs and outputs, and arguments that stand behind them."""
+
+    inputs: list[_Word]
+    outputs: list[_Word]
+    arguments: list[_Word]
+
+
 class _Script:
     """Goes through the syntax tree of a script, from the folder that it starts in."""
 
-    def __init__(self, command: str, cwd: str | None, *, inside: bool) -> None:
+    def __init__(self, command: str, cwd: str | None) -> None:
         self.uses: list[Use] = []
         self._text = command.encode(errors="replace")
         self._cwd = cwd
-        self._inside = inside
-        """Whether another script hands this one to a shell: one level of scripts is looked into."""
         if len(self._text) <= _LONGEST:
             known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # beyond it, the grammar can crash
-            self._visit(_parser().parse(known).root_node, [], 0)
+            with suppress(RecursionError):
+                self._visit(_parser().parse(known).root_node, [])
 
-    def _visit(self, node: Any, redirects: list[Any], depth: int) -> bool:
-        """Take in what a node uses, and return whether its output is shown.
-
-        Redirections outside of it are those of its last command.
-        """
-        if depth > _DEEPEST:
-            return True
-        if node.type in _GROUPS:
-            return self._group(node, redirects, depth + 1)
-        if node.type == "pipeline":
-            return self._pipeline(node.named_children, redirects, depth + 1)
-        if node.type == "list":  # joined by && or ||: of alternatives the first
-            left, *_, right = node.named_children
-            shown = self._visit(left, [], depth + 1)
-            is_alternative = any(child.type == "||" for child in node.children)
-            return shown if is_alternative else self._visit(right, redirects, depth + 1)
-        if node.type == "redirected_statement":
-            return self._redirected(node, redirects, depth + 1)
-        return self._command(node, redirects) if node.type == "command" else True
-
-    def _group(self, node: Any, redirects: list[Any], depth: int) -> bool:
-        output = _Redirects(redirects, self._cwd, self._word)
+    def _visit(self, node: Any, redirects: list[Any]) -> None:
+        """Take in what a node uses; redirections outside of it are those of its last command."""
         start, cwd = len(self.uses), self._cwd
-        for child in node.named_children:
-            self._visit(child, [], depth)
-        self.uses += output.writes
-        if node.type == "subshell":
-            self._cwd = cwd
-        return self._ended(start, shown=output.shown)
+        if node.type == "command":
+            self._command(node, redirects)
+        elif node.type in _GROUPS:
+            streams = self._streams(redirects)
+            for child in node.named_children:
+                self._visit(child, [])
+                if node.type == "pipeline":
+                    self._cwd = cwd
+            self._put_out(streams, start, cwd)
+            if node.type == "subshell":
+                self._cwd = cwd
+        elif node.type == "list":  # joined by && or ||: of alternatives the first
+            left, *_, right = node.named_children
+            self._visit(left, [])
+            if all(child.type != "||" for child in node.children):
+                self._visit(right, redirects)
+        elif node.type == "redirected_statement":
+            documents = _children(node, "heredoc_redirect")
+            own = [each for one in (node, *documents) for each in _children(one, "file_redirect")]
+            self._visit(node.child_by_field_name("body") or node.named_children[0], own + redirects)
+            for following in (child for one in documents for child in _children(one, *_COMMANDS)):
+                self._keep_writes(start)  # what is read with a here-document goes on to a pipe
+                self._visit(following, redirects)
 
-    def _pipeline(self, nodes: Sequence[Any], redirects: list[Any], depth: int) -> bool:
-        """Visit commands that are joined: the last one's output is what is shown."""
-        start, cwd, shown = len(self.uses), self._cwd, True
-        for node in nodes:
-            shown = self._visit(node, redirects if node == nodes[-1] else [], depth)
-            self._cwd = cwd
-        return self._ended(start, shown=shown)
-
-    def _redirected(self, node: Any, redirects: list[Any], depth: int) -> bool:
-        """Visit a statement with its redirections; a here-document holds what stands behind it."""
-        documents = _children(node, "heredoc_redirect")
-        own = [each for one in (node, *documents) for each in _children(one, "file_redirect")]
-        body = node.child_by_field_name("body") or node.named_children[0]
-        behind = [(child, one) for one in documents for child in _children(one, *_COMMANDS)]
-        if not behind:
-            return self._visit(body, own + redirects, depth)
-        (following, document), *_ = behind
-        if following.type == "pipeline" and document.child_by_field_name("right") != following:
-            return self._pipeline([body, *following.named_children], own + redirects, depth)
-        self._visit(body, own, depth)
-        return self._visit(following, redirects, depth)
-
-    def _command(self, node: Any, redirects: list[Any]) -> bool:
-        start = len(self.uses)
-        own = _children(node, "file_redirect")
-        output = _Redirects(own + redirects, self._cwd, self._word)
-        name = node.child_by_field_name("name")
-        words = [self._word(each) for each in node.children_by_field_name("argument")]
-        if name is not None and name.named_children:
-            words.insert(0, self._word(name.named_children[0]))
-        called, arguments = _name_and_words(words + output.words)
-        self.uses += [*output.writes, *_of_command(called, arguments, self._cwd)]
-        if called in _SHELLS and not self._inside and (script := _command_string(arguments)):
-            self.uses += _Script(script, self._cwd, inside=True).uses
+    def _command(self, node: Any, redirects: list[Any]) -> None:
+        start, cwd = len(self.uses), self._cwd
+        streams = self._streams(_children(node, "file_redirect") + redirects)
+        parts = (*node.children_by_field_name("name"), *node.children_by_field_name("argument"))
+        called, arguments = _name_and_words([*map(self._word, parts), *streams.arguments])
+        self.uses += _of_command(called, arguments, cwd)
         if called in _READERS:
-            self.uses += [Use(path, "read") for path in output.inputs]
+            self.uses += _uses(streams.inputs, "read", cwd)
+        if called in _SHELLS and (script := _command_string(arguments)):
+            self.uses += file_uses(script, cwd)
         if called in {"cd", "pushd"}:
             folders = [word for word in arguments if not word.text.startswith("-")]
-            self._cwd = _resolved(folders[0], self._cwd) if folders else "~"
-        return self._ended(start, shown=output.shown)
+            self._cwd = _resolved(folders[0], cwd) if folders else "~"
+        self._put_out(streams, start, cwd)
 
-    def _ended(self, start: int, *, shown: bool) -> bool:
-        """Keep what is still seen of the uses from `start` on."""
-        if not shown:
-            self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
-        return shown
+    def _streams(self, redirects: Sequence[Any]) -> _Streams:
+        streams = _Streams([], [], [])
+        for node in redirects:
+            words = [self._word(each) for each in node.children_by_field_name("destination")]
+            operators = [child.type for child in node.children if not child.is_named]
+            if not (words and operators):
+                continue
+            target, operator = words[0], operators[0]
+            given = node.child_by_field_name("descriptor")
+            descriptor = given.text.decode() if given else ""
+            stays = target.text in _TERMINALS or (operator == ">&" and target.text.isdigit())
+            if operator == "<" and descriptor in {"", "0"}:
+                streams.inputs.append(target)
+            elif operator in _OUTPUTS and descriptor in {"", "1"} and not stays:
+                streams.outputs.append(target)
+            streams.arguments.extend(words[1:])
+        return streams
+
+    def _put_out(self, streams: _Streams, start: int, cwd: str | None) -> None:
+        """Let the output of what was used since `start` go where it does."""
+        if streams.outputs:
+            self._keep_writes(start)
+            self.uses += _uses(streams.outputs, "write", cwd)
+
+    def _keep_writes(self, start: int) -> None:
+        self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
 
     def _word(self, node: Any) -> _Word:
         """Return the word that a node of the grammar stands for."""
@@ -197,11 +197,9 @@ class _Script:
             return _Word(_ESCAPED.sub(_unescaped, raw), not _SPECIAL.search(raw))
         if node.type == "raw_string":
             return _Word(raw[1:-1], exact=True)
-        if node.type in {"string", "concatenation"}:
+        if node.type in {"string", "concatenation", "command_name"}:
             return self._joined(node)
-        if raw in {"$HOME", "${HOME}"}:
-            return _Word("~", exact=True)
-        return _Word(raw, exact=node.type == "string_content")
+        return _Word("~", exact=True) if raw in {"$HOME", "${HOME}"} else _Word(raw, exact=False)
 
     def _joined(self, node: Any) -> _Word:
         """Return a word of several parts; in a string there is text between expansions."""
@@ -220,40 +218,6 @@ def _children(node: Any, *kinds: str) -> list[Any]:
     return [child for child in node.named_children if child.type in kinds]
 
 
-class _Redirects:
-    """Where a command's input comes from and its output goes."""
-
-    def __init__(self, nodes: Sequence[Any], cwd: str | None, word: Callable[[Any], _Word]) -> None:
-        self.shown = True
-        """Whether what it prints is shown."""
-        self.inputs: list[str] = []
-        self.writes: list[Use] = []
-        self.words: list[_Word] = []
-        """Arguments that stand behind a redirection."""
-        for node in nodes:
-            targets = [word(one) for one in node.children_by_field_name("destination")]
-            descriptor = node.child_by_field_name("descriptor")
-            number = descriptor.text.decode() if descriptor else ""
-            operators = [child.type for child in node.children if not child.is_named]
-            if targets and operators:
-                self._take(operators[0], number, targets[0], cwd)
-            self.words += targets[1:]
-
-    def _take(self, operator: str, descriptor: str, target: _Word, cwd: str | None) -> None:
-        path = _resolved(target, cwd)
-        if operator == "<" and descriptor in {"", "0"} and target.exact:
-            self.inputs += [] if path is None else [path]
-        elif (
-            operator in _OUTPUTS
-            and descriptor in {"", "1"}
-            and not (operator == ">&" and target.text.isdigit())
-            and path not in ("/dev/stdout", "/dev/stderr", "/dev/tty")
-        ):
-            self.shown = False
-            if path is not None and target.exact:
-                self.writes.append(Use(path, "write"))
-
-
 def _plain(text: bytes) -> str:
     return _ESCAPED_IN_QUOTES.sub(_unescaped, text.decode(errors="replace"))
 
@@ -262,22 +226,27 @@ def _unescaped(match: re.Match[str]) -> str:
     return "" if match[1] == "\n" else match[1]
 
 
+def _uses(words: Iterable[_Word], verb: Verb, cwd: str | None) -> Iterator[Use]:
+    """Yield the files that words name; a pattern is a search, and changes nothing that is known."""
+    for word in words:
+        path = _resolved(word, cwd)
+        if path is not None and (word.exact or verb != "write"):
+            yield Use(path, verb if word.exact else "search")
+
+
 def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:
+    verb: Verb
     if name in _READERS:
         files = _files(name, words)
         changes = name == "sed" and any(_edits_in_place(word.text) for word in words)
-        alone = name not in _SEARCHERS or len(files) == 1
-        for file in files:
-            path = _resolved(file, cwd)
-            if path is not None:
-                verb: Verb = "write" if changes else "read" if alone else "search"
-                yield Use(path, verb if file.exact else "search")
-    elif name in _WRITERS or name == "cp":
-        files = [word for word in words if not word.text.startswith("-")]
-        for file in files[-1:] if name == "cp" else files:
-            path = _resolved(file, cwd)
-            if path is not None and file.exact:
-                yield Use(path, "write")
+        together = name in _SEARCHERS and len(files) != 1
+        verb = "write" if changes else "search" if together else "read"
+    elif name in _WRITERS:
+        named = [word for word in words if not word.text.startswith("-")]
+        files, verb = named[-1:] if name == "cp" else named, "write"
+    else:
+        return
+    yield from _uses(files, verb, cwd)
 
 
 def _edits_in_place(text: str) -> bool:
