@@ -309,14 +309,17 @@ class BetterdbWriter(HashReader, Writer):
                 self._take_out()
             raise
 
+    def compared(self, record: bytes) -> bytes:
+        """Return what of a record a recall does not change."""
+        return lasting_of(*hash_of(record))
+
     def _count(self) -> int:
         return 0  # others write all the while
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
         """Return what is not as planned, unless its own time has passed meanwhile."""
-        wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
-        stale = self._others_than(wanted, self._print)
-        return [] if self._have_ended(stale) else [shown_key(key) for key in stale]
+        stale = super()._stale(expected)
+        return [] if self._have_ended(map(raw_key, stale)) else stale
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         """Delete memories that are as expected, and count them as BetterDB counts evictions.
@@ -367,7 +370,9 @@ class BetterdbWriter(HashReader, Writer):
         return len(self._written)
 
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:  # noqa: ARG002
-        if wrong := self._others_than(self._written, self._print_back):
+        found = self.hashes(self._written)
+        same = {key for key, each in found if self._print_back(key, each) == self._written[key]}
+        if wrong := [key for key in self._written if key not in same]:
             raise ArchiveError(
                 f"{len(wrong):,} memories did not come back as they were, {shown_key(wrong[0])} "
                 "first; the others were taken out again: see who writes them"
@@ -375,14 +380,6 @@ class BetterdbWriter(HashReader, Writer):
 
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
         self._ends.update((key, each.ends) for key, each in found.items() if each.ends != FOREVER)
-
-    def _others_than(
-        self, wanted: Mapping[bytes, str], told: Callable[[bytes, Hash], str]
-    ) -> list[bytes]:
-        """Return the keys whose memories are not there with these fingerprints."""
-        found = self.hashes(wanted)
-        same = {key for key, stored in found if told(key, stored) == wanted[key]}
-        return [key for key in wanted if key not in same]
 
     def _print(self, key: bytes, stored: Hash) -> str:
         """Return the fingerprint that a plan holds a memory to."""

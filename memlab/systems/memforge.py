@@ -19,7 +19,7 @@ from typing import Any, Final
 from memlab.columns import DELETED_AT
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.sources import postgres
-from memlab.sources.address import ServerSource, address_of
+from memlab.sources.address import ServerSource
 from memlab.sources.base import (
     Key,
     Reader,
@@ -130,6 +130,14 @@ class Memforge(ServerSource):
             if reader.catalogue.exists(COLD):
                 at = (DELETED_AT,)
                 yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
+
+    def retrievals(self) -> Iterator[tuple[Any, ...]]:
+        """Yield number, memory and moment of each retrieval that is written down."""
+        whose = "" if self.agent is None else "WHERE agent_id = %(agent)s"
+        query = f"SELECT id, warm_tier_id, created_at FROM retrieval_log {whose} ORDER BY id"
+        with self._transaction(write=False) as connection:
+            for some in postgres.streamed(connection, query, {"agent": self.agent}):
+                yield from some
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record, and of the agent that is named."""
@@ -466,23 +474,11 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return every memory that a query returned, which ``retrieval_log`` has a row for."""
     found = Found(store=asked.source)
-    agent = address_of(asked.source).options.get("agent") or None
-    query = "SELECT id, warm_tier_id, created_at FROM retrieval_log"
-    whose = () if agent is None else (agent,)
-    rows = postgres.read_server(
-        asked.source, f"{query}{' WHERE agent_id = %s' if whose else ''} ORDER BY id", *whose
-    )
-    for number, memory, at in rows:
+    for number, memory, at in Memforge(asked.source).retrievals():
         with postgres.understood():
             if not isinstance(at, datetime):
                 raise TypeError(f"{at!r:.40} is no moment")
         found.reads.append(Read(str(memory), at, f"memforge:{number}", "retrieval"))
-    ((hidden,),) = postgres.read_server(asked.source, "SELECT row_security_active('retrieval_log')")
-    if hidden and agent is None:
-        found.notes.append(
-            "row level security hides other agents' rows from this role: connect as the tables' "
-            "owner to harvest them all, or name one agent"
-        )
     found.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"
     )

@@ -19,6 +19,7 @@ from servers import PostgresServer, postgres_server
 from transcripts import SLUG, Session, World
 
 from memlab import columns as c
+from memlab.errors import StoreError
 from memlab.evidence.ingestion import Harvest, harvest
 from memlab.evidence.reads import read_access_log
 from memlab.sources.transcripts import FAILED
@@ -289,18 +290,21 @@ class TestMemForge:
         assert one.chances.startswith("1 memory: 1 read")
         assert harvest(memforge.url, tmp_path / "all.log").reads == 2
 
-    def test_rows_hidden_from_a_role_are_said(self, memforge: Postgres, tmp_path: Path) -> None:
+    def test_a_role_from_which_rows_are_hidden_names_an_agent(
+        self, memforge: Postgres, tmp_path: Path
+    ) -> None:
         self.retrieve(memforge, "a", add_memory(memforge.connection), 1)
         memforge.connection.execute(
             "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
         )
         url = memforge.url.replace("postgres:@", "reader:@")
         try:
-            found = harvest(url, tmp_path / "reads.log")
+            with pytest.raises(
+                StoreError, match=r"shows reader the memories of one agent at a time"
+            ):
+                harvest(url, tmp_path / "reads.log")
         finally:
             memforge.connection.execute("DROP OWNED BY reader; DROP ROLE reader")
-        assert found.reads == 0
-        assert "row level security hides other agents' rows" in found.notes[0]
 
 
 class TestLangGraphOnPostgres:
