@@ -100,9 +100,9 @@ def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
 
 def test_an_index_whose_newest_lines_are_cut_is_mended(tmp_path: Path) -> None:
     folder = filled(tmp_path, 230)
-    assert ClaudeCode(folder).about().cut_files
+    assert ClaudeCode(folder).about().said["cut_files"]
     memlab.apply(retiring(folder, 150), now=NOW)
-    assert not ClaudeCode(folder).about().cut_files
+    assert not ClaudeCode(folder).about().said["cut_files"]
     frame = memlab.load(folder)
     assert frame.loaded_at_start[frame.active].all()
 

@@ -72,14 +72,14 @@ def test_the_generator_makes_the_committed_memory_byte_for_byte(
 
 def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Path) -> None:
     memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
-    frame, facts = memlab.load(memory), ClaudeCode(memory).about()
+    frame, facts = memlab.load(memory), ClaudeCode(memory).about().said
     assert (len(frame), len(list(memory.parent.glob("*.jsonl")))) == (280, 140)
-    assert (len(facts.unnamed), len(facts.dangling), facts.loaded_lines) == (5, 2, 200)
-    assert facts.dated == {"front matter": 120, "transcripts": 160}
+    assert (len(facts["unnamed"]), len(facts["dangling"]), facts["loaded_lines"]) == (5, 2, 200)
+    assert facts["dated"] == {"front matter": 120, "transcripts": 160}
     assert frame["memory_id"].tolist() == sorted(frame["memory_id"], key=lambda n: n.split("_")[1])
     log = memlab.read_access_log(memlab.harvest(memory, tmp_path / "reads.jsonl").log)
     losses = cut_losses(memory, log)
-    assert set(facts.cut_files) <= set(frame["memory_id"].iloc[-80:])
+    assert set(facts["cut_files"]) <= set(frame["memory_id"].iloc[-80:])
     assert 0.15 < losses.lost / losses.reads < 0.4
     assert losses.loaded["newest first"] > 0.9 * losses.reads
 

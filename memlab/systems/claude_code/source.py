@@ -6,18 +6,18 @@ away, so that no line ever names a file that has gone.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from memlab.clock import moment_of
 from memlab.errors import StoreError
 from memlab.settings import Settings
-from memlab.sources.base import Orders, Trouble, Watch, Writer, unwatched
+from memlab.sources.base import About, Orders, Trouble, Watch, Writer, unwatched
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment, folder_moment
@@ -32,6 +32,8 @@ from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex, State,
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.retiring import RetiringWriter
 from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
+
+Result = TypeVar("Result")
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
@@ -185,22 +187,24 @@ class ClaudeCode(FolderSource):
         """Return the index with what it said of files in its place again."""
         return indexes.insert_entries(raw, said, filter(is_memory, there), self.path)
 
-    def about(self) -> FolderView:
+    def about(self) -> About:
         """Return what there is to say of the index."""
-
-        def view() -> FolderView:
-            with folder_moment(self.path, self) as moment:
-                return self._view(moment)
-
-        return retry_if_changed(view)
+        return self._viewed(FolderView.about)
 
     def orders(self, reads: Mapping[str, int]) -> Orders:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
-        return self.about().orders(reads)
+        return self._viewed(lambda view: view.orders(reads))
 
     def troubles(self) -> list[Trouble]:
         """Return what can be wrong with front matter and index."""
-        return self.about().troubles()
+        return self._viewed(FolderView.troubles)
+
+    def _viewed(self, look: Callable[[FolderView], Result]) -> Result:
+        def view() -> Result:
+            with folder_moment(self.path, self) as moment:
+                return look(self._view(moment))
+
+        return retry_if_changed(view)
 
     def _view(self, moment: FolderMoment) -> FolderView:
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from memlab.sources.base import MOST_READ, TODAY, Orders, Trouble, place_of
+from memlab.sources.base import MOST_READ, TODAY, About, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.reads import text as readable
 from memlab.systems.claude_code.dates import (
@@ -27,7 +27,7 @@ from memlab.systems.claude_code.index import (
     units_of,
 )
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
-from memlab.text import Sheet, Shown, Table
+from memlab.text import Sheet, Table
 
 LISTED: Final = 10
 """Lines of a list that are shown."""
@@ -44,8 +44,8 @@ class Note(NamedTuple):
     links: tuple[str, ...]
 
 
-@dataclass(frozen=True, repr=False)
-class FolderView(Shown):
+@dataclass(frozen=True)
+class FolderView:
     """What is known of a folder, and what there is to say of its index that no frame holds."""
 
     folder: str
@@ -113,61 +113,42 @@ class FolderView(Shown):
                 of_file.pop(State.CUT, None)
         return texts
 
-    @property
-    def lines(self) -> int:
-        """How many lines the index has."""
-        return len(self.index.states)
-
-    @property
-    def loaded_lines(self) -> int:
-        """How many lines of the index are loaded."""
-        return self.index.states.count(State.LOADED)
-
-    @property
-    def cut_files(self) -> list[str]:
-        """The files all of whose lines are below the cut."""
-        named = self.named.items()
-        return sorted(file for file, blocks in named if all(b.state is State.CUT for b in blocks))
-
-    @property
-    def unnamed(self) -> list[str]:
-        """The files that no line names."""
-        return sorted(self.notes.keys() - self.named.keys() - {*self.retired})
-
     @cached_property
-    def retired(self) -> list[str]:
-        """The files that ``RETIRED.md`` names and the index does not."""
-        return sorted(self.aside.named(self.names).keys() - self.named.keys())
-
-    @property
-    def dangling(self) -> list[tuple[int, str]]:
-        """Line and target of every link to a file that is not there."""
-        found = self.index.dangling(with_retired(self.names))
-        return [(n, readable(target)) for n, target in found]
-
-    @property
-    def dated(self) -> dict[str, int]:
-        """How it is known when files were first there, and of how many it is."""
-        return dict(Counter(each.how for each in self.dates.values()))
-
-    @property
-    def broken(self) -> dict[str, str]:
-        """The files whose front matter is no YAML, and why."""
-        return {file: n.head.problem for file, n in self.notes.items() if n.head.problem}
-
-    @property
-    def chars_cut(self) -> int:
-        """Characters of the lines of files that are named below the cut alone."""
-        return sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
+    def said(self) -> dict[str, Any]:
+        """The facts, as JSON has them."""
+        index, named = self.index, self.named
+        retired = sorted(self.aside.named(self.names).keys() - named.keys())
+        cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
+        others = self.moment.listing.others
+        return {
+            "folder": self.folder,
+            "rule": {"lines": index.rule.lines, "units": index.rule.units},
+            "lines": len(index.states),
+            "loaded_lines": index.states.count(State.LOADED),
+            "units": units_of(index.text),
+            "loaded_units": units_of(index.loaded),
+            "files": len(self.notes),
+            "named": len(named),
+            "cut": [(each.number, readable(each.text.strip())) for each in cut],
+            "cut_files": sorted(n for n in named if {b.state for b in named[n]} == {State.CUT}),
+            "unnamed": sorted(self.notes.keys() - named.keys() - {*retired}),
+            "retired": retired,
+            "dangling": [(n, readable(t)) for n, t in index.dangling(with_retired(self.names))],
+            "dated": dict(Counter(each.how for each in self.dates.values())),
+            "broken": {file: n.head.problem for file, n in self.notes.items() if n.head.problem},
+            "not_read": [each for each in others if not each.startswith(".memlab")],
+            "pending": self.moment.is_pending,
+        }
 
     def troubles(self) -> list[Trouble]:
         """Return what a person could mend: front matter, lines without a file, lines that are cut.
 
         A file that no line names is none: many are found by a search or by another file.
         """
-        files = f"{len(self.notes):,}"
-        broken = [f"{name} ({why})" for name, why in sorted(self.broken.items())]
-        dangling = [f"line {number}: {target}" for number, target in self.dangling]
+        files, named = (f"{self.said[name]:,}" for name in ("files", "named"))
+        broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
+        dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
+        cut = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
         return [
             _trouble(
                 "front_matter",
@@ -185,64 +166,42 @@ class FolderView(Shown):
             ),
             _trouble(
                 "index_cut",
-                self.cut_files,
-                f"of {len(self.named):,} named files stand below what is loaded",
-                f"the lines of all {len(self.named):,} named files are loaded",
+                self.said["cut_files"],
+                f"of {named} named files stand below what is loaded",
+                f"the lines of all {named} named files are loaded",
                 f"move lines up, or take some out: memlab show {self.folder} lists them",
-            )._replace(chars_cut=self.chars_cut),
+            )._replace(chars_cut=cut),
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts, as JSON has them."""
-        index, others = self.index, self.moment.listing.others
-        cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
-        return {
-            "folder": self.folder,
-            "rule": {"lines": index.rule.lines, "units": index.rule.units},
-            "lines": self.lines,
-            "loaded_lines": self.loaded_lines,
-            "units": units_of(index.text),
-            "loaded_units": units_of(index.loaded),
-            "files": len(self.notes),
-            "named": len(self.named),
-            "cut": [(each.number, readable(each.text.strip())) for each in cut],
-            "cut_files": self.cut_files,
-            "unnamed": self.unnamed,
-            "retired": self.retired,
-            "dangling": self.dangling,
-            "dated": self.dated,
-            "broken": self.broken,
-            "not_read": [each for each in others if not each.startswith(".memlab")],
-            "pending": self.moment.is_pending,
-        }
-
-    def sheet(self) -> Sheet:
-        """Return the facts as a page."""
-        known, most = self.to_dict(), self.index.rule.units
-        units, loaded = known["units"], known["loaded_units"]
+    def about(self) -> About:
+        """Return the facts and a page of them."""
+        said, most = self.said, self.index.rule.units
+        units, loaded = said["units"], said["loaded_units"]
         size = f"{units:,} of at most {most:,}" if loaded == units else f"{loaded:,} of {units:,}"
-        dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(self.dated.items()))
-        lines = f"{self.loaded_lines:,} of {self.lines:,} lines"
+        dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(said["dated"].items()))
+        lines = f"{said['loaded_lines']:,} of {said['lines']:,} lines"
         facts = [
             ("index", f"{lines} are loaded, {size} characters"),
-            ("memories", f"{len(self.named):,} of {len(self.notes):,} files are named by a line"),
+            ("memories", f"{said['named']:,} of {said['files']:,} files are named by a line"),
             ("dated", dated or "none"),
         ]
-        if self.retired:
-            facts.append(("retired", f"{len(self.retired):,} files, named by {RETIRED}"))
-        if self.cut_files:
-            facts.append(("cut", f"{len(self.cut_files):,} named files stand below what is loaded"))
-        if others := known["not_read"]:
-            facts.append(("not read", f"{len(others):,} links, folders and other files"))
-        if self.moment.is_pending:
+        for name, found, words in (
+            ("retired", "retired", f"files, named by {RETIRED}"),
+            ("cut", "cut_files", "named files stand below what is loaded"),
+            ("not read", "not_read", "links, folders and other files"),
+        ):
+            if said[found]:
+                facts.append((name, f"{len(said[found]):,} {words}"))
+        if said["pending"]:
             facts.append(("pending", "a change was cut short; the next one takes it back first"))
         tables = [
-            _table("lines that are cut", ("line", "text"), known["cut"]),
-            _table("files that no line names", ("file",), [(name,) for name in self.unnamed]),
-            _table("lines whose file is not there", ("line", "link"), self.dangling),
-            _table("front matter that is no YAML", ("file", "why"), [*self.broken.items()]),
+            _table("lines that are cut", ("line", "text"), said["cut"]),
+            _table("files that no line names", ("file",), [(name,) for name in said["unnamed"]]),
+            _table("lines whose file is not there", ("line", "link"), said["dangling"]),
+            _table("front matter that is no YAML", ("file", "why"), [*said["broken"].items()]),
         ]
-        return Sheet(f"{INDEX} in {self.folder}", facts, [each for each in tables if each.rows])
+        shown = [each for each in tables if each.rows]
+        return About(Sheet(f"{INDEX} in {self.folder}", facts, shown), said)
 
     def orders(self, reads: Mapping[str, int]) -> Orders:
         """Return what the index has loaded, its entries in each order."""
