@@ -31,16 +31,12 @@ CREATE TABLE warm_tier (
     epistemic_status TEXT NOT NULL DEFAULT 'provisional', evidence_count INTEGER NOT NULL DEFAULT 1,
     last_corroborated_at TIMESTAMPTZ
 );
-CREATE INDEX warm_tier_agent_id_idx ON warm_tier (agent_id);
-CREATE INDEX warm_tier_importance_idx ON warm_tier (agent_id, importance DESC);
-CREATE INDEX warm_tier_tsv_idx ON warm_tier USING GIN (content_tsv);
 CREATE TABLE cold_tier (
     id BIGSERIAL PRIMARY KEY, {AGENT},
     source_table TEXT NOT NULL CHECK (source_table IN ('hot_tier', 'warm_tier')),
     source_id BIGINT NOT NULL, content TEXT NOT NULL, metadata {JSON}, archived_at {NOW},
     original_created_at TIMESTAMPTZ NOT NULL, {NAMESPACE}
 );
-CREATE INDEX cold_tier_source_idx ON cold_tier (source_table, source_id);
 CREATE TABLE entities (
     id BIGSERIAL PRIMARY KEY, {AGENT}, name TEXT NOT NULL, UNIQUE (agent_id, name)
 );
@@ -55,7 +51,6 @@ CREATE TABLE retrieval_log (
     outcome TEXT CHECK (outcome IN ('positive', 'negative', 'neutral')), feedback_at TIMESTAMPTZ,
     feedback_metadata {JSON}, {NAMESPACE}
 );
-CREATE INDEX retrieval_log_warm_idx ON retrieval_log (warm_tier_id);
 CREATE TABLE memory_revisions (
     id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id {MEMORY}, revision_number INT NOT NULL,
     previous_content TEXT NOT NULL, new_content TEXT NOT NULL,
@@ -64,7 +59,6 @@ CREATE TABLE memory_revisions (
     reason TEXT NOT NULL DEFAULT '', confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW},
     {NAMESPACE}
 );
-CREATE INDEX memory_revisions_warm_idx ON memory_revisions (warm_tier_id);
 CREATE TABLE memory_conflicts (
     id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id_a {MEMORY}, warm_tier_id_b {MEMORY},
     severity REAL NOT NULL DEFAULT 0.5, resolved BOOLEAN NOT NULL DEFAULT false,
@@ -74,8 +68,6 @@ CREATE TABLE memory_sequences (
     id BIGSERIAL PRIMARY KEY, {AGENT}, predecessor_id {MEMORY}, successor_id {MEMORY},
     gap_seconds REAL, UNIQUE (agent_id, predecessor_id, successor_id)
 );
-CREATE INDEX memory_sequences_pred_idx ON memory_sequences (predecessor_id);
-CREATE INDEX memory_sequences_succ_idx ON memory_sequences (successor_id);
 CREATE TABLE causal_edges (
     id BIGSERIAL PRIMARY KEY, {AGENT}, cause_id {MEMORY}, effect_id {MEMORY},
     strength REAL NOT NULL DEFAULT 0.0, observation_count INTEGER NOT NULL DEFAULT 1,
@@ -92,14 +84,8 @@ CREATE TABLE shared_memories (
     content_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
     embedding halfvec, published_at {NOW}
 );
-CREATE TABLE audit_chain (
-    id BIGSERIAL PRIMARY KEY, {AGENT}, target_table TEXT NOT NULL, target_id BIGINT NOT NULL,
-    operation TEXT NOT NULL, chain_hash TEXT NOT NULL
-);
 CREATE FUNCTION prevent_audit_delete() RETURNS trigger LANGUAGE plpgsql AS
     $$BEGIN RAISE EXCEPTION 'the audit chain is kept'; END$$;
-CREATE TRIGGER audit_chain_no_delete BEFORE DELETE ON audit_chain
-    FOR EACH ROW EXECUTE FUNCTION prevent_audit_delete();
 """
 
 OF_AN_AGENT = "agent_id = current_setting('app.current_agent_id', true)"
