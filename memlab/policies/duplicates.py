@@ -20,8 +20,6 @@ Vectorise = Callable[[Sequence[str]], Any]
 
 FEATURES = 2**20
 _WORD: Final = re.compile(r"[^\W_]+")
-BLOCKS = 64
-"""Of texts that come one by one, until they are put together."""
 BLOCK = 64
 """Vectors that are compared with all older ones at a time."""
 DECIMALS: Final = {np.dtype(np.float64): 9, np.dtype(np.float32): 6}
@@ -269,24 +267,23 @@ class TextIndex:
 
     def __init__(self, policy: NearDuplicate, rows: Sequence[Text]) -> None:
         self._policy = policy
-        self._rows: list[tuple[Any, str] | None] = []
-        self._place: dict[str, int] = {}
-        self._blocks: list[Any] = []
+        self._orders: dict[str, Any] = {}
+        self._vectors: Any = None
         if rows:
             self._append(rows)
 
     def most_similar(self, title: str, body: str) -> str | None:
         """Return the id of the near-duplicate most like a text, the newest on a tie, or None."""
         vector = self._unit([f"{title}\n{body}"])
-        if not self._place:
+        if not self._orders:
             return None
-        likeness = np.concatenate([_products(block, vector) for block in self._blocks])
-        likeness[[row is None for row in self._rows]] = -1.0
+        likeness = cosines(self._vectors, vector).ravel().round(DECIMALS[vector.dtype])
         highest = likeness.max()
         if highest < self._policy.threshold - 1e-6:
             return None
-        alike = (self._rows[place] for place in np.flatnonzero(likeness == highest))
-        return max(row for row in alike if row)[1]
+        rows = list(self._orders.items())
+        alike = (rows[place] for place in np.flatnonzero(likeness == highest))
+        return max((order, memory_id) for memory_id, order in alike)[1]
 
     def add(self, row: Text) -> None:
         """Take in a row, in place of an older one with its id."""
@@ -295,31 +292,19 @@ class TextIndex:
 
     def discard(self, memory_id: str) -> None:
         """Leave a row out from now on."""
-        if (place := self._place.pop(memory_id, None)) is not None:
-            self._rows[place] = None
+        if memory_id in self._orders:
+            there = np.array([each != memory_id for each in self._orders])
+            self._vectors = self._vectors[there]
+            del self._orders[memory_id]
 
     def _append(self, rows: Sequence[Text]) -> None:
-        """Add a block of rows, and put blocks together before they are many."""
-        for memory_id, _, _, order in rows:
-            self._place[memory_id] = len(self._rows)
-            self._rows.append((order, memory_id))
-        self._blocks.append(self._unit([f"{title}\n{body}" for _, title, body, _ in rows]))
-        if len(self._blocks) > BLOCKS:
-            left = list(self._place.values())
-            if isinstance(self._blocks[0], np.ndarray):
-                self._blocks = [np.vstack(self._blocks)[left]]
-            else:
-                from scipy.sparse import vstack
-
-                self._blocks = [vstack(self._blocks, format="csr")[left]]
-            self._rows = [self._rows[place] for place in self._place.values()]
-            self._place = {memory_id: place for place, memory_id in enumerate(self._place)}
+        vectors = self._unit([f"{title}\n{body}" for _, title, body, _ in rows])
+        if self._vectors is not None:
+            dense = isinstance(vectors, np.ndarray)
+            stack = np.vstack if dense else import_extra("scipy.sparse", extra="models").vstack
+            vectors = stack([self._vectors, vectors])
+        self._vectors = vectors
+        self._orders |= {memory_id: order for memory_id, _, _, order in rows}
 
     def _unit(self, texts: Sequence[str]) -> Any:
         return unit_rows(vectors_of(texts, self._policy))
-
-
-def _products(block: Any, vector: Any) -> Floats:
-    """Return the cosine of every row of a block and one vector, ties told by rounding."""
-    products = cosines(block, vector).ravel().astype(np.float64)
-    return np.asarray(np.round(products, DECIMALS[block.dtype]))

@@ -20,7 +20,7 @@ from lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
 import memlab
 from memlab.compaction import archived_rows
 from memlab.lifecycle import LifecycleStore, Trust
-from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide, duplicates
+from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
@@ -376,10 +376,9 @@ def test_load_bearing_rows_neither_replace_nor_are_replaced(open_store: Open) ->
     assert ids(store) == ["d", "e", "s"]
 
 
-def test_duplicates_are_seen_across_stores_and_after_many_rows(
-    open_store: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+def test_duplicates_are_seen_across_stores_and_after_rows_written_anew(
+    open_store: Open, path: Path
 ) -> None:
-    monkeypatch.setattr(duplicates, "BLOCKS", 4)
     store = open_store(duplicates=DEDUP)
     store.put(item("m0", "written anew below"))
     for number in range(9):
