@@ -218,26 +218,20 @@ class Sizing(Prepared):
         return _curve(KEEP_RECENT, wanted, self._columns(wanted, self.history.boot_at(wanted)))
 
     def largest_within(self, token_budget: int) -> int | None:
-        """Return the largest cap that :meth:`fits` a budget; None when not even 0 does.
+        """Return the largest cap whose boot context stays within a budget; None where none does.
 
-        No more than the prunable rows there would be now, had none been deleted: beyond that
-        nothing changes.
+        It does now, and in 95% of starts over the history: where memories have grown longer, what a
+        cap keeps now may be more than it ever kept. The cap is no more than the prunable rows there
+        would be now, had none been deleted: beyond that nothing changes.
         """
-        fits, fails = -1, self.history.prunable + 1
+        present, fits, fails = self.present, -1, self.history.prunable + 1
         while fails - fits > 1:
-            cap = (fits + fails) // 2
-            fits, fails = (cap, fails) if self.fits(cap, token_budget) else (fits, cap)
+            caps = np.unique(np.linspace(fits + 1, fails - 1, 4).astype(np.int64))
+            now = present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
+            most = np.maximum(now, self.history.boot_at(caps)["boot_tokens_p95"])
+            fits = int(caps[most <= token_budget].max(initial=fits))
+            fails = int(caps[most > token_budget].min(initial=fails))
         return None if fits < 0 else fits
-
-    def fits(self, cap: int, token_budget: int) -> bool:
-        """Whether a boot context stays within a budget, now and in 95% of starts over the history.
-
-        Where memories have grown longer, what a cap keeps now may be more than it ever kept.
-        """
-        present = self.present
-        now = present.floor.tokens + int(present.tokens_newest[min(cap, present.prunable)])
-        (p95,) = self.history.boot_at(np.array([cap]))["boot_tokens_p95"]
-        return max(now, int(p95)) <= token_budget
 
     def _changes(self) -> Ints:
         """Caps at which the share seen changes, and a spread of others."""

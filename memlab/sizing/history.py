@@ -27,9 +27,6 @@ _PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS
 SHORT: Final = 2_048
 """Rows up to which nothing compiled is used: loading numba takes a second."""
 
-FEW: Final = 12
-"""Caps below which ranks are compared with each; more of them are read off sums over ranks."""
-
 LARGEST_SHOWN: Final = 5
 
 
@@ -189,33 +186,19 @@ class History:
         for cap in caps:
             yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
 
-    @cached_property
-    def _ranks(self) -> tuple[Flags, npt.NDArray[np.int16]]:
-        """Whether each prunable row is there at each moment, and its largest age rank by then."""
-        moments = np.arange(len(self))
-        written = moments >= moments[:, None]
-        active = written & self.ever_prunable[:, None] & (moments < self.end[:, None])
-        ranks = np.cumsum(active[::-1], axis=0, dtype=np.int16)[::-1]
-        return active, np.maximum.accumulate(ranks * written, axis=1)
-
     def _kept_by_ranks(self, caps: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
-        """Yield what `kept_over_time` does for a short history, from a table of all its ranks."""
-        active, largest = self._ranks
-        if len(caps) < FEW:
-            for cap in caps:
-                kept = active & (largest <= cap)
-                yield kept.sum(axis=0), self.tokens @ kept
-            return
-        n = len(self)
-        row, moment = np.nonzero(active)
-        cell = largest[row, moment].astype(np.int64) * n + moment
-        sums = []
-        for weights in (None, self.tokens[row]):  # below 2 ** 53: a double holds them
-            by_rank = np.bincount(cell, weights, (n + 1) * n).astype(np.int64)
-            sums.append(np.cumsum(by_rank.reshape(n + 1, n), axis=0))
-        for cap in caps:
-            count, cost = (upto[min(cap, n)] for upto in sums)
-            yield count, cost
+        """Yield what `kept_over_time` does for a short history: for all caps at each moment."""
+        largest = np.zeros(len(self), np.int64)
+        kept = np.empty((len(caps), 2, len(self)), np.int64)
+        for moment in range(len(self)):
+            there = self.ever_prunable[: moment + 1] & (self.end[: moment + 1] > moment)
+            newest_first = np.flatnonzero(there)[::-1]
+            ranks = np.maximum(largest[newest_first], np.arange(1, len(newest_first) + 1))
+            largest[newest_first] = ranks
+            count = np.searchsorted(ranks, caps, side="right")
+            kept[:, 0, moment] = count
+            kept[:, 1, moment] = np.append(0, self.tokens[newest_first].cumsum())[count]
+        yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.

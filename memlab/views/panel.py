@@ -161,7 +161,7 @@ class SizingPanel:
             return f"no command: {self.advice.verdict.meaning}"
         if cap >= self._sizing.present.prunable:
             return "no command: that cap deletes nothing today"
-        if budget is not None and not self._sizing.fits(cap, budget):
+        if budget is not None and cap > (self.advice.budget_cap or 0):
             when = "" if self._sizing.present.recalled else " at start"
             return f"no command: that cap takes more than {counted(budget, 'tokens')}{when}"
         return ""
