@@ -78,13 +78,15 @@ class _Advice(Shown):
     POLICY: ClassVar[str]
     OPTIONS: ClassVar[tuple[str, ...]]
     """Those of ``memlab compact`` that the number follows."""
-    OTHERS: ClassVar[dict[str, str]] = {}
-    """Other policies that take the number, and what each of them does."""
     BY: ClassVar[tuple[str, ...]] = ()
     """Those of ``memlab size`` that find it."""
     SHARES: ClassVar[dict[str, str]]
     LEFT: ClassVar[dict[str, str]]
     """Columns of a table for people, and those of the curve that they show."""
+    ALL: ClassVar[str]
+    """The field that holds the number which keeps all that is there."""
+    WITHIN: ClassVar[str]
+    """The one that holds the number within the tokens that may be spent."""
     COLUMNS: ClassVar[str] = ""
     """What they mean, where that is to be said."""
     BRIEF: ClassVar[frozenset[str]] = frozenset(
@@ -151,8 +153,8 @@ class _Advice(Shown):
 
     @property
     def _most(self) -> int:
-        """The number that keeps all that is there."""
-        raise NotImplementedError
+        most: int = getattr(self, self.ALL)
+        return most
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         raise NotImplementedError
@@ -160,11 +162,11 @@ class _Advice(Shown):
     @property
     def answers(self) -> tuple[int | None, ...]:
         """The numbers that a table around the answer shows."""
-        return (self.number, self.likely)
+        return (self.number, self.likely, getattr(self, self.WITHIN), *self._ends)
 
     def to_json(self) -> str:
         """Return every field as one JSON object."""
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps(asdict(self) | {"rule": self.rule}, indent=2)
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
@@ -280,9 +282,6 @@ class _Advice(Shown):
         dry_run = self._compact(name, self.number, log_option)
         if self.number < self._most:
             yield f"next: {dry_run}    shows what would go"
-            for policy, does in ({} if brief else self.OTHERS).items():
-                other = dry_run.replace(f"--policy {self.POLICY}", f"--policy {policy}")
-                yield f"      {other}    {does}"
             if not brief:
                 yield f"      {dry_run} --apply    does it"
         else:
@@ -322,8 +321,8 @@ class _Advice(Shown):
         return []
 
     @property
-    def _rule(self) -> str:
-        """How a number is found, in a few words."""
+    def rule(self) -> str:
+        """How the numbers were found, in a few words."""
         return (
             f"safe: the smallest {self.WORD} that serves {self.target:.0%} with "
             f"{self.confidence:.0%} confidence; likely: with even odds"
@@ -384,8 +383,8 @@ class Advice(_Advice):
     trade : tuple of TradeEnd
         Where target and budget conflict: the cap that the target takes, then the one that fits.
     floor : Floor
-    rule, would_change : str, tuple of str
-        How the number was found, and what would change the answer.
+    would_change : tuple of str
+        What would change the answer.
     token_rule, source : str
         How tokens were counted, and what the store is called, where that is known.
     """
@@ -399,10 +398,9 @@ class Advice(_Advice):
     within_budget: TradeEnd | None
     trade: tuple[TradeEnd, ...]
     floor: Floor
-    rule: str
     would_change: tuple[str, ...]
 
-    NUMBER, WORD, POLICY = KEEP_RECENT, "cap", "recent"
+    NUMBER, WORD, POLICY, ALL, WITHIN = KEEP_RECENT, "cap", "recent", "prunable", "budget_cap"
     OPTIONS = ("--keep-recent",)
     SHARES: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
     LEFT: ClassVar = {
@@ -422,11 +420,6 @@ class Advice(_Advice):
     def budget_cap(self) -> int | None:
         """The largest cap that fits the budget; None without a budget, or where none fits."""
         return None if self.within_budget is None else self.within_budget.keep_recent
-
-    @property
-    def answers(self) -> tuple[int | None, ...]:
-        """The numbers that a table around the answer shows."""
-        return (self.keep_recent, self.likely, self.budget_cap, *self._ends)
 
     def setting(self, store: Path | str) -> str | None:
         """Return the cap as a setting of a system that evicts by itself; None of any other."""
@@ -483,17 +476,13 @@ class Advice(_Advice):
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
-            yield "rule", self._rule
+            yield "rule", self.rule
         for text in self.would_change:
             yield "note", text
 
     @property
     def _ends(self) -> tuple[int, ...]:
         return tuple(end.keep_recent for end in self.trade)
-
-    @property
-    def _most(self) -> int:
-        return self.prunable
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -525,17 +514,11 @@ class BudgetAdvice(_Advice):
     pruned: int
     mean: float
 
-    NUMBER, WORD, POLICY = MAX_TOKENS, "budget", "tokens"
+    NUMBER, WORD, POLICY, ALL, WITHIN = MAX_TOKENS, "budget", "tokens", "loaded", "token_budget"
     OPTIONS = ("--policy", "tokens", "--max-tokens")
-    OTHERS: ClassVar = {"learned": "keeps what is expected to be needed, in as many"}
     BY = ("--unit", "tokens")
     SHARES: ClassVar = {"so far": "served_observed"}
     LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
-
-    @property
-    def answers(self) -> tuple[int | None, ...]:
-        """The numbers that a table around the answer shows."""
-        return (self.max_tokens, self.likely, self.token_budget)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from self._first_facts(" tokens")
@@ -549,17 +532,13 @@ class BudgetAdvice(_Advice):
         yield "keeps now", f"{memories}, {self.days:,.1f} days; {self.pruned:,} would go"
         for text in self.notes:
             yield "note", text
-        yield "rule", f"{self._rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
+        yield "rule", f"{self.rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
 
     @property
     def _ends(self) -> tuple[int, ...]:
         if self.token_budget is None or (self.max_tokens or 0) <= self.token_budget:
             return ()
         return (self.max_tokens or 0, self.token_budget)
-
-    @property
-    def _most(self) -> int:
-        return self.loaded
 
     def _remark(self, rows: pd.DataFrame) -> str:
         marks = super()._remark(rows)

@@ -1,7 +1,6 @@
 """From what is asked of a store to a cap or a budget."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import pandas as pd
@@ -22,13 +21,6 @@ from memlab.sizing.curve import (
 from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
-_CHECKS: Final[dict[str, Callable[[Any], object]]] = {
-    "keep_recent": partial(arguments.whole_number, "keep_recent"),
-    "target": partial(arguments.share, "target"),
-    "confidence": arguments.confidence,
-    "token_budget": partial(arguments.whole_number, "token_budget"),
-    "until": arguments.until,
-}
 _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts that come without any number."""
 
@@ -36,7 +28,7 @@ _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 class Question(NamedTuple):
     """What is asked of a store: a cap to look at, or else what the recommended one has to meet."""
 
-    cap: int | None = None
+    keep_recent: int | None = None
     target: float = DEFAULT_TARGET
     token_budget: int | None = None
     confidence: float = DEFAULT_CONFIDENCE
@@ -45,17 +37,11 @@ class Question(NamedTuple):
     @classmethod
     def of(cls, settings: Settings, **asked: Any) -> "Question":
         """Return what is asked; where nothing is said, what the settings say of it."""
-        known = {
-            "keep_recent": settings.keep_recent,
-            "target": settings.target or DEFAULT_TARGET,
-            "token_budget": settings.token_budget,
-            "confidence": settings.confidence or DEFAULT_CONFIDENCE,
-            "until": settings.until or DEFAULT_UNTIL,
-        }
         given = {name: value for name, value in asked.items() if value is not None}
-        for name, value in given.items():
-            _CHECKS[name](value)
-        return cls(*(known | given).values())
+        if "keep_recent" in given:  # whoever sizes checks the others
+            arguments.whole_number("keep_recent", given["keep_recent"])
+        known = {name: getattr(settings, name) for name in cls._fields} | given
+        return cls(**{name: value for name, value in known.items() if value is not None})
 
 
 def recommend_cap(
@@ -146,7 +132,6 @@ def advise(
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
-    asked = Question(None, target, token_budget)
     choice = sizing.choose(target)
     needed = _end(sizing, choice.keep_recent)
     cap = None if token_budget is None else sizing.largest_within(token_budget)
@@ -154,12 +139,13 @@ def advise(
     verdict = _under_budget(sizing, choice, token_budget, fits)
     found = _found(sizing, choice, verdict, target)
     conflict = verdict is Verdict.TARGET_EXCEEDS_BUDGET
-    end: dict[str, Any] = dict.fromkeys(vars(needed))
-    if not conflict and found["likely"] is not None:
-        end = vars(needed)
+    safe: dict[str, Any] = vars(needed)
+    if conflict or found["likely"] is None:
+        safe = dict.fromkeys(safe)
+    changes = _what_would_change(sizing, verdict, safe["keep_recent"], target, token_budget)
     return Advice(
         **found,
-        **end,
+        **safe,
         token_budget=token_budget,
         sittings=sizing.references.sittings,
         widened=sizing.ahead.widened,
@@ -167,8 +153,7 @@ def advise(
         within_budget=fits,
         trade=(needed, fits) if conflict and fits else (),
         floor=sizing.present.floor,
-        rule=_rule_in_words(target, sizing),
-        would_change=tuple(_what_would_change(sizing, verdict, end["keep_recent"], asked)),
+        would_change=tuple(changes),
     )
 
 
@@ -291,16 +276,6 @@ def _end(sizing: Sizing, cap: int) -> TradeEnd:
     return TradeEnd(cap, row["served"], limits, *boot, row["days"])
 
 
-def _rule_in_words(target: float, sizing: Prepared) -> str:
-    """Say how a cap is found."""
-    until = f"until {sizing.ahead.everything:,} memories are written"
-    return (
-        f"safe is the smallest cap whose lower {sizing.terms.confidence:.0%} limit serves "
-        f"{target:.0%} of references {until}, likely the smallest whose estimate does; how far "
-        "back its own references reach and those of other projects, weighed by how many it has"
-    )
-
-
 def _what_is_missing(sizing: Prepared) -> Iterator[str]:
     """Say what of its past a store is sized without."""
     gaps = sizing.gaps
@@ -316,35 +291,10 @@ def _what_is_missing(sizing: Prepared) -> Iterator[str]:
 
 
 def _what_would_change(
-    sizing: Sizing, verdict: Verdict, cap: int | None, asked: Question
+    sizing: Sizing, verdict: Verdict, cap: int | None, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
     yield from _what_is_missing(sizing)
-    yield from _by_gaps(sizing)
-    yield from _by_verdict(sizing, verdict, cap, asked)
-    if verdict is not Verdict.NOTHING_PRUNABLE:
-        if missing := sizing.missing:
-            yield (
-                f"with {counted(missing, 'more references')} or reads, this store's own would "
-                "weigh as much as other projects'"
-            )
-        yield from _on_the_limits(sizing)
-    served = len(sizing.references) - int(sizing.references.losable.sum())
-    if served:
-        yield f"{counted(served, 'references')} to load-bearing memories, which every cap serves"
-    if sizing.misfits:
-        misfits = counted(sizing.misfits, "references")
-        yield f"left out: {misfits} to something that is no earlier memory of this store"
-    if sizing.history.unknown_ends:
-        yield (
-            f"replaced by something that is not there or older: "
-            f"{counted(sizing.history.unknown_ends, 'memories')}, counted as active throughout, "
-            "which can only ask for a larger cap"
-        )
-
-
-def _by_gaps(sizing: Sizing) -> Iterator[str]:
-    """Say which bound on the number was taken for what was deleted without an archive."""
     if sizing.lost:
         yield (
             f"{sizing.lost:,} references name nothing that is known: they count as misses, to "
@@ -357,9 +307,23 @@ def _by_gaps(sizing: Sizing) -> Iterator[str]:
             "for more; memlab compact, and SqliteMemoryStore(path, archive=True), keep what they "
             "delete"
         )
+    yield from _by_verdict(sizing, verdict, cap, target, token_budget)
+    if verdict is not Verdict.NOTHING_PRUNABLE:
+        yield from _on_the_limits(sizing)
+    served = len(sizing.references) - int(sizing.references.losable.sum())
+    if served:
+        yield f"{counted(served, 'references')} to load-bearing memories, which every cap serves"
+    if sizing.misfits:
+        misfits = counted(sizing.misfits, "references")
+        yield f"left out: {misfits} to something that is no earlier memory of this store"
 
 
 def _on_the_limits(sizing: Sizing) -> Iterator[str]:
+    if sizing.missing:
+        yield (
+            f"with {counted(sizing.missing, 'more references')} or reads, this store's own would "
+            "weigh as much as other projects'"
+        )
     if sizing.ahead.widened > 1.05:
         yield (
             f"limits are {sizing.ahead.widened - 1:.0%} wider than references alone give: "
@@ -374,17 +338,16 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
 
 
 def _by_verdict(
-    sizing: Sizing, verdict: Verdict, cap: int | None, asked: Question
+    sizing: Sizing, verdict: Verdict, cap: int | None, target: float, token_budget: int | None
 ) -> Iterator[str]:
-    target = asked.target
     match verdict:
         case Verdict.CAP_HAS_NO_EFFECT if cap == sizing.ahead.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"
         case Verdict.CAP_HAS_NO_EFFECT:
-            yield (f"ask again when the store holds more than {cap:,} prunable memories")
+            yield f"ask again when the store holds more than {cap:,} prunable memories"
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
-            over = max(floor - (asked.token_budget or 0), 0)
+            over = max(floor - (token_budget or 0), 0)
             yield (
                 f"load-bearing memories take {counted(floor, 'tokens')} now, {over:,} over the "
                 "budget: supersede or shorten decisions and skills, or raise the budget"
@@ -403,9 +366,5 @@ def _by_verdict(
                 f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
                 f"{sizing.references.sittings:,} are known"
             )
-        case Verdict.HISTORY_INCOMPLETE | Verdict.NOTHING_PRUNABLE:
-            pass  # said already
-        case _:
+        case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:
             yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
-    if cap is not None and cap >= sizing.present.prunable > 0:
-        yield "a cap of that many would delete nothing today"

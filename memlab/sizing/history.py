@@ -98,7 +98,6 @@ class History:
     ever_prunable: Flags
     end: Ints
     tokens: Ints
-    unknown_ends: int = 0
 
     def __len__(self) -> int:
         return len(self.ever_prunable)
@@ -310,7 +309,7 @@ def history_of(frame: pd.DataFrame) -> History:
     end[rows[known]] = by[known]
     ever_prunable = ~frame[c.LOAD_BEARING].to_numpy(dtype=bool)
     tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
-    return History(ever_prunable, end, tokens, int((~known).sum()))
+    return History(ever_prunable, end, tokens)
 
 
 def present_of(frame: pd.DataFrame) -> Present:

@@ -75,8 +75,8 @@ class Findings:
     @property
     def cap(self) -> int | None:
         """The cap that is looked at: the one asked for, recommended, or within the budget."""
-        if self.asked.cap is not None:
-            return self.asked.cap
+        if self.asked.keep_recent is not None:
+            return self.asked.keep_recent
         recommended = self.advice.keep_recent
         return self.advice.budget_cap if recommended is None else recommended
 

@@ -89,8 +89,6 @@ class Recommendation(Shown):
                 tables.append(table_of_backtest(self.backtest))
             if self.by_use is not None:
                 tables += self.by_use.sheet().tables
-        if self.explain and isinstance(advice, Advice):
-            evidence.append(("how", advice.rule))
         return Sheet(title, [*first, *page.facts, *evidence], tables)
 
     def next_steps(self) -> list[str]:
