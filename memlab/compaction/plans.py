@@ -17,22 +17,21 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from memlab.clock import moment_of
 from memlab.compaction.wire import (
     FORMAT,
-    canonical,
     change,
     field_of,
     fields_checked,
     fields_in,
     in_words,
-    json_lines,
     minute,
     parsed,
-    rows_as_json,
+    pieces_of,
+    said_of,
     share,
     sized,
 )
 from memlab.errors import PlanError
 from memlab.items import Size
-from memlab.sources.base import LEAST_PLACE_OF_TIME, portions
+from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
 from memlab.store.triggers import TriggerEffect
 from memlab.text import Cell, Sheet, Shown, Table, command, counted
@@ -313,14 +312,11 @@ class Plan(Shown):
         return "".join(self.json_pieces())
 
     def json_pieces(self) -> Iterator[str]:
-        """Yield what :meth:`to_json` returns, a memory at a time."""
-        begin = "{\n"
-        content = {"memlab_plan": FORMAT, "digest": self.digest, **self._content()}
-        for name, value in content.items():
-            yield f"{begin}{json.dumps(name)}: "
-            yield from json_lines(value) if isinstance(value, tuple) else [json.dumps(value)]
-            begin = ",\n"
-        yield "\n}\n"
+        """Yield what :meth:`to_json` returns, some memories at a time."""
+        said = {"memlab_plan": FORMAT, "digest": self.digest, **self._said()}
+        return pieces_of(
+            dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple))), in_lines=True
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -402,26 +398,12 @@ class Plan(Shown):
         return lines
 
     def _canonical(self) -> Iterator[str]:
-        begin = "{"
-        for name, value in sorted(self._content().items()):
-            yield f'{begin}"{name}":'
-            begin = ","
-            if not isinstance(value, tuple):
-                yield canonical(value)
-                continue
-            comma = "["
-            for some in portions(value):
-                yield comma + ",".join(rows_as_json(some, sort_keys=True))
-                comma = ","
-            yield "[]" if comma == "[" else "]"
-        yield "}"
+        return pieces_of(dict(sorted(self._said().items())), in_lines=False)
 
-    def _content(self) -> dict[str, Any]:
-        """Return what a plan's file says, its lists last; what is at its default is not said."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
-        said = {name: value for name, (value, default) in values.items() if value != default}
-        said |= {"made_at": self.made_at.isoformat(), "policy": dict(self.policy)}
-        return dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple)))
+    def _said(self) -> dict[str, Any]:
+        """Return what a plan's file says of it: nothing of what is at its default."""
+        default = {each.name: each.default for each in fields(self)}
+        return {n: each for n, each in said_of(self).items() if each != default[n]}
 
 
 @dataclass(frozen=True, repr=False)
@@ -491,15 +473,7 @@ class Receipt(Shown):
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        content |= {
-            "policy": dict(self.policy),
-            "made_at": self.made_at.isoformat(),
-            "applied_at": self.applied_at.isoformat(),
-            "boot_before": self.boot_before._asdict(),
-            "boot_after": self.boot_after._asdict(),
-        }
-        return json.dumps({"memlab_receipt": FORMAT, **content}, indent=1) + "\n"
+        return json.dumps({"memlab_receipt": FORMAT, **said_of(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -63,16 +63,39 @@ canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encod
 """Returns JSON values as the one text that a digest is made of."""
 
 
-def json_lines(rows: Iterable[Any]) -> Iterator[str]:
-    """Yield a JSON list with one named tuple on each line, some at a time."""
-    begin = "["
-    for some in portions(rows):
-        yield begin + ",".join(f"\n {row}" for row in rows_as_json(some))
-        begin = ","
-    yield "[]" if begin == "[" else "\n]"
+def said_of(record: Any) -> dict[str, Any]:
+    """Return what a file says of a dataclass; lists of rows are as they are."""
+    return {each.name: _said(getattr(record, each.name)) for each in fields(record)}
 
 
-def rows_as_json(rows: Sequence[Any], *, sort_keys: bool = False) -> Iterator[str]:
+def _said(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Size):
+        return value._asdict()
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def pieces_of(said: Mapping[str, Any], *, in_lines: bool) -> Iterator[str]:
+    """Yield a JSON object some rows at a time: one on each line, or the text of a digest."""
+    line, colon = ("\n", ": ") if in_lines else ("", ":")
+    begin = "{" + line
+    for name, value in said.items():
+        yield f"{begin}{json.dumps(name)}{colon}"
+        begin = f",{line}"
+        if not isinstance(value, tuple):
+            yield json.dumps(value) if in_lines else canonical(value)
+            continue
+        comma, lead = "[", "\n " if in_lines else ""
+        for some in portions(value):
+            rows = _rows_as_json(some, sort_keys=not in_lines)
+            yield comma + lead + f",{lead}".join(rows)
+            comma = ","
+        yield "[]" if comma == "[" else f"{line}]"
+    yield f"{line}}}{line}"
+
+
+def _rows_as_json(rows: Sequence[Any], *, sort_keys: bool) -> Iterator[str]:
     """Yield named tuples of a kind as JSON objects, with sorted keys without spaces.
 
     They are put together by columns, for an encoder takes as long to begin with a row as to write
