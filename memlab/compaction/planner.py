@@ -49,7 +49,6 @@ from memlab.policies.base import HELD, Decision, decision_of
 from memlab.policies.successors import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source, settings_of
-from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
@@ -524,29 +523,16 @@ def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[s
 def _links(
     reader: Reader, frame: pd.DataFrame, chosen: Mapping[str, tuple[str, str]]
 ) -> tuple[PlannedLink, ...]:
-    address = col.KEY if col.KEY in frame else col.POSITION
-    columns = list({address, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS})
+    key = frame.get(col.KEY, frame[col.POSITION])
+    key_of = dict(zip(frame[col.MEMORY_ID], key.tolist(), strict=True))
     ends = {*chosen, *(newer for newer, _ in chosen.values())}
-    named = frame.loc[frame[col.MEMORY_ID].isin(ends), columns].to_dict(orient="records")
-    row_of = {str(row[col.MEMORY_ID]): row for row in named}
-    keys = [row[address] for row in named]
-    prints = {key: fingerprint_of(record) for key, record in reader.records(keys)}
-    planned = []
-    for older, (newer, reason) in chosen.items():
-        row, by = row_of[older], row_of[newer][address]
-        planned.append(
-            PlannedLink(
-                key=row[address],
-                position=row[col.POSITION],
-                memory_id=older,
-                kind=str(row[col.KIND]),
-                title=row[col.TITLE][:TITLE],
-                reason=reason,
-                tokens=row[col.TOKENS],
-                fingerprint=prints[row[address]],
-                by_key=by,
-                by_memory_id=newer,
-                by_fingerprint=prints[by],
-            )
-        )
-    return tuple(sorted(planned, key=lambda link: link.position))
+    prints = dict(reader.fingerprints([key_of[each] for each in ends]))
+    columns = [col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS]
+    older = frame.loc[frame[col.MEMORY_ID].isin(list(chosen)), columns]
+    links = []
+    for position, name, kind, title, tokens in older.itertuples(index=False):
+        by, reason = chosen[name]
+        own, other = key_of[name], key_of[by]
+        said = (own, position, name, kind, title[:TITLE], reason, tokens, prints[own])
+        links.append(PlannedLink(*said, other, by, prints[other]))
+    return tuple(sorted(links, key=lambda link: link.position))
