@@ -1,6 +1,6 @@
 """What changed between two plans, as data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -10,12 +10,9 @@ from memlab.compaction.plans import (
     RETIRES,
     RETURNS,
     SUPERSEDES,
-    Listing,
     Plan,
     PlannedLink,
     first_of,
-    links_listing_of,
-    listing_of,
 )
 from memlab.compaction.wire import in_words, minute, sized
 from memlab.text import Sheet, Shown
@@ -93,20 +90,17 @@ class Difference(Shown):
             facts.append((done, "the same memories, for the same reasons"))
         tables = []
         for fate, (added, removed, rewritten) in self.changes.items():
-            listing, rewritten_listing = (
-                (links_listing_of, _relinked)
-                if fate == SUPERSEDES
-                else (listing_of, lambda pairs: listing_of([after for _, after in pairs]))
-            )
-            does = fate.removesuffix("s")
-            told: list[tuple[Sequence[Any], Callable[[Sequence[Any]], Listing], str]] = [
-                (added, listing, f"only the second {fate}"),
-                (removed, listing, f"only the first {fate}"),
-                (rewritten, rewritten_listing, f"both {does}, changed or for another reason"),
-            ]
-            tables += [
-                first_of(rows, of, f"{words}: {len(rows):,}") for rows, of, words in told if rows
-            ]
+            told = {
+                f"only the second {fate}": added,
+                f"only the first {fate}": removed,
+                f"both {fate[:-1]}, changed or for another reason": [
+                    after._replace(by_memory_id=f"{before.by_memory_id} -> {after.by_memory_id}")
+                    if isinstance(after, PlannedLink)
+                    else after
+                    for before, after in rewritten
+                ],
+            }
+            tables += [first_of(m, f"{words}: {len(m):,}") for words, m in told.items() if m]
         return Sheet(title, facts, tables)
 
 
@@ -127,11 +121,3 @@ def difference_of(before: Plan, after: Plan) -> Difference:
             [pair for pair in both if said(pair[0]) != said(pair[1])],
         )
     return Difference(before, after, changes)
-
-
-def _relinked(pairs: Sequence[tuple[PlannedLink, PlannedLink]]) -> Listing:
-    header = ("tokens", "reason", "id", "first by", "then by", "title")
-    return header, [
-        (now.tokens, now.reason, now.memory_id, then.by_memory_id, now.by_memory_id, now.title)
-        for then, now in pairs
-    ]

@@ -7,12 +7,12 @@ receipt.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 from memlab.clock import moment_of
 from memlab.compaction.wire import (
@@ -126,9 +126,17 @@ class Group(NamedTuple):
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
 
-Row = TypeVar("Row")
 Listing = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
 """Names of columns, and rows for people."""
+_COLUMNS: Final = {
+    "position": "position",
+    "created_at": "created",
+    "tokens": "tokens",
+    "reason": "reason",
+    "memory_id": "id",
+    "by_memory_id": "superseded by",
+    "title": "title",
+}
 
 _LAST_GOES: Final = (
     "whole until something is written: that takes the place of the newest, which goes"
@@ -363,7 +371,7 @@ class Plan(Shown):
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             heading = "what it supersedes, the costliest first"
             where = ", all in the plan's supersedes"
-            return Sheet(title, facts, [first_of(costliest, links_listing_of, heading, where)])
+            return Sheet(title, facts, [first_of(costliest, heading, where)])
         tables = []
         for fate in (RETIRES, RETURNS, "keeps") if self.moves else (DELETES, "keeps"):
             rows = [group[1:] for group in self.groups if group.fate == fate]
@@ -533,27 +541,23 @@ def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
     )
 
 
-def listing_of(memories: Sequence[PlannedMemory]) -> Listing:
+def listing_of(memories: Sequence[PlannedMemory | PlannedLink]) -> Listing:
     """Return memories as columns and rows for people; a position made of a time is left out."""
-    header = ("position", "created", "tokens", "reason", "id", "title")
-    rows: list[tuple[Cell, ...]] = [
-        (m.position, m.created_at[:10], m.tokens, m.reason, m.memory_id, m.title) for m in memories
-    ]
+    names = [name for name in _COLUMNS if name in memories[0]._fields]
     if any(m.position >= LEAST_PLACE_OF_TIME for m in memories):
-        return header[1:], [row[1:] for row in rows]
-    return header, rows
-
-
-def links_listing_of(links: Sequence[PlannedLink]) -> Listing:
-    """Return memories for which others stand as columns and rows for people."""
-    header = ("tokens", "reason", "id", "superseded by", "title")
-    return header, [(m.tokens, m.reason, m.memory_id, m.by_memory_id, m.title) for m in links]
+        names.remove("position")
+    day = slice(len("2026-03-01"))
+    rows = [
+        tuple(getattr(m, n)[day] if n == "created_at" else getattr(m, n) for n in names)
+        for m in memories
+    ]
+    return tuple(_COLUMNS[name] for name in names), rows
 
 
 def first_of(
-    rows: Sequence[Row], listing: Callable[[Sequence[Row]], Listing], heading: str, where: str = ""
+    memories: Sequence[PlannedMemory | PlannedLink], heading: str, where: str = ""
 ) -> Table:
-    """Return the first rows of a list as a table that says how many more there are."""
-    hidden = len(rows) - LISTED
+    """Return the first memories of a list as a table that says how many more there are."""
+    hidden = len(memories) - LISTED
     remark = f"and {hidden:,} more{where}" if hidden > 0 else ""
-    return Table(heading, *listing(rows[:LISTED]), remark)
+    return Table(heading, *listing_of(memories[:LISTED]), remark)

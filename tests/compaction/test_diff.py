@@ -54,7 +54,7 @@ def test_another_memory_that_stands_for_one_is_told_beside_the_first(store: Path
     (told,) = found.to_dict()["supersedes"]["rewritten"]
     assert (told["before"]["by_memory_id"], told["after"]["by_memory_id"]) == ("d2", "d3")
     ((shown,),) = tables_of(found).values()
-    assert (shown["id"], shown["first by"], shown["then by"]) == ("d1", "d2", "d3")
+    assert (shown["id"], shown["superseded by"]) == ("d1", "d2 -> d3")
     run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'd2'")
     found = difference_of(first, plan_supersession(store, {"d1": "d2"}, now=NOON))
     assert [after.memory_id for _, after in found.changes["supersedes"].rewritten] == ["d1"]
