@@ -90,18 +90,10 @@ class LoadBearing(Shown):
             return [
                 "next: read both; where they live nothing can stand for another: shorten or delete"
             ]
-        ids = self.supersedable[[c.MEMORY_ID, c.SUPERSEDED_BY]].itertuples(index=False, name=None)
-        calls = [
-            f"      store.supersede({older!r}, by_memory_id={newer!r})" for older, newer in ids
-        ]
-        more = [f"      # and {len(calls) - _LISTED:,} more"] if len(calls) > _LISTED else []
         return [
-            "next: read both; let the newer one stand for the older, which stays in the store:",
-            f"  with memlab.SqliteMemoryStore({self.store!r}) as store:",
-            *calls[:_LISTED],
-            *more,
-            "or as a plan that can be reviewed, applied and taken back, all or with --id ID some:",
+            "next: read both; a plan lets the newer ones stand, or with --id ID some of them:",
             f"  {command('floor', self.store)} --save-plan floor.json",
+            "what it supersedes stays in the store, and memlab restore takes it back",
         ]
 
 

@@ -1,6 +1,5 @@
 """``memlab floor``: the load-bearing memories, what they cost, and which repeat another."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -128,15 +127,11 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
     assert run("floor", store, "--save-plan", store.with_name("plan.json")).exit_code == 2
 
 
-def test_the_costliest_are_shown_and_the_call_that_supersedes_works(store: Path) -> None:
+def test_the_costliest_are_shown_and_the_command_that_plans_the_rest(store: Path) -> None:
     shown = run("floor", store).output
     assert "5 memories" in shown
     assert shown.index("d4") < shown.index("A newer one could stand for")
-    call = "\n".join(re.findall(r"^  (with .*|    store\.supersede.*)$", shown, re.MULTILINE))
-    exec(call, {"memlab": memlab})
-    after = json.loads(run("floor", store, "--json").output)
-    assert after["floor"]["memories"] == 3
-    assert after["supersedable"] == []
+    assert f"memlab floor {store} --save-plan floor.json" in shown
 
 
 def test_all_one_or_a_pair_can_be_planned_applied_and_taken_back(
