@@ -3,9 +3,8 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,6 @@ from memlab.sources.base import Source, Watch, unwatched
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
 from memlab.store.database import (
-    CREATE_TABLE,
     check_table,
     connect_reading,
     opened_for_change,
@@ -22,16 +20,10 @@ from memlab.store.database import (
 )
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Sheet, Shown, Table
+from memlab.text import Sheet, Shown
 
-_LISTED: Final = 12
-_TEMPORARY: Final = ("/var/tmp", "/usr/tmp", "/tmp", ".")  # noqa: S108 - none is written to
-"""Where SQLite makes temporary files when no variable says so (sqlite.org/tempfiles.html, 5)."""
-_BY_TABLE: Final = """
-SELECT coalesce(known.tbl_name, page.name), sum(page.pgsize) FROM dbstat AS page
-LEFT JOIN sqlite_schema AS known ON known.name = page.name
-WHERE page.aggregate = 1 GROUP BY 1 ORDER BY 2 DESC, 1
-"""
+_TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
+"""Where SQLite makes its copy when no variable says so (sqlite.org/tempfiles.html, 5)."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +46,6 @@ class Space(Shown):
         What plans took out, in the archive beside the store.
     after_vacuum : int
         The file's size after :func:`vacuum`, at most: half-empty pages are joined as well.
-    tables : mapping of str to int
-        What each table takes with its indexes, of a database with others than memories; empty where
-        SQLite was built without what counts it.
     """
 
     store: str
@@ -66,7 +55,6 @@ class Space(Shown):
     free: int
     archive: int
     after_vacuum: int
-    tables: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
@@ -74,13 +62,9 @@ class Space(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        sizes = {name: size for name, size in asdict(self).items() if isinstance(size, int)}
+        sizes = {name: size for name, size in asdict(self).items() if name != "store"}
         facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
-        rows = [(name, in_bytes(size)) for name, size in self.tables.items()]
-        hidden = len(rows) - _LISTED
-        remark = f"and {hidden:,} smaller ones" if hidden > 0 else ""
-        tables = [Table("by table", ("table", "room"), rows[:_LISTED], remark)] if rows else []
-        return Sheet(f"disk space of {self.store}", facts, tables)
+        return Sheet(f"disk space of {self.store}", facts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,12 +93,12 @@ class Vacuumed(Shown):
         return Sheet(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
 
 
-def space(path: str | Path) -> Space:
+def space(path: str | Path | Source) -> Space:
     """Return how many bytes a store takes on the disk, and how many it needs. Reads only.
 
     Parameters
     ----------
-    path : str or Path
+    path : str, Path or Source
         The store.
 
     Raises
@@ -127,9 +111,8 @@ def space(path: str | Path) -> Space:
     if place.is_dir() or not source.tables:
         size = sum(map(_size, source.files()))  # what goes leaves no room behind
         return Space(str(place), size, 0, size, 0, _size(source.archive), size)
-    own = source.agents_own
-    file = store_file(path if own else str(place)).resolve()
-    check = check_table if own else _anything
+    file = store_file(place).resolve()
+    check = check_table if source.agents_own else _anything
     page, pages, free = read_snapshot(file, _pages_at, check=check)
     return Space(
         store=str(file),
@@ -139,18 +122,7 @@ def space(path: str | Path) -> Space:
         free=page * free,
         archive=_size(archive_path(file)),
         after_vacuum=page * (pages - free),
-        tables={} if own else read_snapshot(file, _tables_at, check=_anything),
     )
-
-
-def free_bytes(source: Source) -> int | None:
-    """Return the bytes of a store's free pages, which a vacuum gives back. Reads only."""
-    if source.like is None:
-        return None
-    if source.like.is_dir() or not source.tables:
-        return 0
-    page, _, free = read_snapshot(source.like.resolve(), _pages_at, check=_anything)
-    return page * free
 
 
 def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
@@ -224,14 +196,6 @@ def _anything(connection: sqlite3.Connection, path: Path) -> None:
     """Take any database: its bytes are looked at, not what they mean."""
 
 
-def _tables_at(uri: str) -> dict[str, int]:
-    with closing(connect_reading(uri)) as connection:
-        try:
-            return dict(connection.execute(_BY_TABLE).fetchall())
-        except sqlite3.OperationalError:  # a build without the table dbstat
-            return {}
-
-
 def _on_this_disk(source: Source) -> Path:
     if source.like is None:
         raise StoreError(
@@ -264,7 +228,8 @@ def _size(path: Path) -> int:
 def _check_room(before: Space) -> None:
     """Refuse where the copy SQLite makes aside, and the log of writing it back, will not fit."""
     beside = Path(before.store).parent
-    aside = _temporary_folder()
+    named = (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), _TEMPORARY)
+    aside = next((Path(each) for each in named if each and Path(each).is_dir()), beside)
     needed = {beside: max(before.file, before.after_vacuum)}
     if aside.stat().st_dev == beside.stat().st_dev:
         needed[beside] += before.after_vacuum
@@ -280,29 +245,13 @@ def _check_room(before: Space) -> None:
             )
 
 
-def _temporary_folder() -> Path:
-    """Return where SQLite makes its copy: the first folder of its list that it can write to."""
-    for folder in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), *_TEMPORARY):
-        if folder and Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK):
-            return Path(folder)
-    raise StoreError(
-        f"SQLite finds nowhere to make its copy: none of {', '.join(_TEMPORARY)} can be written "
-        "to; nothing was changed: set SQLITE_TMPDIR to a folder that can"
-    )
-
-
 def _check_positions_stay() -> None:
     """Try on a table in memory that this build of SQLite keeps rowids; it need not, by the book."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.execute(CREATE_TABLE)
-        connection.execute(
-            "INSERT INTO memory_items (rowid, memory_id, kind, title, body, tags_json, authored_by,"
-            " confidence, created_at, supersedes_json, evidence_refs_json) "
-            "VALUES (3, 'b', '', '', '', '', '', 1, '', '', ''), "
-            "(7, 'a', '', '', '', '', '', 1, '', '', '')"
-        )
+        connection.execute("CREATE TABLE keyed (id TEXT PRIMARY KEY)")
+        connection.execute("INSERT INTO keyed (rowid, id) VALUES (3, 'b'), (7, 'a')")
         connection.execute("VACUUM")
-        found = connection.execute("SELECT rowid FROM memory_items ORDER BY rowid").fetchall()
+        found = connection.execute("SELECT rowid FROM keyed ORDER BY rowid").fetchall()
     if found != [(3,), (7,)]:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} would give rows new positions; nothing was changed: "

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from memlab.clock import moment_or_now
-from memlab.compaction.reclaim import free_bytes
+from memlab.compaction.reclaim import space
 from memlab.fleet.names import Sources
 from memlab.fleet.sweep import table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
@@ -129,7 +129,7 @@ def _line_of(where: str, *, now: datetime) -> StoreLine:
         first_at=summary.first_at,
         last_at=summary.last_at,
         bytes=bytes_of(source),
-        free_bytes=free_bytes(source),
+        free_bytes=None if source.like is None else space(source).free,
         unreadable=int(memories.unreadable.sum()),
     )
 
