@@ -112,8 +112,6 @@ _PIECE: Final = 2**20
 """Bytes of such a line that are read at once."""
 _TOLD_EVERY: Final = 2**23
 """Bytes between two words about progress."""
-_GIVE_UP: Final = 10_000
-"""So many lines that are no objects, and not one that is, and the rest is not looked at."""
 _MARK: Final = b"\xef\xbb\xbf"
 
 BROKEN: Final = "lines that are broken or cut short"
@@ -159,8 +157,6 @@ class LineReader:
                 for line in self._lines(opened):
                     if not (line.startswith(b"{") and line.endswith(b"}")):
                         broken += 1
-                        if broken == _GIVE_UP and not known:
-                            break
                         continue
                     known = known or b'"type"' in line
                     if wanted(line):

@@ -40,8 +40,6 @@ VERSION: Final = "index"
 """The version that is not in the folder: the new one before it is swapped, the old one after."""
 _MADE: Final = "made"
 """The digest of the new version, by which it is known again where it was not edited since."""
-_UNDONE: Final = "undone"
-"""The version without what the operation made of the index, where that was edited since."""
 _JOURNAL: Final = "journal.json"
 _FORMAT: Final = 1
 _LOOKS: Final = 100
@@ -143,9 +141,9 @@ class Operation:
             return None
         around = os.fstat(folder.handle)
         like = now or FileCopy(name, b"", 0o600, 0, (around.st_uid, around.st_gid))
-        version = f"{self.own}/{_UNDONE if undo else VERSION}"
+        version = f"{self.own}/{VERSION}"
         file = like._replace(name=version, data=new, written=file_clock())
-        with suppress(FileNotFoundError):  # of one who was stopped here
+        with suppress(FileNotFoundError):  # where it is taken back
             folder.unlink(version)
         folder.write(file)
         if not undo:
