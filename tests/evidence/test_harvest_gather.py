@@ -1,8 +1,6 @@
 """A harvest: what it recognises, what it writes, what it says."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,36 +58,6 @@ def test_half_a_line_in_the_log_costs_that_line_alone(tmp_path: Path) -> None:
     os.truncate(found.log, found.log.stat().st_size - 10)
     assert harvest(source).new == 1
     assert len(read_access_log(found.log)) == 3
-
-
-HARVESTS = """
-import sys
-from memlab.evidence.ingestion import harvest
-print("ready", flush=True)
-sys.stdin.readline()
-harvest(sys.argv[1], sys.argv[2])
-"""
-
-
-def test_two_at_once_count_every_read_once(tmp_path: Path) -> None:
-    source, log = workspace(tmp_path / "w", events=60), tmp_path / "reads.log"
-    command = [sys.executable, "-c", HARVESTS, str(source), str(log)]
-    both = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    for one in both:
-        assert one.stdout is not None
-        one.stdout.readline()
-    for one in both:
-        assert one.stdin is not None
-        one.stdin.write("\n")
-        one.stdin.flush()
-    for one in both:
-        one.communicate()
-        assert one.returncode == 0
-    assert len(read_access_log(log)) == 60
-    assert harvest(source, log).new == 0
 
 
 def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:

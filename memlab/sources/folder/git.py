@@ -19,7 +19,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, Final, NamedTuple
 
-from memlab.sources.folder.files import LARGEST, FileCopy, Folder, Listing, Stamp, is_file_path
+from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_file_path
 from memlab.sources.folder.journal import FolderMoment, Place
 from memlab.text import counted, in_shell
 
@@ -323,7 +323,7 @@ def past_moments(
 ) -> Iterator[PastMoment]:
     """Yield the files that are gone, or emptied, some together that went beside the same index."""
     removed = _emptied(moment, history) if emptied else _removed(moment, history)
-    removed = [each for each in removed if _may_lie_in(moment.folder, each.name)]
+    removed = [each for each in removed if is_file_path(each.name)]
     known = frozenset({*moment.names, *(each.name for each in removed)})
     groups: dict[tuple[str, int], dict[str, Life]] = {}
     times = Counter[str]()
@@ -354,14 +354,13 @@ def _removed(moment: FolderMoment, history: History) -> list[Life]:
     if not missing:
         return removed
     others = [name for name in moment.names if name not in history.there]
-    cased = {name.casefold() for name in others}
     found = filter(None, map(moment.folder.read_if_there, others))
     contents = {blob_name(file.data, missing[0].blob) for file in found}
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
     return removed + [
         replace(each, taken=at, index=history.index)
         for each in missing
-        if each.name.casefold() not in cased and each.blob not in contents
+        if each.blob not in contents
     ]
 
 
@@ -378,13 +377,6 @@ def _emptied(moment: FolderMoment, history: History) -> list[Life]:
         if life.blob not in {blob_name(data, life.blob) for data in (b"", b"\n")}:
             found.append(life)
     return found
-
-
-def _may_lie_in(folder: Folder, name: str) -> bool:
-    """Whether a file of a name would be looked at, if it were there."""
-    parts = name.split("/")
-    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
-    return is_file_path(name) and all(map(folder.enters, above))
 
 
 @contextmanager

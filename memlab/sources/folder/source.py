@@ -295,8 +295,7 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
     texts = [str(each["text"]).encode("utf-8", "surrogateescape") for each in said]
     own: dict[str, Any] = {"memory_id": found.key, "index": list(map(bytearray, texts))}
     if file is not None:
-        own["file"] = {name: getattr(file, name) for name in ("name", "mode", "written", "owner")}
-        own["file"]["data"] = bytearray(file.data)
+        own["file"] = file._asdict() | {"data": bytearray(file.data)}
     return with_place(encoded(own), {**found.place, "said": said})
 
 
