@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any, Final, NamedTuple, Protocol
 
 from memlab.clock import file_clock, wait_out
-from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.errors import StoreError
 from memlab.sources.folder.files import (
     FileCopy,
     Folder,
@@ -42,7 +42,6 @@ _MADE: Final = "made"
 """The digest of the new version, by which it is known again where it was not edited since."""
 _JOURNAL: Final = "journal.json"
 _FORMAT: Final = 1
-_LOOKS: Final = 100
 
 _FAULTS: Final = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
@@ -380,16 +379,12 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
     What comes later is not seen. What was read is looked at again at the end.
     """
     with opened_folder(path, index.enters) as folder:
-        for _ in range(_LOOKS):
-            pending = folder.inode_of(PENDING)
-            with suppress(ChangedWhileReadError):
-                seen = moment_now(folder, index)
-                if pending == folder.inode_of(PENDING):
-                    break
-        else:
-            raise changed(folder.path)
-        for operation in reversed(pending_operations(folder) if pending is not None else []):
+        pending = folder.inode_of(PENDING)
+        seen = moment_now(folder, index)
+        for operation in reversed(pending_operations(folder)):
             seen = _before(operation, seen, index)
+        if pending != folder.inode_of(PENDING):
+            raise changed(folder.path)
         wait_out(max((seen.stamp_of(name).changed for name in seen.names), default=0))
         yield seen
         seen.check()
