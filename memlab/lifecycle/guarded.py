@@ -1,6 +1,6 @@
 """The lifecycle store."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -106,7 +106,7 @@ class LifecycleStore(SqliteMemoryStore):
         self._failures = 0
         self._last_failure: str | None = None
         self._repeats = Repeats(self.connection, duplicates)
-        self._removals = Removals(self.connection, self.archive)
+        self._removals = Removals(self.connection, self.archive, self._repeats)
         self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
@@ -276,7 +276,6 @@ class LifecycleStore(SqliteMemoryStore):
     def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
         """Write a row and its signals, and keep in mind what it says."""
         self._repeats.discard(item.memory_id)
-        self._removals.forget_signals(item.memory_id)
         super().put(item)
         (position,) = self.connection.execute(
             "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
@@ -294,21 +293,15 @@ class LifecycleStore(SqliteMemoryStore):
                     beyond = side.size_within(self.connection, keys) - capacity.slots
                 if beyond > 0:
                     lowest = side.lowest_within(self.connection, keys, capacity, now)
-                    self._remove(lowest[:beyond], LOWEST_VALUE, now)
+                    self._removals.remove(lowest[:beyond], LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
         """Delete the rows that have expired."""
         expired = side.expired_ids(self.connection, as_text(now))
-        self._remove(expired, EXPIRED, now)
+        self._removals.remove(expired, EXPIRED, now)
         return len(expired)
-
-    def _remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
-        """Delete rows that are not load-bearing."""
-        for memory_id in doomed:
-            self._repeats.discard(memory_id)
-        self._removals.remove(doomed, reason, now)
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
         """Return the ids of rows that have expired and are still in the file."""
@@ -320,7 +313,7 @@ class LifecycleStore(SqliteMemoryStore):
         if (found := self._repeats.replaced_by(item, trusted)) is None:
             return
         try:
-            self._remove([found], NEAR_DUPLICATE, now)
+            self._removals.remove([found], NEAR_DUPLICATE, now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._repeats.forget()

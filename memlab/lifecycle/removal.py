@@ -35,9 +35,12 @@ _REPEATABLE: Final = (
 class Removals:
     """Deletes rows of one open store, within its transactions."""
 
-    def __init__(self, connection: sqlite3.Connection, place: ArchiveLocation | None) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, place: ArchiveLocation | None, repeats: "Repeats"
+    ) -> None:
         self._connection = connection
         self._place = place
+        self._repeats = repeats
         self._going: list[tuple[str, datetime]] = []
         self._is_settled = False
 
@@ -53,10 +56,6 @@ class Removals:
             "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
             (reason, len(doomed)),
         )
-
-    def forget_signals(self, memory_id: str) -> None:
-        """Delete what is known of a memory beside its row."""
-        self._connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
 
     def undone(self) -> None:
         """Forget what was about to go: its transaction was rolled back."""
@@ -92,7 +91,8 @@ class Removals:
         self._is_settled = True
 
     def _delete(self, memory_id: str) -> None:
-        self.forget_signals(memory_id)
+        self._repeats.discard(memory_id)
+        self._connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
         before = self._connection.total_changes
         gone = self._connection.execute(
             "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",

@@ -161,7 +161,9 @@ def write_signals(
     """Write what is known of a memory beside its row."""
     row = {"memory_id": item.memory_id, "access_count": 0, "position": position, **signals}
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO memory_signals ({', '.join(row)}) VALUES ({values})", row)
+    connection.execute(
+        f"INSERT OR REPLACE INTO memory_signals ({', '.join(row)}) VALUES ({values})", row
+    )
 
 
 def reinforce(

@@ -8,11 +8,11 @@ archive's, whatever its file is called today. Standard library only.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable
 from contextlib import closing, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
 from memlab.store.archive.archive import Archive
@@ -28,23 +28,6 @@ _LOOKED_AT: Final = 2_000
 """Files of a folder, at most, that are looked at for an archive of another name."""
 
 
-class Match(NamedTuple):
-    """How many memories that an archive noted are in a store, how many others in their stead."""
-
-    found: int
-    other: int
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether the archive is another store's."""
-        return self.other > 0 and not self.found
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the archive is this store's for sure."""
-        return self.found > self.other
-
-
 def identity_sample_of(connection: sqlite3.Connection, leaving: str) -> list[SampleRow]:
     """Return memories by which their store is known again."""
     staying = f"FROM main.memory_items WHERE ({leaving}) IS NOT TRUE"
@@ -54,26 +37,23 @@ def identity_sample_of(connection: sqlite3.Connection, leaving: str) -> list[Sam
     return sorted(found.items())
 
 
-def match_of(connection: sqlite3.Connection, sample: Iterable[SampleRow]) -> Match:
-    """Return how much of what an archive noted is in a store."""
-    noted = dict(sample)
+def _match(connection: sqlite3.Connection, noted: dict[int, str]) -> tuple[int, int]:
+    """Return how many memories that an archive noted are there, how many others in their stead."""
     places = ", ".join(map(str, noted))
     there = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({places})")
     (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
     if last is None:  # an empty store is nobody's
-        return Match(0, 0)
+        return 0, 0
     found = sum(there.get(location) == digest for location, digest in noted.items())
     beyond = sum(place not in there and place > last for place in noted)
-    return Match(found, len(there) - found + beyond)
+    return found, len(there) - found + beyond
 
 
 def check_is_of(archive: Archive) -> None:
     """Check that an archive is of the store beside it, as far as anybody can tell."""
     location = archive.location
-    if not location.has_sample or location.like is None or not location.like.is_file():
-        return
-    sample = archive.identity_sample()
-    if sample and _compared(location.like, sample).is_foreign:
+    found, other = _compared(location, archive)
+    if other and not found:
         raise ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
             f"when it was written is in {location.store}; nothing was changed: move it away, or "
@@ -103,27 +83,36 @@ def check_not_renamed(location: ArchiveLocation) -> None:
 
 def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     """Return the archive of a store that was renamed since, where one lies beside it."""
-    if not location.has_sample or location.like is None or not location.like.is_file():
+    if _like(location) is None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
         of = path.with_name(path.name.removesuffix(SUFFIX))
         if path == location.path or path.is_symlink() or not path.is_file() or of.exists():
             continue
         try:
-            sample = read_archive(location._replace(path=path), Archive.identity_sample)
-            if sample and _compared(location.like, sample).is_own:
+            found, other = read_archive(location._replace(path=path), partial(_compared, location))
+            if found > other:
                 return path
         except MemlabError:  # no archive, for all its name
             continue
     return None
 
 
-def _compared(store: Path, sample: list[SampleRow]) -> Match:
-    def read(uri: str) -> Match:
-        with closing(connect_reading(uri)) as connection:
-            return match_of(connection, sample)
+def _like(location: ArchiveLocation) -> Path | None:
+    """Return the store's file, where it can be told from another by its memories."""
+    found = location.like
+    return found if location.has_sample and found is not None and found.is_file() else None
 
-    return read_snapshot(store, read)
+
+def _compared(location: ArchiveLocation, archive: Archive) -> tuple[int, int]:
+    """Hold a store against what an archive noted of it."""
+    store, noted = _like(location), dict(archive.identity_sample())
+
+    def read(uri: str) -> tuple[int, int]:
+        with closing(connect_reading(uri)) as connection:
+            return _match(connection, noted)
+
+    return read_snapshot(store, read) if store is not None and noted else (0, 0)
 
 
 def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
