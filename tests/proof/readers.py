@@ -6,10 +6,10 @@ import random
 import shutil
 import sqlite3
 import stat
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from itertools import count
+from functools import partial
+from itertools import count, product
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -34,49 +34,52 @@ from memlab.upkeep.maintenance import maintain
 from proof.forgeries import spoil
 
 STATE = tuple[int, int, int, int, bytes]
+Uses = Sequence[Callable[[], Any]]
 NOW = at(9_000)
 LOG: Final = "reads.log"
 
 
-class Reader(ABC):
+class Reader:
     """What may be anybody's, and what is done with it in a folder of each case."""
 
     name: ClassVar[str]
+    files: ClassVar[tuple[str, ...]] = ("**/*.jsonl",)
+    """Patterns of those that anybody may have written; what several name is spoilt more often."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @abstractmethod
+    @property
+    def memory(self) -> Path:
+        return self.folder / "memory"
+
     def make(self) -> None:
         """Write it as those do who mean well."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def spoilt(self) -> list[Path]:
-        """Return the files that somebody else may have written."""
+    def looks(self) -> Uses:
+        """Return all that only reads; each case does one of it."""
+        return [lambda: memlab.load(self.memory)]
 
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        """Yield all that only reads; each case does one of it."""
-        return iter(())
-
-    @abstractmethod
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        """Yield all that writes; each case does one of it after it has looked."""
+    def changes(self) -> Uses:
+        """Return all that writes; each case does one of it after it has looked."""
+        return [lambda: harvest(self.memory)]
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         """Change some of it."""
-        files = self.spoilt()
+        found = [path for each in self.files for path in sorted(self.folder.glob(each))]
         return ", ".join(
-            spoil(rng.choice(files), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
+            spoil(rng.choice(found), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
         )
 
-    def check(self) -> None:  # noqa: B027 - most have nothing to add
+    def check(self) -> None:
         """Assert what holds when all is done."""
 
 
 class Settings(Reader):
     """``memlab.toml`` beside a store."""
 
-    name = "settings"
+    name, files = "settings", (FILE,)
     TEXT = """
 # what a person chose
 protected_tags = ["pinned", "b"]
@@ -98,14 +101,13 @@ kinds = { project = "semantic" }
         (self.folder / FILE).write_text(self.TEXT)
         (self.folder / LOG).write_text('{"memory_id": "e1", "at": "2026-01-01T00:00:00Z"}\n')
 
-    def spoilt(self) -> list[Path]:
-        return [self.folder / FILE]
-
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: read_settings(self.folder, "memory", self.store)
-        yield self._obeyed
-        yield lambda: memlab.load(self.store)
-        yield lambda: maintain(self.store, now=NOW)
+    def looks(self) -> Uses:
+        return [
+            lambda: read_settings(self.folder, "memory", self.store),
+            self._obeyed,
+            lambda: memlab.load(self.store),
+            lambda: maintain(self.store, now=NOW),
+        ]
 
     def _obeyed(self) -> None:
         settings = read_settings(self.folder, "memory.db", self.store)
@@ -118,14 +120,14 @@ kinds = { project = "semantic" }
             assert not found.st_mode & 0o022
             assert found.st_uid in (0, os.geteuid())
 
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: remember(open_source(self.store), {"target": 0.7})
+    def changes(self) -> Uses:
+        return [lambda: remember(open_source(self.store), {"target": 0.7})]
 
 
 class Log(Reader):
     """An access log, its parts, and what a harvest keeps apart."""
 
-    name = "log"
+    name, files = "log", ("reads.*",)
 
     def make(self) -> None:
         lines: list[dict[str, Any]] = []
@@ -140,18 +142,14 @@ class Log(Reader):
         rows = "".join(f"{each['memory_id']},{each['at']},x\n" for each in lines)
         (self.folder / "reads.csv").write_text(f"memory_id,at,session\n{rows}")
 
-    def spoilt(self) -> list[Path]:
-        return [self.folder / name for name in (LOG, f"{LOG}.1", f"{LOG}.apart", "reads.csv")]
+    def looks(self) -> Uses:
+        def look(name: str, maintenance: bool) -> None:
+            describe_log(read_access_log(self.folder / name, maintenance=maintenance))
 
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        for name in (LOG, "reads.csv"):
-            for maintenance in (True, False):
-                yield lambda name=name, maintenance=maintenance: describe_log(
-                    read_access_log(self.folder / name, maintenance=maintenance)
-                )
+        return [partial(look, *each) for each in product((LOG, "reads.csv"), (True, False))]
 
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        yield self._add
+    def changes(self) -> Uses:
+        return [self._add]
 
     def _add(self) -> None:
         with AccessLog(self.folder / LOG) as log:
@@ -159,25 +157,24 @@ class Log(Reader):
         assert "m1" in set(read_access_log(self.folder / LOG)["memory_id"])
 
 
-class Memories(Reader):
-    """A folder of memory files and its index."""
+class ClaudeIndex(Reader):
+    """Claude Code's files and ``MEMORY.md``."""
 
-    def spoilt(self) -> list[Path]:
-        files = sorted(self.memory.iterdir())
-        index = [each for each in files if each.name in ("MEMORY.md", "index.json")]
-        return [*index * (len(files) // 2), *files]
+    name, files = "MEMORY.md", ("memory/*", *("memory/MEMORY.md",) * 3)
 
-    @property
-    def memory(self) -> Path:
-        return self.folder / "memory"
+    def make(self) -> None:
+        as_found(self.memory, 7, files=5)
 
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep")
-        yield lambda: str(doctor(self.memory))
-        yield lambda: memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
+    def looks(self) -> Uses:
+        return [
+            lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep"),
+            lambda: str(doctor(self.memory)),
+            lambda: memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW),
+            lambda: str(open_source(self.memory).about()),  # type: ignore[attr-defined]
+        ]
 
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        yield self._there_and_back
+    def changes(self) -> Uses:
+        return [self._there_and_back]
 
     def _there_and_back(self) -> None:
         made = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
@@ -192,26 +189,16 @@ class Memories(Reader):
         return {name: data for name, data in found.items() if data and name not in DERIVED}
 
 
-class ClaudeIndex(Memories):
-    """Claude Code's files and ``MEMORY.md``."""
-
-    name = "MEMORY.md"
-
-    def make(self) -> None:
-        as_found(self.memory, 7, files=5)
-
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        yield from super().looks()
-        yield lambda: str(open_source(f"claude:{self.memory}").about())  # type: ignore[attr-defined]
-
-
-class OdekIndex(Memories):
+class OdekIndex(ClaudeIndex):
     """odek's episodes and ``index.json``."""
 
-    name = "index.json"
+    name, files = "index.json", ("memory/*", *("memory/index.json",) * 3)
 
     def make(self) -> None:
         write_odek(self.memory, [f"what happened in run {n}\nand more" for n in range(5)])
+
+    def looks(self) -> Uses:
+        return super().looks()[:3]
 
     def contents(self) -> dict[str, bytes]:
         """Without the blanks of an index: what comes back stands as far in as most entries do."""
@@ -227,16 +214,11 @@ class Transcripts(Reader):
     def make(self) -> None:
         world = World(self.folder, 3, memories=4)
         world.run(2)
-        self.memory = world.folder
+        self.world = world.folder
 
-    def spoilt(self) -> list[Path]:
-        return sorted(self.folder.rglob("*.jsonl"))
-
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: memlab.load(self.memory)
-
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: harvest(self.memory)
+    @property
+    def memory(self) -> Path:
+        return self.world
 
 
 class Recalls(Reader):
@@ -265,21 +247,20 @@ class Recalls(Reader):
         write_events(events, hits, hits, hits)
         (events.parent.parent / "a.md").write_text("judged where a hit on it could be seen")
 
-    def spoilt(self) -> list[Path]:
-        return sorted(self.folder.rglob("*.jsonl"))
+    def looks(self) -> Uses:
+        return [lambda: str(open_source(self.folder / "w").about())]
 
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: str(open_source(self.folder / "w").about())
-
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        for name in (".codex", "w"):
-            yield lambda name=name: harvest(self.folder / name, self.folder / f"{name}.log")
+    def changes(self) -> Uses:
+        return [
+            partial(harvest, self.folder / name, self.folder / f"{name}.log")
+            for name in (".codex", "w")
+        ]
 
 
 class Databases(Reader):
     """Other systems' SQLite files, whose recalls are harvested and whose memories are shown."""
 
-    name = "databases"
+    name, files = "databases", ("settings.json", "*.db")
     TABLES: ClassVar[dict[str, tuple[str, str, list[tuple[str, str]]]]] = {
         "sqlite_vec.db": (
             (
@@ -317,13 +298,10 @@ class Databases(Reader):
         projects = self.folder / "projects" / "w"
         write_transcript(projects, "s1", call("Read", "/w/a.md", at(1), "s1", 1))
 
-    def spoilt(self) -> list[Path]:
-        return [*(self.folder / name for name in self.TABLES), self.folder / "settings.json"]
-
     def spoil(self, outside: Path, rng: random.Random) -> str:
-        path = rng.choice(self.spoilt())
-        if path.suffix == ".json" or rng.random() < 0.2:
-            return spoil(path, outside, rng)
+        if rng.random() < 0.4:
+            return super().spoil(outside, rng)
+        path = self.folder / rng.choice([*self.TABLES])
         table = self.TABLES[path.name][0].split()[0]
         with closing(sqlite3.connect(path)) as connection, connection:
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
@@ -336,26 +314,28 @@ class Databases(Reader):
                     )
         return f"values of {path.name}"
 
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        for name, scheme in (("sqlite_vec.db", "mcp-memory"), ("claude-mem.db", "claude-mem")):
-            where = f"{scheme}:{self.folder / name}"
-            yield lambda where=where: memlab.load(where, with_body=True, on_bad_row="keep")
-            yield lambda where=where: memlab.plan(where, memlab.KeepRecent(1), now=NOW)
+    def looks(self) -> Uses:
+        names = (
+            f"mcp-memory:{self.folder}/sqlite_vec.db",
+            f"claude-mem:{self.folder}/claude-mem.db",
+        )
+        return [
+            *(partial(memlab.load, name, with_body=True, on_bad_row="keep") for name in names),
+            *(partial(memlab.plan, name, memlab.KeepRecent(1), now=NOW) for name in names),
+        ]
 
-    def changes(self) -> Iterator[Callable[[], Any]]:
-        for name in self.TABLES:
-            yield lambda name=name: harvest(
-                self.folder / name, transcripts=self.folder / "projects"
-            )
+    def changes(self) -> Uses:
+        projects = self.folder / "projects"
+        return [partial(harvest, self.folder / name, transcripts=projects) for name in self.TABLES]
 
 
 class Journal(Reader):
     """What a change of a folder wrote down that was cut short."""
 
     name = "journal"
+    files = (*("memory/.memlab/**/journal.json",) * 4, "memory/.memlab/**/*")
 
     def make(self) -> None:
-        self.memory = self.folder / "memory"
         calls = count(1)
         while len(list(self.memory.glob(".memlab/1/out/*"))) < 2:
             shutil.rmtree(self.memory, ignore_errors=True)
@@ -368,11 +348,6 @@ class Journal(Reader):
         plan = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         with suppress(Crashed), crashing(at_call):
             memlab.apply(plan, now=NOW)
-
-    def spoilt(self) -> list[Path]:
-        journals = sorted(self.memory.rglob("journal.json"))
-        others = [each for each in self.memory.rglob(".memlab/**/*") if each.is_file()]
-        return [*journals * 4, *others]
 
     def spoil(self, outside: Path, rng: random.Random) -> str:
         if rng.random() < 0.15:
@@ -390,13 +365,15 @@ class Journal(Reader):
             return "another folder"
         return super().spoil(outside, rng)
 
-    def looks(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: memlab.load(self.memory, with_body=True)
-        yield lambda: str(doctor(self.memory))
+    def looks(self) -> Uses:
+        return [
+            lambda: memlab.load(self.memory, with_body=True),
+            lambda: str(doctor(self.memory)),
+        ]
 
-    def changes(self) -> Iterator[Callable[[], Any]]:
+    def changes(self) -> Uses:
         self.before = set(self._texts())
-        yield self._taken_back
+        return [self._taken_back]
 
     def _taken_back(self) -> None:
         with open_source(self.memory).changing():
