@@ -6,7 +6,6 @@ Standard library only.
 import shutil
 import sqlite3
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from os import PathLike
@@ -18,7 +17,6 @@ from memlab.clock import wait_out
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import limit_like, whole_file
 from memlab.store.database import (
-    BUSY,
     SIDE_FILES,
     check_side_files,
     check_table,
@@ -33,8 +31,6 @@ Result = TypeVar("Result")
 State = dict[str, tuple[int, int, int]]
 
 _LOOKS: Final = 5
-_PATIENCE: Final = 5.0
-"""Seconds for which a lock is waited for, as :func:`memlab.store.database.connect_reading` does."""
 
 
 @contextmanager
@@ -49,7 +45,7 @@ def open_snapshot(path: Path) -> Iterator[str]:
     file = path.resolve()  # side files lie beside what a link points to
     with ExitStack() as stack, sqlite_errors_in_words(path):
         try:
-            uri, before = _way_in(file, path, stack)
+            uri, before = _way_in(file, stack)
         except OSError as error:
             raise StoreError(refused(f"{path} cannot be looked at", error)) from error
         try:
@@ -122,7 +118,7 @@ def _changed_while_read(path: Path) -> ChangedWhileReadError:
     )
 
 
-def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
+def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
     """Return a URI that opens the store, and what must stay as it is while the store is read.
 
     Nothing, when locks see to it that nobody changes what is read.
@@ -135,7 +131,7 @@ def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
     if is_left or (journal.exists() and ((not in_use and _is_wal(file)) or _is_hot(locking))):
         before = _state(file, ("", *SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        return _recovered_copy(file, path, Path(folder)), before
+        return _recovered_copy(file, Path(folder)), before
     if in_use or not _is_wal(file):
         return locking, {}
     before = _state(file, ("",))
@@ -169,38 +165,20 @@ def _is_wal(file: Path) -> bool:
     return False
 
 
-def _recovered_copy(file: Path, path: Path, folder: Path) -> str:
-    """Copy the store and its side files into `folder`, recover it there and return its URI."""
+def _recovered_copy(file: Path, folder: Path) -> str:
+    """Copy the store and its side files into `folder`, recover it there and return its URI.
+
+    Whoever holds the store for itself alone may write meanwhile; then it is looked at again.
+    """
     copy = folder / "store.db"
-    with file.open("rb") as source:
-        _lock_shared(source.fileno(), path)
-        shutil.copyfile(file, copy)
-        for suffix in ("-wal", "-journal"):
-            with suppress(FileNotFoundError):  # its writer may have gone since
-                shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
+    shutil.copyfile(file, copy)
+    for suffix in ("-wal", "-journal"):
+        with suppress(FileNotFoundError):  # its writer may have gone since
+            shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
     with closing(connect(copy)) as connection:
         connection.execute("SELECT count(*) FROM sqlite_schema")
         connection.execute("PRAGMA journal_mode = DELETE")
     return f"{copy.as_uri()}?mode=ro&immutable=1"
-
-
-def _lock_shared(descriptor: int, path: Path) -> None:
-    """Take the lock of a reader, as SQLite does, until the file is closed.
-
-    The last writer to close a store holds it alone while it writes its log back.
-    """
-    import fcntl  # not on every system, and hardly ever needed
-
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)
-        except OSError as error:
-            if time.monotonic() > until:
-                raise StoreError(BUSY.format(path=path)) from error
-            time.sleep(0.01)
-        else:
-            return
 
 
 def _side_file(path: Path, suffix: str) -> Path:
