@@ -383,26 +383,14 @@ class Plan(Shown):
         return Sheet(title, facts, tables)
 
     def doubts(self) -> list[str]:
-        """Say so when the clock is far from all that is known of the store's time, or all goes."""
-        going = self.memories + self.retires
-        written = [memory.created_at for memory in going if memory.created_at]
-        if not self.takes_all:
+        """Say so when all goes."""
+        if not self.takes_all or self.asks_for_none:
             return []
-        lines = []
-        newest = datetime.fromisoformat(max(written)) if written else self.made_at
-        if (self.made_at - newest).days >= 365.25:
-            clock = f"this machine's clock says {self.made_at:%Y-%m-%d}"
-            lines = [
-                f"the newest memory was written on {newest:%Y-%m-%d} and {clock}: is it right?"
-            ]
-        if self.asks_for_none:
-            return lines
         goes = "be retired" if self.retires else "go"
-        lines.append(f"every prunable memory would {goes}; --apply asks for --all")
-        steps = _steps_of(self.policy)
-        if any(step.get("max_items") or step.get("max_tokens") for step in steps):
-            lines.append(f"{self.floor.memories:,} load-bearing ones take up room under this")
-            lines[-1] += " policy and stay; a larger number keeps more"
+        lines = [f"every prunable memory would {goes}; --apply asks for --all"]
+        if any(step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)):
+            stay = "load-bearing ones take up room under this policy and stay"
+            lines.append(f"{self.floor.memories:,} {stay}; a larger number keeps more")
         return lines
 
     def _canonical(self) -> Iterator[str]:

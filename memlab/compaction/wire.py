@@ -40,8 +40,8 @@ def as_data(value: Any) -> Any:
     --------
     >>> as_data(timedelta(days=7))
     '7 days, 0:00:00'
-    >>> as_data((1, None, len))
-    [1, None, 'builtins.len']
+    >>> as_data((1, None, len, {"x"}))
+    [1, None, 'builtins.len', 'builtins.set']
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -234,8 +234,11 @@ def in_words(policy: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> in_words({"policy": "recent", "keep": 50, "by": "position"})
+    >>> recent = {"policy": "recent", "keep": 50, "by": "position", "now": None}
+    >>> in_words(recent)
     "recent(keep=50, by='position')"
+    >>> in_words({"policy": "pipeline", "policies": [recent]})
+    "pipeline(policies=[recent(keep=50, by='position')])"
     """
     settings = (
         f"{name}={_word(value)}"

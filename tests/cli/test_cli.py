@@ -158,13 +158,6 @@ def test_a_collation_of_the_agents_own_is_told_in_words(small: Path) -> None:
         assert "drop that index" in refused.stderr
 
 
-def test_a_plan_of_a_clock_far_ahead_asks_whether_it_is_right(small: Path) -> None:
-    run_sql(small, "UPDATE memory_items SET created_at = '2011-01-01T00:00:00Z'")
-    shown = run("compact", small, "--policy", "ttl", "--ttl", "30d")
-    assert "is it right?" in shown.output
-    assert "is it right?" not in run("compact", small, "--keep-recent", 3).output
-
-
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3_000))
     command = (

@@ -267,13 +267,6 @@ main(['compact', sys.argv[1], '--keep-recent', '3', '--apply'])
 class TestCutShort:
     """What a plan finds that another one left unfinished."""
 
-    def test_copies_of_rows_that_are_there_are_cleared_up(self, store: Path) -> None:
-        before = rows_of(store)
-        leave_unfinished(store, planned(store))
-        receipt = apply(planned(store, 2))
-        assert [entry.digest for entry in archived_plans(store)] == [receipt.digest]
-        assert_nothing_lost(before, store)
-
     @pytest.mark.parametrize(("keep", "deleted"), [(3, 0), (1, 2)])
     def test_what_only_lacks_its_note_is_finished_and_said(
         self, store: Path, keep: int, deleted: int

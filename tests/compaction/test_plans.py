@@ -4,7 +4,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -22,7 +22,6 @@ from memlab.compaction.plans import (
     PlannedMemory,
     Receipt,
 )
-from memlab.compaction.wire import as_data, in_words
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.store.triggers import TriggerEffect
@@ -311,28 +310,3 @@ class TestShowing:
         text = str(receipt(archive=None))
         assert "none: there was nothing to delete" in text
         assert "undo" not in text
-
-
-@dataclass(frozen=True)
-class Nested:
-    half_life: timedelta
-    inner: object
-    address = "nested"
-
-
-def test_a_policy_becomes_its_name_and_its_settings_and_reads_as_a_line() -> None:
-    inner = Nested(timedelta(0), None)
-    assert as_data(Nested(timedelta(days=7), (inner, len, "x", 0.5, object()))) == {
-        "policy": "nested",
-        "half_life": "7 days, 0:00:00",
-        "inner": [
-            {"policy": "nested", "half_life": "0:00:00", "inner": None},
-            "builtins.len",
-            "x",
-            0.5,
-            "builtins.object",
-        ],
-    }
-    assert in_words(as_data(Nested(timedelta(days=1), (inner,)))) == (
-        "nested(half_life='1 day, 0:00:00', inner=[nested(half_life='0:00:00')])"
-    )
