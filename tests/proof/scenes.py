@@ -8,13 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from invariants import Row, assert_compacted, assert_nothing_lost, rows_of
+from invariants import assert_compacted, assert_nothing_lost, rows_of
 from programs import Children, Ended
 from stores import signals_of
 
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
-from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError, MemlabError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
@@ -95,50 +94,32 @@ class RowScene(Scene):
         assert rows_of(store) == self.before
 
 
-def _whole_and_plan(folder: Path, journal: str) -> tuple[Path, Plan, dict[int, Row]]:
+def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
+    """A store in its folder, and an operation on it."""
     folder.mkdir()
     store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
-    return store, plan(store, KeepRecent(KEEP), now=NOW), rows_of(store)
+    whole, signals = rows_of(store), signals_of(store)
+    made = plan(store, KeepRecent(KEEP), now=NOW)
+    gone = {memory.position for memory in made.memories}
+    left = {position: row for position, row in whole.items() if position not in gone}
+    assert_compacted(whole, left, KEEP)
+    if operation == "apply":
+        return RowScene(tasks.apply_plan, made.to_json(), store, whole, whole, left, signals)
+    if operation == "restore":
+        apply(made, now=NOW)
+        return RowScene(tasks.restore_rows, made.digest, store, whole, left, whole, signals)
+    if operation == "compact_episodic":
+        return RowScene(tasks.compact, KEEP, store, left, whole, left, [])
+    with SqliteMemoryStore(store) as opened:
+        opened.compact_episodic(KEEP)
+        opened.connection.execute(f"PRAGMA journal_mode = {journal}")
+    return RowScene(tasks.vacuum_store, None, store, left, left, left, [])
 
 
-def scene_of_apply(folder: Path, journal: str) -> RowScene:
-    store, made, rows = _whole_and_plan(folder, journal)
-    gone = {row.position for row in made.memories}
-    left = {position: row for position, row in rows.items() if position not in gone}
-    assert_compacted(rows, left, KEEP)
-    return RowScene(tasks.apply_plan, made.to_json(), store, rows, rows, left, signals_of(store))
-
-
-def scene_of_restore(folder: Path, journal: str) -> RowScene:
-    store, made, rows = _whole_and_plan(folder, journal)
-    signals = signals_of(store)
-    apply(made, now=NOW)
-    return RowScene(tasks.restore_rows, made.digest, store, rows, rows_of(store), rows, signals)
-
-
-def scene_of_compact(folder: Path, journal: str) -> RowScene:
-    applied = scene_of_apply(folder, journal)
-    whole, after = applied.whole, applied.after
-    return RowScene(tasks.compact, KEEP, applied.store, after, whole, after, [])
-
-
-def scene_of_vacuum(folder: Path, journal: str) -> RowScene:
-    compacted = scene_of_compact(folder, journal)
-    with SqliteMemoryStore(compacted.store) as store:
-        store.compact_episodic(KEEP)
-        store.connection.execute(f"PRAGMA journal_mode = {journal}")
-    rows = rows_of(compacted.store)
-    return RowScene(tasks.vacuum_store, None, compacted.store, rows, rows, rows, [])
-
-
-OPERATIONS: Final = {
-    "apply": scene_of_apply,
-    "restore": scene_of_restore,
-    "compact_episodic": scene_of_compact,
-    "vacuum": scene_of_vacuum,
-}
 ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
-    f"{name} {journal}": partial(OPERATIONS[name], journal=journal)
-    for name, journal in product(OPERATIONS, ("wal", "delete"))
+    f"{name} {journal}": partial(row_scene, operation=name, journal=journal)
+    for name, journal in product(
+        ("apply", "restore", "compact_episodic", "vacuum"), ("wal", "delete")
+    )
 }
 """Each operation with each way to keep transactions."""

@@ -20,7 +20,7 @@ from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from proof import tasks, writing
-from proof.scenes import scene_of_apply, scene_of_restore
+from proof.scenes import row_scene
 from proof.stores import NOW
 from proof.writing import Written
 
@@ -123,7 +123,7 @@ def test_of_several_who_apply_a_plan_one_does(
     journal: str, scratch: Path, children: Children
 ) -> None:
     for round_ in range(4):
-        scene = scene_of_apply(scratch / f"round {round_}", journal)
+        scene = row_scene(scratch / f"round {round_}", "apply", journal)
         ended = together(children, tasks.apply_plan, scene.store, *[scene.what] * WRITERS)
         assert any(isinstance(each.result, Receipt) for each in ended)
         # Who comes between the deletion and its record sees to the record, and tells of it too.
@@ -138,7 +138,7 @@ def test_of_several_who_restore_one_puts_rows_back(
     journal: str, scratch: Path, children: Children
 ) -> None:
     for round_ in range(4):
-        scene = scene_of_restore(scratch / f"round {round_}", journal)
+        scene = row_scene(scratch / f"round {round_}", "restore", journal)
         ended = together(children, tasks.restore_rows, scene.store, *[scene.what] * WRITERS)
         assert [each.error for each in ended] == [None] * WRITERS
         back = len(scene.after) - len(scene.before)
@@ -149,7 +149,7 @@ def test_of_several_who_restore_one_puts_rows_back(
 def test_of_plans_that_overlap_each_is_applied_whole_or_refused(
     journal: str, scratch: Path, children: Children
 ) -> None:
-    scene = scene_of_apply(scratch / "whole", journal)
+    scene = row_scene(scratch / "whole", "apply", journal)
     plans = [
         replace(plan(scene.store, KeepRecent(keep), now=NOW), store="elsewhere.db")
         for keep in range(5, 5 + WRITERS)

@@ -1,4 +1,4 @@
-"""Any change of a file may fail, once or for good: nothing is lost, and an error says so."""
+"""Any change of a file may fail, once or for good, or the disk be full: an error says so."""
 
 import os
 import random
@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invariants import assert_nothing_lost, rows_of
+from invariants import assert_nothing_lost, copies_of, rows_of
 from programs import Children, forked
 
-from proof import failing
+from memlab.compaction.reclaim import space
+from memlab.errors import MemlabError
+from proof import failing, tasks
 from proof.conftest import SOURCES
 from proof.failing import ERRORS, EVERY, Fault
 from proof.folders import FOLDER_SCENES
-from proof.scenes import ROW_SCENES, Scene, assert_refused_or_done
+from proof.scenes import ROW_SCENES, RowScene, Scene, assert_refused_or_done
 from proof.stores import copy_aside, files_of
 from proof.writers import MEMORY, STORE, WRITERS, assert_whole, made_folder
 
@@ -103,3 +105,45 @@ def test_a_change_of_a_file_fails_that_a_command_writes(
         assert_nothing_lost(kept, store)
         more = files_of(case).keys() - names
         assert more <= {f"{written}-journal"}, fault  # an empty one: SQLite leaves it to a writer
+
+
+PAGE = 4096
+LIMITS = (0, 1, 100, 512, *range(PAGE, 8 * PAGE, PAGE), *range(8 * PAGE, 48 * PAGE, 5 * PAGE - 24))
+"""Bytes beyond which no file may grow: sooner, amid and after all that an operation writes."""
+
+
+def test_files_that_may_not_grow(row_scene: RowScene, scratch: Path, children: Children) -> None:
+    scene, refused = row_scene, []
+    for limit in LIMITS:
+        store = copy_aside(scene.store, scratch / "limited")
+        arguments = (scene.operation, store, scene.what)
+        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
+        refused.append(ended.error is not None)
+        assert_refused_or_done(scene, store, ended)
+        scene.finish(children, store)
+    assert refused[0]
+    assert not refused[-1]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_store_that_may_not_be_written(
+    row_scene: RowScene, what: str, scratch: Path, children: Children
+) -> None:
+    scene = row_scene
+    folder = scene.store.parent
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    for path in [folder] if what == "folder" else folder.iterdir():
+        path.chmod(path.stat().st_mode & ~0o222)
+    before, copies = files_of(folder), copies_of(scene.store)
+
+    read = children.run(tasks.without_privileges, arguments=(space, scene.store))
+    assert read.error is None
+    arguments = (scene.operation, scene.store, scene.what)
+    ended = children.run(tasks.without_privileges, arguments=arguments)
+    assert isinstance(ended.error, MemlabError), repr(ended.error)
+    assert str(scene.store) in str(ended.error)
+    assert {name: files_of(folder)[name] for name in before} == before
+    assert copies_of(scene.store) == copies
+    if what == "folder":
+        assert files_of(folder) == before
