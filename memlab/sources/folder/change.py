@@ -25,12 +25,10 @@ import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, StalePlanError, StoreError
-from memlab.sources.base import Watch, unwatched
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
 from memlab.sources.folder.journal import (
     PENDING,
@@ -47,16 +45,6 @@ from memlab.text import refused
 _PATIENCE: Final = 30.0
 
 
-class Step(StrEnum):
-    """What a change of a folder has just done."""
-
-    LOCKED = "folder locked"
-    PREPARED = "change prepared"
-    SWAPPED = "index swapped"
-    MOVED = "file moved"
-    OVER = "change over"
-
-
 class Parts(NamedTuple):
     """Of a memory that goes or comes: its file, where it has one, and what the index says of it."""
 
@@ -67,9 +55,9 @@ class Parts(NamedTuple):
 class FolderChange:
     """A folder that is locked and being changed. Get one from :func:`changed_folder`."""
 
-    def __init__(self, folder: Folder, index: Index, watch: Watch) -> None:
+    def __init__(self, folder: Folder, index: Index) -> None:
         self.folder: Final = folder
-        self._index, self._watch = index, watch
+        self._index = index
         self.is_over = False
         self._count = 0
         self._moved: list[tuple[str, bytes, str]] = []
@@ -84,7 +72,6 @@ class FolderChange:
             if file is not None:
                 with suppress(FileNotFoundError):
                     self.folder.move(file.name, f"{operation.files}/{number}")
-                self._watch(Step.MOVED)
                 self._moved.append((f"{operation.files}/{number}", file.data, file.name))
         self.folder.sync(f"{operation.files}/", *operation.names)
         if not self._index.index_first:
@@ -102,7 +89,6 @@ class FolderChange:
                         f"{self.folder.path / entry.name} is there again; nothing was restored: "
                         "restore other ids, or into a new folder"
                     ) from error
-                self._watch(Step.MOVED)
         self.folder.sync(*operation.names)
         self._swap(operation)
 
@@ -121,7 +107,6 @@ class FolderChange:
         end_pending(self.folder)
         self.is_over = True
         self.folder.sync()
-        self._watch(Step.OVER)
         sweep(self.folder)
 
     def _begun(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
@@ -133,29 +118,24 @@ class FolderChange:
         )
         operation = Operation(self.folder, f"{PENDING}/{self._count}", taking_out, entries)
         operation.write(file for file, _ in memories.values())
-        self._watch(Step.PREPARED)
         return operation
 
     def _swap(self, operation: Operation) -> None:
         aside = operation.swap_index(self._index)
         if aside is not None:
             self._moved.append((f"{operation.own}/{VERSION}", aside, self._index.index_name))
-            self._watch(Step.SWAPPED)
 
 
 @contextmanager
-def changed_folder(
-    path: Path | str, index: Index, *, watch: Watch = unwatched
-) -> Iterator[FolderChange]:
+def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
     """Lock a folder, take back what was cut short, and hand it out to be changed.
 
     What the block changes lasts when it ends, and is taken back when it raises.
     """
     with opened_folder(path, index.enters) as folder, _in_words(folder):
         _lock(folder)
-        watch(Step.LOCKED)
         take_back(folder, index)
-        change = FolderChange(folder, index, watch)
+        change = FolderChange(folder, index)
         try:
             yield change
             change.commit()

@@ -42,7 +42,7 @@ _PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOS
 _CHANGES: Final = (
     *("diff-tree", "--stdin", "--always", "--root", "-r", "-z", "--raw", "--no-ext-diff"),
     *("--no-textconv", "-l1000", "--diff-merges=first-parent", "--relative"),
-    "--format=@%ct %H %P",
+    "--format=@%ct %H",
 )
 _ALIKE: Final = "-M70%"
 _SAME: Final = "-M100%"
@@ -68,7 +68,6 @@ class Commit(NamedTuple):
 
     at: datetime
     name: str
-    is_merge: bool
     changes: list[Change]
 
 
@@ -163,7 +162,7 @@ def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> Hist
 class _Walk:
     """Goes from commit to commit, the newest first, and tells the lives of files apart.
 
-    A name that comes again is the same file; one that a rename took over is another.
+    A name that comes again is the same file.
     """
 
     def __init__(self, index_name: str, index: str, there: Mapping[str, Life], head: str) -> None:
@@ -177,10 +176,6 @@ class _Walk:
         """Take in a commit."""
         changes = self._of_files(commit.changes)
         told = [(each, self._life(each.after or each.before)) for each in changes]
-        if not commit.is_merge:  # in one, what was merged has the name before and after
-            for each, _ in told:
-                if each.before not in ("", each.after):
-                    self.of.pop(each.after, None)
         for each, life in told:
             if life.taken is None and not life.is_there and not each.after:
                 life.taken, life.commit, life.index = commit.at, commit.name, self.index
@@ -246,7 +241,7 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
 
 
 def _told(stream: BufferedReader) -> Iterator[Commit]:
-    """Yield the commits that git tells of: the committer's time, the name, the parents."""
+    """Yield the commits that git tells of: the committer's time, and the name."""
     commit, tokens = None, _tokens(stream)
     for token in tokens:
         what = token.split()  # a line break may stand before it
@@ -255,22 +250,20 @@ def _told(stream: BufferedReader) -> Iterator[Commit]:
                 yield commit
             seconds = min(max(int(what[0][1:] or 0), 0), _LATEST)  # which may be any number
             at = datetime.fromtimestamp(seconds, UTC)
-            commit = Commit(at, what[1].decode(), len(what) > 3, [])
+            commit = Commit(at, what[1].decode(), [])
         elif commit:
             two = what[4][:1] in b"RC"
-            commit.changes.extend(_change(what, [next(tokens, b"") for _ in range(1 + two)]))
+            commit.changes.append(_change(what, [next(tokens, b"") for _ in range(1 + two)]))
     if commit:
         yield commit
 
 
-def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Iterator[Change]:
-    """Yield what git says of one path or, of a rename, two; nothing of what is no ordinary file."""
+def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Change:
+    """Return what git says of one path or, of a rename, two; a path is of ordinary files alone."""
     was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in words[:2])
     before, after = (os.fsdecode(path) for path in (paths[0], paths[-1]))
-    if was or is_now:
-        old, new = (name.decode() for name in words[2:4])
-        mode = int(words[0][-3:], 8)
-        yield Change(before if was else "", after if is_now else "", mode, old, new)
+    old, new = (name.decode() for name in words[2:4])
+    return Change(before * was, after * is_now, int(words[0][-3:], 8), old, new)
 
 
 def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:
@@ -374,8 +367,7 @@ def _emptied(moment: FolderMoment, history: History) -> list[Life]:
         if life.taken is None:
             at = datetime.fromtimestamp(stamp.written / 1e9, UTC)
             life = replace(life, taken=at, index=history.index)
-        if life.blob not in {blob_name(data, life.blob) for data in (b"", b"\n")}:
-            found.append(life)
+        found.append(life)
     return found
 
 

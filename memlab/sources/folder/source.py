@@ -22,12 +22,10 @@ from memlab.sources.base import (
     Loss,
     Reader,
     Rows,
-    Watch,
     WholeReader,
     Writer,
     portions,
     rows_of_each,
-    unwatched,
 )
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
@@ -78,11 +76,10 @@ class FolderSource(FileSource, Index):
     derived: ClassVar[tuple[str, ...]] = ()
     """Files that the system makes anew from the others."""
 
-    def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
+    def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
         with suppress(OSError, ValueError, RuntimeError):  # opening it says what is wrong with it
             self.path = self.folder_in(self.path.resolve())
-        self._watch = watch
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -123,7 +120,7 @@ class FolderSource(FileSource, Index):
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open the folder for a change that lasts when the block ends, and not where it raises."""
-        with changed_folder(self.path, self, watch=self._watch) as change:
+        with changed_folder(self.path, self) as change:
             yield FolderWriter(self, change)
 
     def history(self) -> History:
@@ -153,7 +150,9 @@ class FolderSource(FileSource, Index):
     def losses(self) -> Iterator[Loss]:
         """Yield what was committed to git and is not there any more, or has no words any more."""
         for emptied in (False, True):  # what git cannot read, or was empty all along, is no loss
-            yield from (each for each in self._gone(emptied=emptied) if self.content(each.record))
+            yield from (
+                each for each in self._gone(emptied=emptied) if not self.is_empty(each.record)
+            )
 
     def _gone(self, *, emptied: bool = False) -> Iterator[Loss]:
         history = self.history()

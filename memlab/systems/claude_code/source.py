@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from memlab.clock import moment_of
 from memlab.errors import StoreError
 from memlab.settings import Settings
-from memlab.sources.base import About, Orders, Trouble, Watch, Writer, unwatched
+from memlab.sources.base import About, Orders, Trouble, Writer
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment, folder_moment
@@ -65,8 +65,8 @@ class ClaudeCode(FolderSource):
     cuts_index = True
     retires = True
 
-    def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
-        super().__init__(where, watch=watch)
+    def __init__(self, where: str | PathLike[str]) -> None:
+        super().__init__(where)
         self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
         self._rule, self._kinds = indexes.CLAUDE_CODE, KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
@@ -162,7 +162,7 @@ class ClaudeCode(FolderSource):
     @contextmanager
     def retiring(self) -> Iterator[Writer]:
         """Open the folder as :meth:`changing` does: lines move to ``RETIRED.md`` and back."""
-        with changed_folder(self.path, self, watch=self._watch) as change:
+        with changed_folder(self.path, self) as change:
             yield RetiringWriter(self, change, self._view)
 
     def superseded_by(self, record: bytes) -> str | None:
