@@ -296,13 +296,10 @@ def _sighting(file: Path, line: dict[str, Any]) -> _Sighting:
 
 def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Path]) -> str:
     """Return the session that a call was made in, whatever copies say."""
-    originals = [each for each in sightings if not each.forked_from]
-    if len({each.session for each in originals}) == 1:
-        return originals[0].session
-    among = originals or sightings
+    among = [each for each in sightings if not each.forked_from] or sightings
     file = oldest(frozenset(each.file for each in among))
     first = next(each for each in among if each.file == file)
-    return first.session if originals else first.forked_from
+    return first.forked_from or first.session
 
 
 def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:

@@ -21,6 +21,7 @@ from shell import said
 import memlab
 from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
+from memlab.sources.folder.files import Folder
 from memlab.systems.odek import EpisodeIndex, Odek
 from sources.conformance import Compacted, delete_all, prints, put_back, records_of
 
@@ -139,19 +140,18 @@ def test_vectors_go_with_an_episode_and_come_back_when_it_fails(tmp_path: Path) 
     assert not any((folder / name).exists() for name in DERIVED)
 
 
-def test_files_go_before_the_index_as_odek_has_it(tmp_path: Path) -> None:
-    folder = write_odek(tmp_path / "memory", ["one", "two"])
-    seen = []
+def test_files_go_before_the_index_as_odek_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, exchange = write_odek(tmp_path / "memory", ["one", "two"]), Folder.exchange
 
-    def look(step: str) -> None:
-        listed = [each["session_id"] for each in entries_of(folder)]
-        seen.append(((folder / "s0.md").exists(), "s0" in listed))
+    def look(*given: Any) -> None:
+        assert not (folder / "s0.md").exists()
+        exchange(*given)
 
-    records = records_of(folder, ["s0"])
-    with Odek(folder, watch=look).changing() as writer:
-        writer.delete(prints(records, folder))
-    assert (False, True) in seen
-    assert (True, False) not in seen
+    monkeypatch.setattr(Folder, "exchange", look)
+    delete_all(folder, records_of(folder, ["s0"]))
+    assert [each["session_id"] for each in entries_of(folder)] == ["s1"]
 
 
 @pytest.mark.parametrize(

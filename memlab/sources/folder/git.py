@@ -252,7 +252,7 @@ def _told(stream: BufferedReader) -> Iterator[Commit]:
             at = datetime.fromtimestamp(seconds, UTC)
             commit = Commit(at, what[1].decode(), [])
         elif commit:
-            two = what[4][:1] in b"RC"
+            two = what[4][:1] == b"R"
             commit.changes.append(_change(what, [next(tokens, b"") for _ in range(1 + two)]))
     if commit:
         yield commit
