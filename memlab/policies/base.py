@@ -282,22 +282,21 @@ def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def numbers(rows: Rows, name: str) -> npt.NDArray[np.float64]:
     """Return a column as floats, NaN throughout where there is no such column."""
-    if name not in rows:
-        return np.full(len(rows[col.POSITION]), np.nan)
-    values = rows[name]
-    if isinstance(values, np.ndarray) and values.dtype == np.float64:
-        return values
-    return np.asarray(pd.Series(values).to_numpy(dtype=np.float64, na_value=np.nan))
+    return _column(rows, name, np.float64("nan"))
 
 
 def times(rows: Rows, name: str) -> npt.NDArray[np.datetime64]:
     """Return a column of times as UTC in microseconds, NaT throughout where there is none."""
+    return _column(rows, name, np.datetime64("NaT", "us"))
+
+
+def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
     if name not in rows:
-        return np.full(len(rows[col.POSITION]), np.datetime64("NaT", "us"))
+        return np.full(len(rows[col.POSITION]), missing)
     values = rows[name]
-    if isinstance(values, np.ndarray) and values.dtype == np.dtype("datetime64[us]"):
+    if isinstance(values, np.ndarray) and values.dtype == missing.dtype:
         return values
-    return np.asarray(pd.Series(values).to_numpy(dtype="datetime64[us]"))
+    return np.asarray(pd.Series(values).to_numpy(dtype=missing.dtype, na_value=missing))
 
 
 def runner_for(policy: Policy) -> Runner:

@@ -234,28 +234,24 @@ def _own_class(name: str) -> type[Policy]:
     module = _imported(module_name)
     try:
         found = attrgetter(class_name)(module)
-    except AttributeError as error:
+    except AttributeError:
+        found = None
+    if not _is_policy(found):
         there = [key for key, value in vars(module).items() if _is_policy(value, module_name)]
         raise PolicyError(
-            f"{module_name} has no class {class_name!r}; its policies are: "
-            f"{', '.join(there) or 'none'}"
-        ) from error
-    if not _is_policy(found):
-        raise PolicyError(f"{name} is not a policy: make it a class whose base is memlab.Policy")
-    if "__dataclass_params__" not in vars(found):
-        raise PolicyError(f"{name} is not a dataclass: write @dataclass(frozen=True) above it")
-    if inspect.isabstract(found):
-        missing = ", ".join(sorted(found.__abstractmethods__))
-        raise PolicyError(f"{name} decides nothing yet: give it {missing}")
+            f"{module_name} has no policy {class_name!r}, only: {', '.join(there) or 'none'}; a "
+            "policy is a class with memlab.Policy as its base, @dataclass(frozen=True) above it "
+            "and an evict"
+        )
     kind: type[Policy] = found
     return kind
 
 
 def _is_policy(value: Any, module: str | None = None) -> bool:
-    """Whether a value is a class of policies, defined in a module where one is named."""
-    return (
-        isinstance(value, type) and issubclass(value, Policy) and module in {None, value.__module__}
-    )
+    """Whether a value is a class that decides, defined in a module where one is named."""
+    known = isinstance(value, type) and issubclass(value, Policy)
+    decides = known and "__dataclass_params__" in vars(value) and not inspect.isabstract(value)
+    return decides and module in {None, value.__module__}
 
 
 def _imported(name: str) -> Any:
@@ -265,14 +261,9 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except Exception as error:
-        missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
-        if missing and (name == missing or name.startswith(f"{missing}.")):
-            raise PolicyError(
-                f"there is no module {name!r} in {Path.cwd()} or where Python looks; set "
-                "PYTHONPATH to the folder that it is in"
-            ) from error
         raise PolicyError(
-            f"the module {name!r} cannot be imported: {type(error).__name__}: {error}"
+            f"the module {name!r} cannot be imported: {type(error).__name__}: {error}; it is "
+            f"looked for in {folder}, then where Python looks (PYTHONPATH)"
         ) from error
     finally:
         sys.path.remove(folder)

@@ -101,11 +101,10 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "work"
     folder.mkdir()
     (folder / "house_rules.py").write_text(RULES)
-    (folder / "broken_rules.py").write_text("import nothing_of_the_kind\n")
     (folder / "typo_rules.py").write_text("def evict(:\n")
     monkeypatch.chdir(folder)
     yield folder / "house_rules.py"
-    for name in ("house_rules", "broken_rules", "typo_rules"):
+    for name in ("house_rules", "typo_rules"):
         sys.modules.pop(name, None)
 
 
@@ -186,17 +185,15 @@ def test_a_class_within_a_class_is_found(store: Path, rules: Path) -> None:
     ("words", "expected"),
     [
         (("newest",), "'newest' is no policy: name one of recent, tokens,"),
-        (("no_such_rules:Modulo",), "there is no module 'no_such_rules' in"),
-        (("house_rules.deeper:Modulo",), "there is no module 'house_rules.deeper'"),
-        (("broken_rules:Modulo",), "cannot be imported: ModuleNotFoundError: No module named"),
+        (("no_such_rules:Modulo",), "cannot be imported: ModuleNotFoundError: No module named"),
         (("typo_rules:Modulo",), "the module 'typo_rules' cannot be imported: SyntaxError"),
-        (("house_rules:Module",), "has no class 'Module'; its policies are: Modulo, Sized"),
-        (("house_rules:",), "has no class ''"),
         ((":Modulo",), "the module '' cannot be imported"),
-        (("house_rules:Alien",), "is not a policy: make it a class whose base is memlab.Policy"),
-        (("house_rules:pd",), "is not a policy"),
-        (("house_rules:Undecorated",), "is not a dataclass: write @dataclass(frozen=True) above"),
-        (("house_rules:Undecided",), "decides nothing yet: give it evict"),
+        (("house_rules:Module",), "no policy 'Module', only: Modulo, Sized, Reads, Breaks; a poli"),
+        (("house_rules:",), "has no policy ''"),
+        (("house_rules:Alien",), "has no policy 'Alien'"),
+        (("house_rules:pd",), "house_rules has no policy 'pd'"),
+        (("house_rules:Undecorated",), "has no policy 'Undecorated'"),
+        (("house_rules:Undecided",), "with memlab.Policy as its base, @dataclass(frozen=True)"),
         (("house_rules:Modulo",), "needs --set every=VALUE"),
         (("house_rules:Modulo", "every=many"), "every='many' is not a whole number"),
         (("house_rules:Modulo", "every=0"), "every=0 is not a whole number of 1 or more"),
