@@ -127,11 +127,6 @@ class LastOfEachTitle(CappedPolicy):
     def scopes(self, rows: pd.DataFrame) -> list[Scope]:
         return scopes_apart(rows, ("title",))
 
-    def eviction_keys(
-        self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
-    ) -> tuple[npt.NDArray[Any], ...]:
-        return (np.asarray(rows["position"]),)
-
 
 @dataclass(frozen=True)
 class TitleTerm(DatedPolicy):

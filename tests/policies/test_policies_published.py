@@ -1,7 +1,6 @@
 """What the four systems' published tests state, one row a case; how duplicates are found."""
 
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -294,50 +293,19 @@ PAIRS = {
     ("merged the parser rewrite after two rounds of review by the language team",
      "merged the parser rewrite after two rounds of review by the compiler team"): 0.928,
     ("tea grows in shade", "the deploy failed"): 0.0,
+    ("shipped_é", "shipped ü"): 0.5,
+    ("x² grew", "x grew"): 1.0,
+    ("ŁÓDŹ İstanbul ΣΊΣΥΦΟΣ", "łódź istanbul σίσυφοσ"): 1.0,
 }  # fmt: skip
 """Texts, and their cosine in odek without its projection, as odek's own code gives it."""
 
 
-def counted(text: str) -> list[str]:
-    """The words of a text, and those of each pair of neighbours again."""
-    words = text.split()
-    return words + [word for one, two in pairwise(words) for word in (one, two)]
-
-
-def projected(texts: tuple[str, str], seed: int) -> float:
-    """The cosine under a sparse random projection to 256 dimensions, as odek's are."""
-    words = sorted({word for text in texts for word in counted(text)})
-    counts = np.array([[counted(text).count(word) for word in words] for text in texts])
-    steps = np.random.default_rng(seed).choice(
-        [-1, 0, 1], (len(words), 256), p=[1 / 6, 2 / 3, 1 / 6]
-    )
-    one, other = counts @ steps
-    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
-
-
 @pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
-def test_a_likeness_is_what_a_projection_gives_on_average(
+def test_a_likeness_is_that_of_odek_without_its_projection(
     texts: tuple[str, str], cosine: float
 ) -> None:
-    frame = memories(said(*texts))
-    found = near_duplicates(frame, NearDuplicate(0.01))["similarity"]
+    found = near_duplicates(memories(said(*texts)), NearDuplicate(0.01))["similarity"]
     assert found.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
-    drawn = [projected(texts, seed) for seed in range(200)]
-    assert np.mean(drawn) == pytest.approx(cosine, abs=0.01)
-    assert np.std(drawn) <= 1.3 * (1 - cosine**2) / 16 + 1e-12
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "cosine"),
-    [
-        ("shipped_é", "shipped ü", 0.5),
-        ("x² grew", "x grew", 1.0),
-        ("ŁÓDŹ İstanbul ΣΊΣΥΦΟΣ", "łódź istanbul σίσυφοσ", 1.0),
-    ],
-)
-def test_letters_are_those_that_odek_takes_for_letters(one: str, other: str, cosine: float) -> None:
-    found = near_duplicates(memories(said(one, other)), NearDuplicate(0.01))["similarity"]
-    assert found.tolist() == pytest.approx([cosine])
 
 
 def test_embeddings_may_be_passed_in() -> None:

@@ -136,7 +136,7 @@ def largest_rank_by_counting(history: History, target: int, at: int) -> int:
 
 @pytest.mark.parametrize(
     ("rows", "pairs", "life"),
-    [(150, 300, 10), (150, 300, 100), (2_048, 20, 900), (9000, 8, 300), (9000, 8, 6000)],
+    [(2_048, 20, 900), (9000, 8, 300), (9000, 8, 6000)],
 )
 def test_ranks_follow_their_definition_on_longer_histories(
     rows: int, pairs: int, life: int
@@ -180,9 +180,7 @@ def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None
     gone = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
     for frame, rank in ((gone, 3), (older, 2)):
-        history = history_of(frame)
-        found = ranked(frame, history, find_references(frame))
-        assert found.rank.tolist() == [rank]
+        assert ranked(frame, history_of(frame), find_references(frame)).rank.tolist() == [rank]
 
 
 def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:
