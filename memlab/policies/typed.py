@@ -40,46 +40,44 @@ class Setting:
 
     def checked(self, value: Any) -> Any:
         """Return `value` as its type has it; numpy's numbers become Python's."""
-        return self._checked(self.type, value)
+        return self._meant(self.type, value)
 
     def parsed(self, text: str) -> Any:
         """Return what a text means: ``50``, ``0.5``, ``50%``, ``yes``, ``30d``, ``none``."""
-        return self.checked(self._parsed(self.type, text.strip()))
+        return self._meant(self.type, text.strip(), is_text=True)
 
-    def _checked(self, kind: Any, value: Any) -> Any:
+    def _meant(self, kind: Any, value: Any, *, is_text: bool = False) -> Any:
         first, *others = _alternatives(kind)
-        if first is timedelta and isinstance(value, str):
-            value = self._parsed(kind, value)
-        if value is None and NoneType in others:
+        if NoneType in others and (value is None or (is_text and value.lower() == _NOTHING)):
             return None
         if get_origin(first) is Literal:
+            if is_text:
+                value = next((one for one in get_args(first) if str(one) == value), value)
             # The type first: a frame answers a comparison with a frame.
             if not any(isinstance(value, type(one)) and value == one for one in get_args(first)):
                 either = " or ".join(map(repr, get_args(first)))
                 raise ValueError(f"{self.name}={value!r} is not {either}")
             return value
         if get_origin(first) is tuple:
+            if is_text:
+                value = [] if value.lower() in {"", _NOTHING} else map(str.strip, value.split(","))
+                value = tuple(value)
             if not isinstance(value, (tuple, list)):
                 raise refusal(value, "tuple", call=self.owner, name=self.name)
-            return tuple(self._checked(get_args(first)[0], one) for one in value)
+            return tuple(self._meant(get_args(first)[0], one, is_text=is_text) for one in value)
+        known = _KINDS.get(first)
+        if is_text or (first is timedelta and isinstance(value, str)):
+            value = self._read(known, value)
+        if known is None:
+            return value
         if first is int:
             return whole_number(self.name, value, least=self.least)
-        if (known := _KINDS.get(first)) is None:
-            return value
         if not isinstance(value, known.accepts) or isinstance(value, bool) > (first is bool):
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
         return value if first is timedelta else first(value)
 
-    def _parsed(self, kind: Any, text: str) -> Any:
-        first, *others = _alternatives(kind)
-        if NoneType in others and text.lower() == _NOTHING:
-            return None
-        if get_origin(first) is Literal:
-            return next((one for one in get_args(first) if str(one) == text), text)
-        if get_origin(first) is tuple:
-            parts = [] if text.lower() in {"", _NOTHING} else text.split(",")
-            return tuple(self._parsed(get_args(first)[0], part.strip()) for part in parts)
-        if (known := _KINDS.get(first)) is None:
+    def _read(self, known: "_Kind | None", text: str) -> Any:
+        if known is None:
             raise ValueError(f"{self.name} cannot be given as text: make the policy in Python")
         try:
             return known.read(text)

@@ -246,50 +246,46 @@ class _Advice(Shown):
             Look first, and leave to ``--explain`` what else there is to know.
         """
         name, source = str(store) or self.source, open_source(store) if store else None
-        parts = [[*self._to_act_on(name, source, log_option, brief=brief)]]
         to_know_more = self.weight < 0.5 and self.interval is not None
+        more = [*self._to_know_more(name, source, log)] if to_know_more else []
+        acts = [*self._to_act_on(name, source, log_option, brief=brief)]
         if brief:
-            lead, own = "     " if parts[0] else "next:", "; how to have a number of its own"
+            acts += [line.strip() for line in more if line.startswith("  memlab harvest")]
             explain = command("size", name, *self.BY, *log_option, "--explain")
-            gather = self._to_know_more(name, source, log) if to_know_more else ()
-            parts[0] += [f"    {line}" for line in gather if line.startswith("  memlab harvest")]
-            parts[0].append(f"{lead} {explain}    why{own * to_know_more}")
-        elif to_know_more:
-            parts.append([*self._to_know_more(name, source, log)])
-        parts.append(self._in_settings(source))
+            acts.append(f"{explain}    why{'; how to have a number of its own' * to_know_more}")
+            more = []
+        first = [f"{'      ' if place else 'next: '}{act}" for place, act in enumerate(acts)]
+        parts = (first, more, self._in_settings(source))
         return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
 
     def _to_act_on(
-        self,
-        name: str,
-        source: Source | None,  # noqa: ARG002 - a cap's
-        log_option: Sequence[str],
-        *,
-        brief: bool,
+        self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
     ) -> Iterator[str]:
+        """Say which commands carry the number out, and what each does."""
+        if source is not None and not source.deletes:
+            return
         if self._ends:
+            does = " --apply" if self.NUMBER == KEEP_RECENT else ""
             for number, end in zip(self._ends, ("target", "budget"), strict=True):
-                lead = "next:" if end == "target" else "     "
-                does = " --apply" if self.NUMBER == KEEP_RECENT else ""
-                yield f"{lead} {self._compact(name, number, log_option)}{does}    for the {end}"
+                yield f"{self._compact(name, number, log_option)}{does}    for the {end}"
             return
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-            yield f"next: {command('floor', name)}    what the load-bearing memories cost"
+            yield f"{command('floor', name)}    what the load-bearing memories cost"
             return
         if self.number is None:
-            yield f"next: {command('size', name, *self.BY)}    again, once it holds episodes"
+            yield f"{command('size', name, *self.BY)}    again, once it holds episodes"
             return
         dry_run = self._compact(name, self.number, log_option)
-        if self.number < self._most:
-            yield f"next: {dry_run}    shows what would go"
-            if not brief:
-                yield f"      {dry_run} --apply    does it"
+        if self.number >= self._most:
+            yield f"{dry_run}    deletes nothing yet; safe to repeat as the store grows"
         else:
-            yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
+            yield f"{dry_run}    shows what would go"
+            if not brief:
+                yield f"{dry_run} --apply    does it"
         likely = self.likely or 0
         if likely < min(self.number, self._most):
             serves = f"the likely number: even odds that it serves {self.target:.0%}"
-            yield f"      {self._compact(name, likely, log_option)}    {serves}"
+            yield f"{self._compact(name, likely, log_option)}    {serves}"
 
     def _to_know_more(self, store: str, source: Source | None, log: Path | None) -> Iterator[str]:
         """Say how a store comes to a number of its own; `log` is one that it has already."""
@@ -429,22 +425,12 @@ class Advice(_Advice):
         return source.cap_setting(self.keep_recent)
 
     def _in_settings(self, source: Source | None) -> list[str]:
-        if source is None or self.keep_recent is None:
-            return []
-        if not source.deletes:
-            return source.instead(self.keep_recent)
-        setting = self.setting(source.name)
+        if source is not None and not source.deletes:
+            caps = self._ends or (self.keep_recent,)
+            return [line for cap in caps if cap is not None for line in source.instead(cap)]
+        setting = None if source is None else self.setting(source.name)
         by_its_rule = "a cap of that size in its own settings, by its own rule"
         return [] if setting is None else [f"      {setting}    {by_its_rule}"]
-
-    def _to_act_on(
-        self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
-    ) -> Iterator[str]:
-        if source is None or source.deletes:
-            yield from super()._to_act_on(name, source, log_option, brief=brief)
-        else:
-            for cap in self._ends:
-                yield f"either {source.instead(cap)[-1].strip()}"
 
     def _tables(self) -> list[Table]:
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
