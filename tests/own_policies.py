@@ -5,13 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab.policies import (
-    CappedPolicy,
-    DatedPolicy,
     ImportanceBudget,
     ImportanceFloor,
     KeepAll,
@@ -25,8 +22,7 @@ from memlab.policies import (
     TokenBudget,
     ValueCap,
 )
-from memlab.policies.base import Scope, runner_for
-from memlab.policies.rules import scopes_apart
+from memlab.policies.base import runner_for
 
 
 @dataclass(frozen=True)
@@ -114,32 +110,6 @@ class RecentByUse(KeepRecent):
         return (used.astype("int64"),)
 
 
-@dataclass(frozen=True)
-class LastOfEachTitle(CappedPolicy):
-    """A cap whose scopes are titles."""
-
-    most: int = 1
-
-    @property
-    def slots(self) -> int:
-        return self.most
-
-    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
-        return scopes_apart(rows, ("title",))
-
-
-@dataclass(frozen=True)
-class TitleTerm(DatedPolicy):
-    """A deadline of one's own: long titles stay longer."""
-
-    hours: float = 1.0
-
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
-        hours = rows["title"].str.len() * self.hours / 10
-        due = rows["created_at"] + pd.to_timedelta(hours, unit="h")
-        return due.dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
-
-
 class AllAtOnce(Pipeline):
     """A pipeline that decides as a whole, and otherwise than its steps."""
 
@@ -184,8 +154,6 @@ OF_ONES_OWN: dict[str, Policy] = {
     "one that learns": NeverReferred(3),
     "a subclass": Hasty(),
     "a subclass with another ranking": RecentByUse(3),
-    "a cap of one's own": LastOfEachTitle(),
-    "deadlines of one's own": TitleTerm(48.0),
     "one's own first": Pipeline(EveryOther(1), KeepRecent(3)),
     "one that learns first": Pipeline(NeverReferred(4), ValueCap(3)),
     "a pipeline of one's own": AllAtOnce(ImportanceFloor(0.4), KeepRecent(2)),

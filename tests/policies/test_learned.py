@@ -114,25 +114,14 @@ def test_the_first_read_is_acted_on() -> None:
     assert taught.index[taught[c.KEEP]].tolist() == [3, 36, 37, 38, 39]
 
 
-def test_a_memory_read_a_million_times_a_day_was_needed_once_a_day() -> None:
+def test_reads_of_one_day_are_one_and_what_they_say_fades_by_half_in_two_weeks() -> None:
     frame = days_of_writing(10)
-    often = [
-        (f"m{n}", f"2026-07-0{day}T00:00:{second:02}Z")
-        for n in (2,)
-        for day in (1, 2)
-        for second in range(60)
-    ]
+    often = [("m2", f"2026-07-{day}T00:00:{n:02}Z") for day in ("01", "15") for n in range(60)]
     past = experience_of(frame, read_on(frame, often))
     assert past.target.tolist() == [2, 2]
     assert past.use(np.array([2, 3]), 2)[0].tolist() == [2, 0]
-
-
-def test_what_reads_say_fades_by_half_in_two_weeks() -> None:
-    frame = days_of_writing(10)
-    reads = [("m2", "2026-07-01T00:00:00Z"), ("m2", "2026-07-15T00:00:00Z")]
-    past = experience_of(frame, read_on(frame, reads))
-    assert past.use(np.array([2]), 1)[3].tolist() == [1.0]
-    assert past.use(np.array([2]), 2)[3].tolist() == [1.5]
+    fading = [past.use(np.array([2]), seen)[3].tolist() for seen in (1, 2)]
+    assert fading == [[1.0], [1.5]]
 
 
 def test_reads_of_nothing_that_is_there_or_was_yet_change_nothing() -> None:

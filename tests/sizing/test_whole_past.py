@@ -64,11 +64,8 @@ def restored_half_way(store: Path) -> None:
 WAYS: dict[str, tuple[int, Compact]] = {
     "once, at the end": (1, keep(200)),
     "once, to nothing": (1, keep(0)),
-    "twice": (2, keep(100)),
     "every tenth": (10, keep(60)),
-    "every twentieth": (20, keep(30)),
     "to nothing in between": (3, keep(0)),
-    "as sized, once": (1, as_sized),
     "as sized, often": (7, as_sized),
     "restored half way": (4, restored_half_way),
 }
