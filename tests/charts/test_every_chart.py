@@ -1,8 +1,8 @@
 """Every chart of every kind of frame is a chart, and looks as it did when it was last looked at.
 
-What is compared is a small picture of each, with matplotlib's own comparison. To draw them anew
-after a change that was meant: ``MEMLAB_DRAW_PICTURES=1 pytest tests/charts/test_every_chart.py``,
-then look at every one that changed.
+What is compared is a small picture of each, with matplotlib's own comparison, and the words on it.
+To draw them anew after a change that was meant: ``MEMLAB_DRAW_PICTURES=1 pytest
+tests/charts/test_every_chart.py``, then look at every one that changed.
 """
 
 import os
@@ -291,6 +291,14 @@ def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
         stored.write_bytes(found.read_bytes())
     differs = compare_images(str(stored), str(found), tol=TOLERANCE)
     assert differs is None, differs
+
+
+def test_every_chart_says_what_it_said() -> None:
+    stored = PICTURES / "words.txt"
+    said = "".join(f"{name}: {chart_named(name).alt}\n" for name in DRAWN)
+    if "MEMLAB_DRAW_PICTURES" in os.environ:
+        stored.write_text(said)
+    assert said.splitlines() == stored.read_text().splitlines()
 
 
 def test_another_colour_would_be_seen(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, make_references, row
+from frames import make_episodes, make_frame, row
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
@@ -15,11 +15,10 @@ from reading import drawn, line_named, title
 
 from memlab import columns as c
 from memlab import growth_curve
-from memlab.charts import plot_age_ranks, plot_cap_curve, plot_growth
+from memlab.charts import plot_growth
 from memlab.charts.figure import NARROW, Chart
 from memlab.charts.palette import DARK, LIGHT, roles
 from memlab.charts.parts import Plot, spread
-from memlab.sizing import age_ranks, cap_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -58,18 +57,6 @@ def test_a_chart_says_what_is_seen(chart: Chart) -> None:
         assert "30 prunable; 1 load-bearing" in words
         assert "3 memories were deleted without an archive." in words
         assert "96.8% of that is prunable" in words
-
-
-def test_the_store_and_its_references_are_named() -> None:
-    frame = make_episodes(40)
-    frame.attrs[c.SOURCE] = "memory.db"
-    references = make_references(frame, [10, 20, 30], [3, 4, 5])
-    assert "memory.db. " in chart_of(plot_growth(growth_curve(frame))).alt
-    for ax in (
-        plot_age_ranks(age_ranks(frame, references)),
-        plot_cap_curve(cap_curve(frame, references)),
-    ):
-        assert "memory.db, 3 references." in chart_of(ax).alt
 
 
 def test_an_svg_is_text_and_the_same_every_time_and_fetches_nothing(
