@@ -106,7 +106,7 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     timeline = boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
     replays = replay_each(frame, references, POLICIES, workers=1)
     regrets = {label_of(one.policy): one.regret_over_time for one in replays}
-    store = pd.DataFrame({"memories": [max(1, len(frame))], "cap": [len(frame) // 4]})
+    store = pd.DataFrame({"memories": [1 + len(frame) // 9, len(frame)], "cap": len(frame) // 4})
     after = boot_context(survivors(frame, 5))
     usage = age_or_use(frame, find_references(frame, searches_of(frame), only_log=True))
     given: dict[str, tuple[Callable[..., Axes], tuple[object, ...], dict[str, object]]] = {

@@ -227,6 +227,8 @@ def test_marks_that_coincide_are_counted_and_named_together(
     assert ("● 50 = ▲ 50" in written(ax)) == bool(said)
     assert (f"{said} marks coincide" in note(ax)) == bool(said)
     assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
+    assert points_of(ax, "keep all")[0] == [table.loc["all", "boot_tokens_mean"]] * 2
+    assert "keep all: " in note(ax)
 
 
 @pytest.mark.parametrize(

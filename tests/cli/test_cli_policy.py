@@ -268,24 +268,6 @@ def test_help_names_every_policy_and_what_a_class_of_ones_own_takes(rules: Path)
             assert words in listed
 
 
-@pytest.mark.parametrize(
-    ("words", "warned"),
-    [
-        (("--policy", "value", "--max-items", 1), True),
-        (("--policy", "house_rules:Modulo", "--set", "every=1"), True),
-        (("--policy", "house_rules:Modulo", "--set", "every=2"), False),
-        (("--keep-recent", 0), False),
-        (("--keep-recent", 1), False),
-    ],
-)
-def test_it_is_said_when_every_prunable_memory_would_go(
-    rules: Path, words: tuple[object, ...], warned: bool
-) -> None:
-    shown = run("compact", memlab.store_path("three_hundred_issues"), *words)
-    assert shown.exit_code == 0
-    assert ("every prunable memory would go" in shown.output) is warned
-
-
 def test_policies_are_compared_by_what_they_would_have_served() -> None:
     store = memlab.store_path("three_hundred_issues")
     words = ("--policy", "recent", "--policy", "tokens", "--keep-recent", 50, "--max-tokens", 3000)

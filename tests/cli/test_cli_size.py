@@ -47,17 +47,6 @@ def frame(store: Path) -> pd.DataFrame:
     return memlab.load(store)
 
 
-def test_it_prints_what_the_library_recommends_and_how_to_apply_it(
-    store: Path, sized: str, frame: pd.DataFrame
-) -> None:
-    advice = memlab.recommend_cap(frame)
-    assert f"keep_recent = {advice.keep_recent}" in sized
-    assert "\n".join(advice.next_steps(store)) in sized
-    likely = f"memlab compact '{store}' --keep-recent {advice.likely}"
-    assert f"      {likely}    the likely number: even odds that it serves 90%" in sized
-    assert "harvest" not in sized  # it has evidence of its own
-
-
 def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(
     sized: str, frame: pd.DataFrame
 ) -> None:
@@ -89,22 +78,6 @@ def test_json_holds_the_advice_the_table_and_a_command_that_works(
     words = shlex.split(told["command"].replace(str(store), str(copy)))
     assert run(*words[1:]).exit_code == 0
     assert memlab.load(copy)["prunable"].sum() == told["keep_recent"]
-
-
-def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(tmp_path: Path) -> None:
-    store = memlab.store_path("looked_up")
-    log = store.with_suffix(".searches.jsonl")
-    (said,) = re.findall(
-        r"^  age or use +(.*)$", run("size", store, "--log", log).output, re.MULTILINE
-    )
-    told = json.loads(run("size", store, "--log", log, "--json").output)["age_or_use"]
-    assert said.startswith("use says more than age: ")
-    assert f"{told['reads']} reads on {told['days']} days" in said
-    few = tmp_path / "few.jsonl"
-    few.write_text("".join(log.read_text().splitlines(keepends=True)[:15]))
-    assert "age or use" not in run("size", store, "--log", few).output
-    told = json.loads(run("size", store, "--log", few, "--json").output)["age_or_use"]
-    assert told["verdict"] == "too-few-reads"
 
 
 def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes(

@@ -82,21 +82,22 @@ def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame
 def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, curve: pd.DataFrame) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
-        shown, said = facts(panel), curve.loc[cap]
-        assert shown["references served"] == (
-            f"{said['served']:.1%} (limits {said['low']:.1%} to {said['high']:.1%})"
-        )
-        assert shown["other projects alone"] == f"{said['served_elsewhere']:.1%}"
-        assert shown["this store alone"] == f"{said['served_own']:.1%}"
-        assert shown["in the past"] == f"{said['served_observed']:.1%}"
-        assert shown["boot context"].startswith(f"{said['boot_memories']:,.0f} memories, ")
-        under = f"{said['boot_tokens']:,.0f} tokens under that cap"
-        assert f"{under}, {panel.advice.loaded:,} now" in shown["boot context"]
-        assert shown["over the history"] == (
-            f"{said['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"
-        )
-        assert shown["would go now"] == f"{said['pruned']:,.0f} of 2,864 prunable memories"
-        assert shown["memory kept"] == f"{said['days']:,.1f} days"
+        said, figures = facts(panel), curve.loc[cap]
+        low, high, p95 = figures[["low", "high", "boot_tokens_p95"]]
+        share = figures["prunable_share"], figures["prunable_share_tokens"]
+        under = f"{figures['boot_memories']:,.0f} memories, {figures['boot_tokens']:,.0f} tokens"
+        assert said == {
+            "keep_recent": f"{cap:,}",
+            "references served": f"{figures['served']:.1%} (limits {low:.1%} to {high:.1%})",
+            "other projects alone": f"{figures['served_elsewhere']:.1%}",
+            "this store alone": f"{figures['served_own']:.1%}",
+            "in the past": f"{figures['served_observed']:.1%}",
+            "boot context": f"{under} under that cap, {panel.advice.loaded:,} now",
+            "over the history": f"{p95:,.0f} tokens in 95% of starts at most",
+            "prunable share": "{:.1%} of memories, {:.1%} of tokens".format(*share),
+            "would go now": f"{figures['pruned']:,.0f} of 2,864 prunable memories",
+            "memory kept": f"{figures['days']:,.1f} days",
+        }
 
 
 def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: SizingPanel) -> None:
@@ -153,13 +154,6 @@ def test_it_opens_at_the_cap_that_sizing_recommends_by_the_remembered_log(tmp_pa
     (line,) = size(path, runner=Serial()).to_dict("records")
     advice = explore(path).advice
     assert (advice.references, advice.keep_recent) == (line["references"], line["keep_recent"])
-
-
-def test_a_target_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(5))
-    panel = explore(path, target=0.925)
-    assert (panel.target.value, panel.advice.target) == (0.925, 0.925)
-    assert "For a target of 92.5%" in panel.text
 
 
 def test_no_command_is_offered_where_all_speaks_against_it(panel: SizingPanel) -> None:
@@ -282,17 +276,17 @@ def test_the_choice_is_remembered_where_the_commands_look(tmp_path: Path) -> Non
     assert explore(make_episodes(3)).save.disabled
 
 
-def test_a_target_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"target must lie between 0\.5 and 0\.99, not 0\.3"):
-        explore(STORE, target=0.3)
-
-
-def test_exploring_writes_nothing(tmp_path: Path) -> None:
+def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path) -> None:
     path = memlab.copy_store(STORE, tmp_path / "memory.db")
     before = path.read_bytes()
-    explore(path).slider.value = 100
+    panel = explore(path, target=0.925)
+    assert (panel.target.value, panel.advice.target) == (0.925, 0.925)
+    assert "For a target of 92.5%" in panel.text
+    panel.slider.value = 100
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
+    with pytest.raises(ValueError, match=r"target must lie between 0\.5 and 0\.99, not 0\.3"):
+        explore(path, target=0.3)
 
 
 @given(most=st.integers(1, 2_000_000))
