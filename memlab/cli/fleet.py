@@ -1,7 +1,6 @@
 """``memlab fleet``: many stores at once; what reads them, and one review before the change."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -24,10 +23,18 @@ from memlab.cli.options import (
     target_option,
     until_option,
 )
-from memlab.cli.output import bar, fail_if, print_lines, print_result, print_text, share
+from memlab.cli.output import (
+    bar,
+    fail_if,
+    print_lines,
+    print_records,
+    print_result,
+    print_text,
+    share,
+)
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
-from memlab.text import Cell, Sheet, Table, as_text, command, counted, for_terminal
+from memlab.text import Cell, Sheet, Table, command, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +45,6 @@ if TYPE_CHECKING:
 Function = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
 """By what a column is headed, the field that stands in it, or what makes its cell of a row."""
-
-NARROWEST: Final = 16
-"""Characters of a store's name that are shown however narrow the terminal is."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 _KEPT: Final = (
@@ -137,7 +141,7 @@ class Job:
         The command ends with 1 for an error of a store, and where something else fails.
         """
         if self.as_json:
-            print_text(table.to_json(orient="records", date_format="iso", indent=1))
+            print_records(table)
         elif self.as_csv:
             print_text(table.to_csv(index=False))
         else:
@@ -159,20 +163,16 @@ class Job:
         good, bad = table[table["error"].isna()], table[table["error"].notna()]
         listed, left_out = good.head(self.limit), bad.head(self.limit)
         whole = listed.astype(object).where(listed.notna(), None)
-        cells = [tuple(_cell(row, of) for of in columns.values()) for row in whole.itertuples()]
-        beside = as_text(Sheet("", (), [Table("", tuple(columns), cells)])).splitlines()
-        taken = max(map(len, beside), default=0)
-        width = max(NARROWEST, shutil.get_terminal_size().columns - taken - 2)
-        named, unread = (
-            [in_width(name.removeprefix(below), width) for name in each["store"]]
-            for each in (listed, left_out)
-        )
+        rows = [
+            (*(_cell(row, of) for of in columns.values()), row.store.removeprefix(below))
+            for row in whole.itertuples()
+        ]
         more = len(good) - len(listed)
         remark = f"{more:,} more; --limit, --csv or --json shows them" if more else ""
-        rows = [(*each, name) for each, name in zip(cells, named, strict=True)]
         tables = [Table("", (*columns, "store"), rows, remark, whole=True)]
         if len(bad):
             remark = f"{len(bad) - len(left_out):,} more" if len(bad) > len(left_out) else ""
+            unread = left_out["store"].str.removeprefix(below)
             wrong = list(zip(unread, left_out["error"], strict=True))
             tables.append(Table("left out", (), wrong, remark, whole=True))
         where = [("below", below)] if below else []
@@ -216,21 +216,6 @@ def common_folder(names: Sequence[str]) -> str:
         return ""
     folder = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120 - text
     return "" if folder == "/" else f"{folder}/"
-
-
-def in_width(name: str, width: int) -> str:
-    """Return a name cut in its middle, for both ends tell stores apart.
-
-    Examples
-    --------
-    >>> in_width("tenants/00017/agents/a/memory.db", 20)
-    'tenants/0…/memory.db'
-    """
-    name = for_terminal(name)
-    if len(name) <= width:
-        return name
-    head = (width - 1) // 2
-    return f"{name[:head]}…{name[-(width - 1 - head) :]}"
 
 
 VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")

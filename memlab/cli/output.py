@@ -20,6 +20,8 @@ from memlab.items import Size
 from memlab.text import Sheet, Shown, as_text, fitted_line, for_terminal
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from memlab.sources.base import Source
 
 NARROWEST: Final = 60
@@ -65,6 +67,11 @@ def print_text(text: str) -> None:
     """Print a text as it is, such as JSON or CSV."""
     quiet()
     click.echo(text.removesuffix("\n"))
+
+
+def print_records(table: "pd.DataFrame") -> None:
+    """Print the rows of a table as JSON; times in ISO 8601."""
+    print_text(table.to_json(orient="records", date_format="iso", indent=1))
 
 
 def print_lines(*parts: str | Sheet | Shown) -> None:

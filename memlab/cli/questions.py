@@ -27,6 +27,7 @@ from memlab.cli.output import (
     doing,
     fail_if,
     print_lines,
+    print_records,
     print_result,
     print_text,
     quiet,
@@ -145,7 +146,7 @@ def rows(
         listed = listing.rows(store, policy, where=where, tag=tag, author=author, by=order, log=log)
     most = limit or (LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed))
     if as_json:
-        print_text(listed.head(most).to_json(orient="records", date_format="iso", indent=1))
+        print_records(listed.head(most))
     elif as_csv:
         print_text(listing.without_controls(listed.head(most)).to_csv(index=False))
     else:

@@ -22,8 +22,8 @@ from memlab.cli.output import (
     doing,
     fail_if,
     print_lines,
+    print_records,
     print_result,
-    print_text,
     telling,
 )
 from memlab.clock import now_utc
@@ -147,7 +147,7 @@ def archive(
     elif rows or digest or search:
         listed = archived_rows(store, digest=digest, search=search)
         if as_json:
-            print_text(listed.to_json(orient="records", date_format="iso", indent=2))
+            print_records(listed)
         else:
             page = Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
