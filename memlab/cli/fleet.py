@@ -159,21 +159,19 @@ class Job:
     ) -> Sheet:
         """Return the stores that have most of something, and those that have an error."""
         below = common_folder(table["store"].tolist())
+        table = table.assign(store=table["store"].str.removeprefix(below))
         table = table.sort_values(most, ascending=False, kind="stable")
         good, bad = table[table["error"].isna()], table[table["error"].notna()]
         listed, left_out = good.head(self.limit), bad.head(self.limit)
         whole = listed.astype(object).where(listed.notna(), None)
-        rows = [
-            (*(_cell(row, of) for of in columns.values()), row.store.removeprefix(below))
-            for row in whole.itertuples()
-        ]
+        shown = (*columns.values(), "store")
+        rows = [tuple(_cell(row, of) for of in shown) for row in whole.itertuples()]
         more = len(good) - len(listed)
         remark = f"{more:,} more; --limit, --csv or --json shows them" if more else ""
         tables = [Table("", (*columns, "store"), rows, remark, whole=True)]
         if len(bad):
             remark = f"{len(bad) - len(left_out):,} more" if len(bad) > len(left_out) else ""
-            unread = left_out["store"].str.removeprefix(below)
-            wrong = list(zip(unread, left_out["error"], strict=True))
+            wrong = list(zip(left_out["store"], left_out["error"], strict=True))
             tables.append(Table("left out", (), wrong, remark, whole=True))
         where = [("below", below)] if below else []
         return Sheet(title, [*where, *facts], tables)
