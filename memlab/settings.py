@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -117,7 +117,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
         return NOTHING
     try:
         content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
         raise SettingsError(f"{file} is not TOML: {error}; mend that line") from error
     stores: Any = content.pop(STORES, {})
     own = stores.get(name, {}) if isinstance(stores, dict) else None
@@ -210,11 +210,21 @@ def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     if key not in SETTINGS:
         known = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {known}")
+    if any(abs(number) >= 2**63 for number in _whole_numbers_in(value)):
+        raise _error(file, line, f"a number of {key} is too large: TOML's have 64 bits")
     try:
         found = SETTINGS[key][0](key, value)
     except (TypeError, ValueError) as error:
         raise _error(file, line, str(error)) from error
     return tuple(file.parent / each for each in found) if key == "log" else found
+
+
+def _whole_numbers_in(value: Any) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers_in(each)
 
 
 class _StrangersError(SettingsError):
