@@ -113,16 +113,12 @@ DECLARATIONS: Final = (
 TABLE_OPTIONS: Final = ("", "", "", "", " WITHOUT ROWID", " STRICT")
 
 
-def mutate(store: Path, seed: int) -> str:
-    """Change a closed store as a seed says; return the name of what was done to it."""
-    rng = random.Random(seed)
-    mutation = MUTATIONS[seed % len(MUTATIONS)]
-    mutation(store, rng)
-    if rng.random() < 0.2:
-        again = rng.choice(MUTATIONS)
-        again(store, rng)
-        return f"{mutation.__name__}, {again.__name__}"
-    return mutation.__name__
+def mutate(store: Path, rng: random.Random) -> str:
+    """Change a closed store; return the names of what was done to it."""
+    chosen = rng.choices(MUTATIONS, k=rng.choice((1, 1, 1, 1, 2)))
+    for mutation in chosen:
+        mutation(store, rng)
+    return ", ".join(mutation.__name__ for mutation in chosen)
 
 
 def spoil_bytes(store: Path, rng: random.Random) -> None:

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from claude_store import as_found, at, call, memory, write_index, write_memory, write_transcript
+from click.testing import CliRunner
 from crashing import Crashed, crashing
 from forging import STORED
+from invariants import Row, assert_load_bearing_rows_stay, copies_of, result_of, salvaged_rows_of
 from odek_store import DERIVED, write_odek
 from openclaw_store import recall, write_events
 from stores import episodes, write_rows
 from transcripts import World
 
 import memlab
+from memlab.cli import main
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.ingestion import harvest
@@ -32,6 +35,9 @@ from memlab.sources.opening import open_source, remember
 from memlab.upkeep.health import doctor
 from memlab.upkeep.maintenance import maintain
 from proof.forgeries import spoil
+from proof.mutations import mutate
+from proof.stores import copy_aside, make_store
+from proof.tasks import compact
 
 STATE = tuple[int, int, int, int, bytes]
 Uses = Sequence[Callable[[], Any]]
@@ -74,6 +80,74 @@ class Reader:
 
     def check(self) -> None:
         """Assert what holds when all is done."""
+
+
+class Store(Reader):
+    """``memory_items`` and all else that may be in a database or beside it."""
+
+    name = "memory_items"
+
+    def make(self) -> None:
+        self.store = make_store(self.folder / "memory.db", rows=25, page_size=512)
+        self.early = memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
+
+    def spoil(self, outside: Path, rng: random.Random) -> str:
+        done = mutate(self.store, rng)
+        for each in self.folder.iterdir():  # SQLite takes rights from an empty log that has more
+            each.chmod(each.stat().st_mode & 0o750)
+        return done
+
+    def looks(self) -> Uses:
+        return [
+            self._show,
+            lambda: memlab.load(self.store, with_body=True, on_bad_row="keep"),
+            lambda: str(doctor(self.store)),
+            self._plan,
+        ]
+
+    def _show(self) -> None:
+        shown = CliRunner().invoke(main, ["show", str(self.store)])
+        if shown.exception and not isinstance(shown.exception, SystemExit):
+            raise shown.exception
+        assert shown.exit_code in (0, 2)
+
+    def _plan(self) -> memlab.Plan:
+        return memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
+
+    def changes(self) -> Uses:
+        return [self._all]
+
+    def _all(self) -> None:
+        """Compact a copy, and go by a plan made now and by one made before it was spoilt."""
+        self._compact(copy_aside(self.store, self.folder.with_name("compacted")))
+        for made in (result_of(self._plan), self.early):
+            if made is not None:
+                self._there_and_back(made)
+
+    def _compact(self, store: Path) -> None:
+        before = self._salvaged(store)
+        result_of(lambda: compact(store, 5))
+        assert_load_bearing_rows_stay(before, self._salvaged(store))
+
+    def _there_and_back(self, made: memlab.Plan) -> None:
+        before = self._salvaged(self.store)
+        receipt = result_of(lambda: memlab.apply(made, store=self.store))
+        self._check_nothing_lost(before)
+        if receipt is not None:
+            result_of(lambda: memlab.restore(receipt))
+            self._check_nothing_lost(before)
+
+    def _salvaged(self, store: Path) -> dict[int, Row]:
+        """What can be read of a copy: reading may recover the file."""
+        return salvaged_rows_of(copy_aside(store, self.folder.with_name("aside")))
+
+    def _check_nothing_lost(self, before: dict[int, Row]) -> None:
+        """Each row that could be read can be, or the archive has it if it may go."""
+        after = self._salvaged(self.store)
+        assert_load_bearing_rows_stay(before, after)
+        missing = {p: row for p, row in before.items() if after.get(p) != row}
+        copies = copies_of(self.folder.with_name("aside") / self.store.name) if missing else {}
+        assert all(row in copies.get(position, []) for position, row in missing.items())
 
 
 class Settings(Reader):
@@ -390,13 +464,15 @@ class Journal(Reader):
                 yield data
 
 
-_KINDS = (Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
+_KINDS = (Store, Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
 READERS: Final[dict[str, type[Reader]]] = {each.name: each for each in _KINDS}
 
 
 def content_of(path: Path) -> bytes | None:
-    """The bytes of what is a file of a size that somebody wrote."""
+    """The bytes of what is a file of a size that somebody wrote, but of shared memory."""
     found = path.lstat()
+    if path.name.endswith("-shm"):
+        return None
     return path.read_bytes() if stat.S_ISREG(found.st_mode) and found.st_size < 2**26 else None
 
 

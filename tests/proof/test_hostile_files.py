@@ -3,15 +3,17 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import Children, forked
 
 from proof import examining
-from proof.examining import Examiner, ReaderExaminer
-from proof.readers import READERS
+from proof.examining import Examiner
+from proof.readers import READERS, Store
 
 FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "300"))
 """How many mutated stores are used, from seed 0 on: more of them are a night's work."""
@@ -25,11 +27,14 @@ def examiners() -> Iterator[Children]:
         yield made
 
 
-def verdicts(kind: type, seeds: range, scratch: Path, examiners: Children) -> list[str]:
+def verdicts(
+    examiner_in: Callable[[Path], Any], seeds: range, scratch: Path, examiners: Children
+) -> list[str]:
     """Have seeds examined; return what is wrong with some of them, a child's death too."""
     found = []
     while seeds:
-        ended = examiners.run(examining.examine, kind=kind, seeds=seeds[:500], folder=scratch)
+        told = {"examiner_in": examiner_in, "seeds": seeds[:500], "folder": scratch}
+        ended = examiners.run(examining.examine, **told)
         if ended.code:
             died = int((scratch / examining.SEED).read_text())
             found.append(f"seed {died}: the process ended with {ended.code}")
@@ -41,15 +46,12 @@ def verdicts(kind: type, seeds: range, scratch: Path, examiners: Children) -> li
     return found
 
 
+@pytest.mark.parametrize("reader", READERS)
 def test_every_hostile_file_ends_in_a_result_or_an_error(
-    scratch: Path, examiners: Children
+    reader: str, scratch: Path, examiners: Children
 ) -> None:
-    assert verdicts(Examiner, range(FILES), scratch, examiners) == []
-
-
-def test_every_spoilt_file_ends_in_a_result_or_an_error(scratch: Path, examiners: Children) -> None:
-    seeds = range(SPOILT * len(READERS))
-    assert verdicts(ReaderExaminer, seeds, scratch, examiners) == []
+    seeds = range(FILES if reader == Store.name else SPOILT)
+    assert verdicts(partial(Examiner, reader), seeds, scratch, examiners) == []
 
 
 @pytest.mark.parametrize("reader", READERS)
