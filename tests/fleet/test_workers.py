@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -87,59 +87,34 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     return found
 
 
-def changed(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
-    made = fleet.plan(names, KeepRecent(4), now=NOW, runner=runner)
-    assert made == fleet.plan(names, KeepRecent(4), now=NOW, runner=Serial())
-    found = fleet.apply(made, now=NOW, runner=runner)
-    # a worker that is killed once it has applied is not heard of
-    return found.assign(status=found["status"].replace("applied before", "applied"))
-
-
-def maintained(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
-    found = fleet.maintain(names, apply=True, now=NOW, runner=runner)
-    # nor is one that has done all there was to do: what it did is in the stores
-    return found[["store", "error"]].assign(done=found["status"].isin(["done", "nothing"]))
-
-
-def grown(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
-    return fleet.examine_fleet(names, now=NOW, runner=runner).weeks
-
-
-COMMANDS: dict[str, Callable[[Sequence[Path], Runner], pd.DataFrame]] = {
-    "survey": lambda names, runner: survey(names, now=NOW, runner=runner),
-    "size": lambda names, runner: fleet.size(names, runner=runner),
-    "maintain": maintained,
-    "plan and apply": changed,
-    "growth": grown,
-}
-
-
-AGAIN = {"size", "maintain", "growth"}
-"""These say of further tasks what the others say."""
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(each, id=name, marks=[pytest.mark.long] * (name in AGAIN))
-        for name, each in COMMANDS.items()
-    ],
-)
 def test_whoever_does_the_work_does_to_every_store_what_one_process_does(
-    command: Callable[[Sequence[Path], Runner], pd.DataFrame], runner: Runner, tmp_path: Path
+    runner: Runner, tmp_path: Path
 ) -> None:
-    """Of the processes one is killed meanwhile."""
+    """Of the processes one is killed in each pass."""
     hurt = KillsOne(2) if isinstance(runner, Processes) else runner
     names = mixed_fleet(tmp_path / "fleet")
     for name in names[:6]:
         name.with_name("memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
     shutil.copytree(tmp_path / "fleet", tmp_path / "aside")
-    expected = command(names, Serial())
+    here = list(everything(names, Serial()))
     after = {name: rows_of(name) for name in names if name.name == "memory.db"}
     shutil.rmtree(tmp_path / "fleet")
     (tmp_path / "aside").rename(tmp_path / "fleet")
-    pd.testing.assert_frame_equal(command(names, hurt), expected)
+    for there, expected in zip(everything(names, hurt), here, strict=True):
+        pd.testing.assert_frame_equal(there, expected)
     assert {name: rows_of(name) for name in after} == after
+
+
+def everything(names: Sequence[Path], runner: Runner) -> Iterator[pd.DataFrame]:
+    """All that a fleet can do; who is killed once all is done is not heard of."""
+    seen = fleet.examine_fleet(names, now=NOW, runner=runner)
+    yield from (seen.stores, seen.sizes, seen.weeks)
+    made = fleet.plan(names, KeepRecent(7), now=NOW, runner=runner)
+    yield pd.DataFrame([vars(each) for each in (*made.stores, *made.refused)])
+    found = fleet.apply(made, now=NOW, runner=runner)
+    yield found.assign(status=found["status"].replace("applied before", "applied"))
+    found = fleet.maintain(names, apply=True, now=NOW, runner=runner)
+    yield found[["store", "error"]].assign(done=found["status"].isin(["done", "nothing"]))
 
 
 @pytest.mark.long
