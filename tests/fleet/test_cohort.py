@@ -1,6 +1,5 @@
 """What stores share: the law of a fleet, learned from stores that follow one of their own."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from stores import row, write_rows
 import memlab
 from memlab.evidence.prior import fitted_law
 from memlab.fleet import Serial, cohort_of, size
-from memlab.fleet.cohort import SAMPLE, Cohort, Told, fit_cohort, sample_of, size_task, told_by
+from memlab.fleet.cohort import SAMPLE, Cohort, Told, fit_cohort, sample_of, size_task
 from memlab.fleet.names import Member, Members
 
 LAW = fitted_law()
@@ -146,17 +145,6 @@ def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None
     assert line["fits_served"] == advice.within_budget.served
 
 
-def test_sizing_again_is_sizing_anew_where_evidence_was_added(tmp_path: Path) -> None:
-    path, out = follower(tmp_path / "one.db", 200, 3), tmp_path / "out"
-    (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
-    log = memlab.AccessLog(tmp_path / "reads.jsonl")
-    for day in range(1, 4):
-        log.add(f"e{20 * day}", datetime(2026, 3, day, tzinfo=UTC), f"s{day}")
-        kept = size(path, runner=Serial(), out=out)
-        pd.testing.assert_frame_equal(kept, size(path, runner=Serial()))
-        assert kept["references"][0] == 39 + day
-
-
 def test_sizing_again_is_sizing_anew_where_the_fleet_says_something_else(tmp_path: Path) -> None:
     names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(4)]
     silent = follower(tmp_path / "silent.db", 300, 300)
@@ -164,15 +152,6 @@ def test_sizing_again_is_sizing_anew_where_the_fleet_says_something_else(tmp_pat
     for named in ([*names, silent], [*names[1:], silent]):
         kept = size(named, runner=Serial(), out=tmp_path / "out")
         pd.testing.assert_frame_equal(kept, size(named, runner=Serial()))
-
-
-def test_a_read_that_is_still_to_come_is_evidence_for_nobody(tmp_path: Path) -> None:
-    path = follower(tmp_path / "one.db", 200, 3)
-    (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
-    log = memlab.AccessLog(tmp_path / "reads.jsonl")
-    for n in range(50):
-        log.add(f"e{n}", datetime(2100, 1, 1, n % 24, n, tzinfo=UTC), f"s{n}")
-    assert told_by(str(path)).references == size_task().work(str(path)).references == 39
 
 
 def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path) -> None:
