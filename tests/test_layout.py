@@ -220,12 +220,6 @@ def test_showing_a_store_loads_no_frame(tmp_path: Path) -> None:
     assert loaded_by(program) & {"pandas", "matplotlib", "numba", "yaml", "nbformat"} == set()
 
 
-def test_importing_the_store_loads_only_the_standard_library() -> None:
-    before = loaded_by("")
-    tops = {name.partition(".")[0] for name in loaded_by("import memlab.store") - before}
-    assert tops - sys.stdlib_module_names == {"memlab"}
-
-
 @pytest.mark.parametrize("name", LAZY)
 def test_a_lazy_package_shows_its_public_names_and_finds_them(name: str) -> None:
     package = import_module(name)

@@ -1,17 +1,15 @@
 """Plan, review, apply, maintain: reads first, one file, and each store for itself."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fleets import NOW, TESTS, agent_store, applied, mixed_fleet
+from fleets import NOW, DiesAfter, agent_store, applied, mixed_fleet
 from invariants import rows_of
+from programs import forked
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
@@ -169,36 +167,16 @@ def test_what_is_no_plan_policy_share_or_moment_is_refused_in_words(
         call(given)
 
 
-SCRIPT = """
-import os, sys
-import memlab, memlab.fleet as fleet
-from fleets import NOW
-def progress(done, total):
-    if done == int(sys.argv[3]):
-        os.kill(os.getpid(), 9)
-policy = memlab.KeepRecent(4)
-if sys.argv[1] == "plan":
-    names, file = sys.argv[4:], sys.argv[2]
-    fleet.plan(names, policy, now=NOW, save=file, runner=fleet.Serial(), progress=progress)
-else:
-    fleet.apply(sys.argv[2], now=NOW, runner=fleet.Serial(), progress=progress)
-"""
-
-
-def killed_at(count: int, what: str, file: Path, names: list[Path]) -> None:
-    words = [sys.executable, "-c", SCRIPT, what, str(file), str(count), *map(str, names)]
-    ran = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(TESTS)}, check=False)
-    assert ran.returncode == -signal.SIGKILL
-
-
 @pytest.mark.long
 def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list[Path]) -> None:
-    file = tmp_path / "plan.json"
-    killed_at(3, "plan", file, four)
-    assert not file.exists()
-    made = plan(four, KEEP, now=NOW, save=file)
-    assert [each.deleted for each in made.stores] == [5] * 4
-    killed_at(3, "apply", file, four)
+    file, dies = tmp_path / "plan.json", {"runner": Serial(), "progress": DiesAfter(3)}
+    with forked("fleets") as children:
+        ended = children.run(plan, sources=four, policy=KEEP, now=NOW, save=file, **dies)
+        assert ended.code == -signal.SIGKILL
+        assert not file.exists()
+        made = plan(four, KEEP, now=NOW, save=file)
+        assert [each.deleted for each in made.stores] == [5] * 4
+        assert children.run(apply, plan=file, now=NOW, **dies).code == -signal.SIGKILL
     assert counts(four) == [5, 5, 5, 10]
     assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]
     assert counts(four) == [5] * 4
