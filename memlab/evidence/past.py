@@ -346,7 +346,7 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> Iterator[str]:
         yield json.dumps(facts, default=np.generic.item)
 
 
-def frame_of_facts(facts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
     """Return facts as a frame of memories without words, whose names are hashes."""
     frame = pd.DataFrame(facts, columns=[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS])
     for name in _LISTS:
@@ -457,7 +457,7 @@ def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
     order = np.argsort(position, kind="stable")
     deleted = np.zeros(len(past), np.int64)
     if c.DELETED_AT in past:
-        moments = past[c.DELETED_AT].dt.tz_localize(None).to_numpy("datetime64[us]")
+        moments = past[c.DELETED_AT].to_numpy("datetime64[us]")
         deleted = np.where(np.isnat(moments), 0, moments.astype(np.int64))
     there = past[c.PRUNABLE].to_numpy(bool)
     gone = (deleted != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
@@ -474,25 +474,16 @@ def _unknown(past: pd.DataFrame, free: Ordinals) -> pd.DataFrame:
     """Return a row for each free position."""
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     tokens = past[c.TOKENS].to_numpy(np.int64)[prunable]
-    frame = pd.DataFrame(
-        {
-            c.POSITION: free,
-            c.MEMORY_ID: [f"gap:{position}" for position in free.tolist()],
-            c.KIND: "episodic",
-            c.TOKENS: int(tokens.mean()) if len(tokens) else 0,
-            c.CREATED_AT: pd.NaT,
-            c.SUPERSEDED_BY: None,
-            c.SOURCE_TASK_REF: None,
-            c.ACTIVE: False,
-            c.LOAD_BEARING: False,
-            c.PRUNABLE: False,
-            c.DELETED_AT: pd.Timestamp(0, tz="UTC"),
-            _GAP: True,
-        }
-    )
-    for name in (c.SUPERSEDES, c.EVIDENCE_REFS, c.TAGS):
-        frame[name] = [()] * len(free)
-    missing: dict[str, Any] = dict.fromkeys((c.TITLE, c.BODY, c.AUTHORED_BY), "")
-    missing |= dict.fromkeys((c.CHARS, c.CONFIDENCE), 0)
-    missing |= dict.fromkeys((c.GRADUATED, c.TRUSTED, c.LOADED_AT_START), False)
-    return frame.assign(**{name: value for name, value in missing.items() if name in past})
+    known = {
+        c.POSITION: free,
+        c.MEMORY_ID: [f"gap:{position}" for position in free.tolist()],
+        c.KIND: "episodic",
+        c.TOKENS: int(tokens.mean()) if len(tokens) else 0,
+        c.CHARS: 0,
+        c.LOAD_BEARING: False,
+        **dict.fromkeys(_LISTS, [()] * len(free)),
+    }
+    frame = frame_of_facts(known)
+    frame[[c.GRADUATED, c.TRUSTED, c.LOADED_AT_START, c.ACTIVE, c.PRUNABLE]] = False
+    frame[c.DELETED_AT], frame[_GAP] = pd.Timestamp(0, tz="UTC"), True
+    return frame[[name for name in (*past, _GAP) if name in frame]]

@@ -9,7 +9,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from io import StringIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,7 @@ from memlab.clock import moment_and_zone
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
 from memlab.evidence.past import Memories, past_in, present_rows
-from memlab.files import ordinary_file, read_whole
+from memlab.files import ordinary_file
 from memlab.settings import Settings
 from memlab.sources.opening import is_searched
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, text
@@ -38,8 +37,6 @@ _FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
 _DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
 _LINES_AT_ONCE: Final = 2**24
 """Bytes; no line of a log is longer."""
-_LARGEST_CSV: Final = 2**28
-"""Bytes; all of it is in memory at once."""
 _NO_FILE: Final = "part that is no ordinary file"
 
 
@@ -174,8 +171,8 @@ class LogLines:
             self.passed_over[_NO_FILE] += 1
         elif _is_json(path):
             self._read_lines(path)
-        elif data := read_whole(path, most=_LARGEST_CSV):
-            self._read_csv(path, _decoded(path, data))
+        else:
+            self._read_csv(path)
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
         """Return the reads, in the order of the lines."""
@@ -200,11 +197,12 @@ class LogLines:
                 self.passed_over[reason] += 1
                 self.first_fault = self.first_fault or f"{path}, line {number}: {fault}"
 
-    def _read_csv(self, path: Path, text: str) -> None:
+    def _read_csv(self, path: Path) -> None:
         """Take in CSV; a row that is no read is an error."""
-        rows = csv.DictReader(StringIO(text, newline=""), strict=True)
+        rows = csv.DictReader(map(_decoded, _lines_of(path)), strict=True)
         try:
-            missing = {c.MEMORY_ID, c.AT} - set(rows.fieldnames or ())
+            needed = {c.MEMORY_ID, c.AT}
+            missing = needed.difference(rows.fieldnames or needed)  # an empty file holds no read
             if missing:
                 names = " and no column ".join(sorted(missing))
                 raise MemlabError(f"{path}, line 1: no column {names}; {_WANTED}")
@@ -270,13 +268,11 @@ def _is_json(path: Path) -> bool:
     return any(line.lstrip().startswith(b"{") for line in lines)
 
 
-def _decoded(path: Path, data: bytes) -> str:
+def _decoded(line: bytes) -> str:
     try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MemlabError(
-            f"{path} is not text in UTF-8 (byte {error.start}); write the log as CSV or JSON lines"
-        ) from error
+        return line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise csv.Error("not text in UTF-8") from None
 
 
 def _shown(value: Any) -> str:

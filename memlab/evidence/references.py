@@ -62,6 +62,7 @@ REASONS: Final = {
 Ordinals = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _NOWHERE: Final = -1
+_INSTANT: Final = "datetime64[us]"
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -250,7 +251,7 @@ def references_and_counts(
         _add_named(mentions, frame)
         _add_returns(mentions, frame)
     at, target, kind = mentions.without_duplicates()
-    when = _utc(frame[c.CREATED_AT])[at]
+    when = frame[c.CREATED_AT].to_numpy(_INSTANT)[at]
     if log is not None:
         read_at, read_target, read_when = _reads(mentions, frame, log, now)
         read_kind = np.full(len(read_at), REFERENCE_KINDS.index("log"))
@@ -316,8 +317,8 @@ def _reads(
 ) -> tuple[Ordinals, Ordinals, npt.NDArray[np.datetime64]]:
     """Row numbers about to be written at each read, its target, and its time."""
     once = _distinct_reads(mentions, log, now)
-    when = _utc(once[c.AT])
-    at = np.searchsorted(np.sort(_utc(frame[c.CREATED_AT])), when, side="right")
+    when = once[c.AT].to_numpy(_INSTANT)
+    at = np.searchsorted(np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT)), when, side="right")
     target = row_named(pd.Index(frame[c.MEMORY_ID]), once[c.MEMORY_ID].to_numpy(dtype=object), at)
     mentions.leave_out("log", "dangling", target == _NOWHERE)
     mentions.leave_out("log", "forward", target >= at)
@@ -344,11 +345,6 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
     for reason, rows in left_out.items():
         mentions.leave_out("log", reason, rows.to_numpy())
     return dated[~again & ~repeated]
-
-
-def _utc(times: pd.Series) -> npt.NDArray[np.datetime64]:
-    """Return times as UTC without a zone, which numpy can hold."""
-    return times.astype(c.TIME).dt.tz_localize(None).to_numpy()
 
 
 def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:

@@ -374,7 +374,7 @@ def _verdict_on(found: AgeOrUse) -> UsageVerdict:
 
 def _days(times: pd.Series) -> Ints:
     """Return times as whole days; never for one that is not known."""
-    days = times.astype(c.TIME).dt.tz_localize(None).to_numpy("datetime64[D]")
+    days = times.to_numpy("datetime64[D]")
     return np.where(np.isnat(days), _NEVER, days.astype(np.int64))
 
 

@@ -1,8 +1,8 @@
 """Policies side by side on one history, with the best and the worst that could be done."""
 
-import heapq
 import os
 import pickle
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -83,29 +83,21 @@ def bound_of(life: Life, slots: int) -> Bound:
     To serve a reference is to hold its target from the reference before, or from its writing, until
     then: an interval. Which intervals fit into `slots` at a time, as many as possible, is the
     largest `slots`-colourable subgraph of an interval graph, which one pass finds: take intervals
-    as they begin, and when there are too many at once, drop the one that ends last (Faigle and
-    Nawijn, 1995). A memory that was dropped may return once it is referred to, so no policy can
-    serve more.
+    as they end, and give each the slot that became free last before it begins (Carlisle and Lloyd,
+    1995). A memory that was dropped may return once it is referred to, so no policy can serve more.
 
     Load-bearing rows and superseded ones take no slot.
     """
     start, stop = _intervals(life)
-    kept = np.ones(len(start), dtype=bool)
-    ending: list[tuple[int, int]] = []
-    latest: list[tuple[int, int]] = []
-    held = 0
-    for reference in np.argsort(start, kind="stable").tolist():
-        if stop[reference] <= start[reference]:
-            continue
-        while ending and ending[0][0] <= start[reference]:
-            held -= kept[heapq.heappop(ending)[1]]
-        heapq.heappush(ending, (int(stop[reference]), reference))
-        heapq.heappush(latest, (-int(stop[reference]), reference))
-        held += 1
-        if held > slots:
-            kept[heapq.heappop(latest)[1]] = False
-            held -= 1
-    taken = np.flatnonzero(kept & (stop > start))
+    kept = stop <= start
+    waiting = np.flatnonzero(~kept)
+    free = [0] * min(slots, len(waiting))
+    for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
+        if place := bisect_right(free, start[reference]):
+            del free[place - 1]
+            free.append(stop[reference])
+            kept[reference] = True
+    taken = waiting[kept[waiting]]
     change = np.zeros(len(life) + 1, dtype=np.int64)
     np.add.at(change, start[taken], 1)
     np.add.at(change, stop[taken], -1)

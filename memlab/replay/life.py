@@ -12,6 +12,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.references import positions_and_next, references_on_rows
+from memlab.policies.base import times
 from memlab.policies.experience import experience_of
 from memlab.policies.learned import Expectation
 from memlab.sizing.history import History, history_of
@@ -50,12 +51,12 @@ class Life:
     @cached_property
     def created(self) -> Times:
         """UTC time each row says it was made at."""
-        return _naive(self.frame[col.CREATED_AT])
+        return times(self.frame, col.CREATED_AT)
 
     @cached_property
     def referred(self) -> Times:
         """UTC time of each reference; that of the row about to be written where it is unknown."""
-        said = _naive(self.references[col.AT])
+        said = times(self.references, col.AT)
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
         return np.where(np.isnat(said), clock[self.at], said)
 
@@ -131,7 +132,7 @@ class Signals(Mapping[str, Any]):
         if name not in self._whole:
             column = self._life.frame[name]
             timed = isinstance(column.dtype, pd.DatetimeTZDtype)
-            self._whole[name] = _naive(column) if timed else column.to_numpy()
+            self._whole[name] = times(self._life.frame, name) if timed else column.to_numpy()
         return self._whole[name][self._rows]
 
     def __contains__(self, name: object) -> bool:
@@ -147,8 +148,3 @@ class Signals(Mapping[str, Any]):
 def aware(time: np.datetime64) -> datetime:
     """Return a time known to be UTC with its zone."""
     return pd.Timestamp(time).to_pydatetime().replace(tzinfo=UTC)
-
-
-def _naive(times: "pd.Series[Any]") -> Times:
-    zoned: Any = times.astype(col.TIME)
-    return np.asarray(zoned.dt.tz_localize(None).to_numpy())

@@ -181,7 +181,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault
 
 
 def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MemlabError, match=r"is not text in UTF-8 \(byte 14\)"):
+    with pytest.raises(MemlabError, match="near line 1: not text in UTF-8"):
         read_access_log(written(tmp_path, b"memory_id,at\na\xff\x00"))
     with pytest.raises(MemlabError, match=r"nothing\.csv cannot be read"):
         read_access_log(tmp_path / "nothing.csv")
