@@ -5,11 +5,12 @@ rows present then. :class:`Asked` does so by asking, and serves any policy; the 
 themselves the rows about which nothing has changed, and serve the policies that name them.
 """
 
+from abc import ABC, abstractmethod
 from bisect import insort
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,28 +26,39 @@ from memlab.replay.life import Flags, Ints, Life, Signals
 Gone = Iterable[tuple[int, str]]
 
 
-class Runner(Protocol):
-    """One policy on its way through a history."""
+class Runner(ABC):
+    """One policy on its way through a history, and the rows that are there for it."""
 
-    def enter(self, row: int) -> None:
-        """Take note of a row just written, or back, whatever its kind."""
-
-    def supersede(self, row: int) -> None:
-        """Take note of a row that another has replaced."""
-
-    def remove(self, row: int) -> None:
-        """Take note of a row that is gone, active or superseded until then."""
-
-    def gone(self, moment: int, now: datetime) -> Gone:
-        """Name the rows that go at a moment, load-bearing ones left out, and why."""
-
-
-class Asked:
-    """Any policy, asked about every row present; one that learns is first told the past."""
+    policy: Any
 
     def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
         self.policy, self.life, self.signals = policy, life, signals
         self._here = np.zeros(len(life), dtype=bool)
+
+    def enter(self, row: int) -> None:
+        """Take note of a row just written, or back, whatever its kind."""
+        self._here[row] = True
+
+    def supersede(self, row: int) -> None:
+        """Take note of a row that another has replaced."""
+        self.remove(row)
+
+    def remove(self, row: int) -> None:
+        """Take note of a row that is gone, active or superseded until then."""
+        self._here[row] = False
+
+    @abstractmethod
+    def gone(self, moment: int, now: datetime) -> Gone:
+        """Name the rows that go at a moment, load-bearing ones left out, and why."""
+
+
+class Asked(Runner):
+    """Any policy, asked about every row present; one that learns is first told the past."""
+
+    policy: Policy
+
+    def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
+        super().__init__(policy, life, signals)
         self._active = np.zeros(len(life), dtype=bool)
 
     def enter(self, row: int) -> None:
@@ -56,10 +68,6 @@ class Asked:
     def supersede(self, row: int) -> None:
         """Ask about a row as a superseded one."""
         self._active[row] = False
-
-    def remove(self, row: int) -> None:
-        """Ask about a row no longer."""
-        self._here[row] = False
 
     def gone(self, moment: int, now: datetime) -> Gone:
         """Name the rows the policy names."""
@@ -76,45 +84,27 @@ class Asked:
         return self.policy.after(past, self.life.references.iloc[:arisen])
 
 
+@dataclass
 class Room:
-    """Rows of one scope that are there: those that may go, in the order they were written."""
+    """Rows of one scope that are there: those that may go, in the order they were written.
 
-    def __init__(self) -> None:
-        self.rows = np.empty(64, dtype=np.int64)
-        self.count = 0
-        self.taken = 0
-        """Room that is taken, by rows that never go as well."""
-        self.owners: list[int] = []
-        """Rows that were written with just this scope, ascending."""
+    What is `taken` is so by rows that never go as well; `owners`, ascending, were written with just
+    this scope.
+    """
 
-    @property
-    def candidates(self) -> Ints:
-        """Row numbers that may go."""
-        return self.rows[: self.count]
-
-    def add(self, row: int) -> None:
-        """Take in a row that may go, most often written after all others."""
-        if self.count == len(self.rows):
-            self.rows = np.append(self.rows, np.empty_like(self.rows))
-        place = int(np.searchsorted(self.candidates, row))
-        self.rows[place + 1 : self.count + 1] = self.rows[place : self.count]
-        self.rows[place] = row
-        self.count += 1
-
-    def discard(self, row: int) -> None:
-        """Let a row go that may."""
-        place = int(np.searchsorted(self.candidates, row))
-        self.rows[place : self.count - 1] = self.rows[place + 1 : self.count]
-        self.count -= 1
+    rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    taken: int = 0
+    owners: list[int] = field(default_factory=list)
 
 
-class Capped:
+class Capped(Runner):
     """The lowest of a ranking go, as many as there is no room for."""
 
+    policy: CappedPolicy
+
     def __init__(self, policy: CappedPolicy, life: Life, signals: Signals) -> None:
-        self.policy, self.life, self.signals = policy, life, signals
+        super().__init__(policy, life, signals)
         self._may_go = life.history.ever_prunable
-        self._here = np.zeros(len(life), dtype=bool)
         self._changed: set[int] = set()
         size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
         self._size = size * (self._may_go | policy.counts_load_bearing)
@@ -134,14 +124,11 @@ class Capped:
             room = self._rooms[number]
             room.taken += int(self._size[row])
             if self._may_go[row]:
-                room.add(row)
+                place = room.rows.searchsorted(row)  # most often after all others
+                room.rows = np.concatenate([room.rows[:place], [row], room.rows[place:]])
             if number == self._own[row]:
                 insort(room.owners, row)
             self._changed.add(number)
-
-    def supersede(self, row: int) -> None:
-        """Count a row no longer."""
-        self.remove(row)
 
     def remove(self, row: int) -> None:
         """Count a row no longer, if it was counted."""
@@ -152,7 +139,7 @@ class Capped:
             room = self._rooms[number]
             room.taken -= int(self._size[row])
             if self._may_go[row]:
-                room.discard(row)
+                room.rows = room.rows[room.rows != row]
             if number == self._own[row]:
                 room.owners.remove(row)
 
@@ -164,8 +151,7 @@ class Capped:
         self._changed.clear()
         for room in sorted((r for r in rooms if r.owners), key=lambda room: room.owners[-1]):
             surplus = room.taken - self.policy.slots
-            if surplus > 0 and room.count:
-                rows = room.candidates
+            if surplus > 0 and len(rows := room.rows):
                 keys, size = self.keys(rows, moment, now), self._size[rows]
                 lowest = lowest_of(keys, size, surplus, fill=self.policy.fills)
                 reason = self.reason(moment)
@@ -200,22 +186,20 @@ class Ranked(Capped):
 class Learning(Capped):
     """The ranking is what the store's own past lets expect, which learns from all of it."""
 
-    def __init__(self, policy: Learned, life: Life, signals: Signals) -> None:
-        super().__init__(policy, life, signals)
-        self._learned = policy
+    policy: Learned
 
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:
         """Return scores at a moment."""
         number = self.life.history.prunable_before
         written = int(number[min(moment + 1, len(number) - 1)])
         when = Moment(written, self._seen(moment), days_of(now))
-        return (self.life.expectation.scores(number[rows], when, self._learned.space),)
+        return (self.life.expectation.scores(number[rows], when, self.policy.space),)
 
     def reason(self, moment: int) -> str:
         """Say so where age decides."""
-        if self.life.expectation.decides(self._seen(moment), self._learned.space):
-            return self._learned.reason
-        return self._learned.by_age
+        if self.life.expectation.decides(self._seen(moment), self.policy.space):
+            return self.policy.reason
+        return self.policy.by_age
 
     def _seen(self, moment: int) -> int:
         """Return how many needs have arisen by a moment."""
@@ -223,15 +207,16 @@ class Learning(Capped):
         return int(np.searchsorted(past.position, self.life.positions[moment], side="right"))
 
 
-class Dated:
+class Dated(Runner):
     """Each row has a time after which it goes."""
 
-    def __init__(self, policy: DatedPolicy, life: Life, signals: Signals) -> None:  # noqa: ARG002
-        self.policy = policy
+    policy: DatedPolicy
+
+    def __init__(self, policy: DatedPolicy, life: Life, signals: Signals) -> None:
+        super().__init__(policy, life, signals)
         self._due = policy.deadlines(life.frame)
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
         self._dated = np.flatnonzero(~np.isnat(self._due))
-        self._here = np.zeros(len(life), dtype=bool)
 
     def enter(self, row: int) -> None:
         """Watch a row that will go one day."""
@@ -242,10 +227,6 @@ class Dated:
         if self.policy.population != "all":
             self._here[row] = self.policy.population == "superseded"
 
-    def remove(self, row: int) -> None:
-        """Watch a row no longer."""
-        self._here[row] = False
-
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the rows whose time has passed."""
         due = self._here[self._dated] & (self._due[self._dated] < as_instant(now))
@@ -255,9 +236,10 @@ class Dated:
 class Repeating(Asked):
     """Near-duplicates: nobody asks until a row is written that is one."""
 
+    policy: NearDuplicate
+
     def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
         texts = texts_of(life.frame)
-        self._threshold = policy.threshold
         self._vectors: Any = (policy.vectorise or word_counts)(texts) if texts else None
         self._unit: Any = unit_rows(self._vectors) if texts else None
         self._found = False
@@ -273,10 +255,10 @@ class Repeating(Asked):
 
     def enter(self, row: int) -> None:
         """See whether a row repeats one that is there."""
-        if self.life.history.ever_prunable[row] and self._threshold and not self._found:
+        if self.life.history.ever_prunable[row] and self.policy.threshold and not self._found:
             others = np.flatnonzero(self._compared)
             cosine = cosines(self._unit[others], self._unit[[row]])
-            self._found = bool((cosine >= self._threshold - 1e-4).any())
+            self._found = bool((cosine >= self.policy.threshold - 1e-4).any())
         super().enter(row)
 
     def gone(self, moment: int, now: datetime) -> Gone:
