@@ -117,14 +117,10 @@ class Law:
         reach = np.concatenate([law.reach_at(levels) for law in (self, other)])
         weights = np.repeat(parts, len(levels))
         together = np.quantile(reach, self.shares, method="inverted_cdf", weights=weights)
-        pairs = {
-            name: [getattr(self, name), getattr(other, name)]
-            for name in ("between", "within", "noise", "worth", "pace")
-        }
-        between = {
-            name: _frozen(np.average(pair, axis=0, weights=parts).tolist())
-            for name, pair in pairs.items()
-        }
+        between = dict[str, Any]()
+        for name in ("between", "within", "noise", "worth", "pace"):
+            pair = getattr(self, name), getattr(other, name)
+            between[name] = _frozen(np.average(pair, axis=0, weights=parts).tolist())
         seen = np.exp(np.average(np.log([self.seen, other.seen]), axis=0, weights=parts))
         return replace(
             self,

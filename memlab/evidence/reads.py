@@ -5,7 +5,6 @@ agents write anyway, and a person may write one by hand.
 """
 
 import csv
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.files import ordinary_file
 from memlab.settings import Settings
 from memlab.sources.opening import is_searched
-from memlab.sources.reads import APART, MAINTENANCE, WRITE, text
+from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
 from memlab.text import counted
 
 PASSED_OVER: Final = "passed_over"
@@ -77,7 +76,8 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
     log = LogLines()
     file = Path(path)
-    for part in _parts(file):
+    parts = [] if _is_csv(file) else log_parts(file)  # CSV is never rotated
+    for part in parts or [file]:
         log.read(part, needed=part == file)
     for part in log_parts(apart_of(file)) if maintenance else ():
         log.read(part)
@@ -169,10 +169,10 @@ class LogLines:
         """Take in one file; what is no file is left out, unless it was asked for by its name."""
         if not needed and not path.is_file():
             self.passed_over[_NO_FILE] += 1
-        elif _is_json(path):
-            self._read_lines(path)
-        else:
+        elif _is_csv(path):
             self._read_csv(path)
+        else:
+            self._read_lines(path)
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
         """Return the reads, in the order of the lines."""
@@ -191,7 +191,7 @@ class LogLines:
             if line.isspace():
                 continue
             try:
-                self.rows.append(self._row(_object(line)))
+                self.rows.append(self._row(parsed(line)))
             except ValueError as error:
                 fault, reason = error.args
                 self.passed_over[reason] += 1
@@ -201,8 +201,7 @@ class LogLines:
         """Take in CSV; a row that is no read is an error."""
         rows = csv.DictReader(map(_decoded, _lines_of(path)), strict=True)
         try:
-            needed = {c.MEMORY_ID, c.AT}
-            missing = needed.difference(rows.fieldnames or needed)  # an empty file holds no read
+            missing = {c.MEMORY_ID, c.AT} - set(rows.fieldnames or ())
             if missing:
                 names = " and no column ".join(sorted(missing))
                 raise MemlabError(f"{path}, line 1: no column {names}; {_WANTED}")
@@ -213,8 +212,10 @@ class LogLines:
             fault, _ = error.args
             raise MemlabError(f"{path}, line {rows.line_num}: {fault}; {_WANTED}") from error
 
-    def _row(self, fields: dict[str, Any]) -> tuple[Any, ...]:
+    def _row(self, fields: Any) -> tuple[Any, ...]:
         """Return a line's fields; raises ValueError with what is wrong and what to count it as."""
+        if not isinstance(fields, dict):
+            raise ValueError("not a JSON object", "cut short, or no JSON object")  # noqa: TRY004 - one kind of fault
         memory_id, at = fields.get(c.MEMORY_ID), fields.get(c.AT)
         if not isinstance(memory_id, str) or not memory_id:
             raise ValueError(f"memory_id must be a text, not {_shown(memory_id)}", "no memory_id")
@@ -240,32 +241,15 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         ) from error
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object", "cut short, or no JSON object")  # noqa: TRY004 - one kind of fault
-    return fields
-
-
-def _parts(path: Path) -> list[Path]:
-    """Return the files to read: CSV is never rotated."""
-    parts = log_parts(path)
-    is_csv = path in parts and path.is_file() and path.stat().st_size and not _is_json(path)
-    return [path] if is_csv or not parts else parts
-
-
-def _is_json(path: Path) -> bool:
-    """Whether one of the first lines begins as an object does."""
+def _is_csv(path: Path) -> bool:
+    """Whether there are lines, and none of the first begins as an object does."""
     try:
         with ordinary_file(path, most=sys.maxsize) as file:
             beginning = file.read(2**16)
     except (OSError, ValueError):
         return False  # what is wrong is said when it is read
     lines = beginning.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return any(line.lstrip().startswith(b"{") for line in lines)
+    return bool(beginning) and not any(line.lstrip().startswith(b"{") for line in lines)
 
 
 def _decoded(line: bytes) -> str:

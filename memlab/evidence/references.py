@@ -226,11 +226,10 @@ def with_references(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what a public call is about: memories, and the references to them, given or found."""
     expect_references(references, call=call, optional=True)
-    if references is None and names_a_store(frame):
-        found = evidence_of(frame, call=call, with_body=with_body)
-        return found.past, found.references
-    past = past_in(frame, call=call, with_body=with_body)
-    return past, find_references(past) if references is None else references
+    if references is not None:
+        return past_in(frame, call=call, with_body=with_body), references
+    found = evidence_of(frame, call=call, with_body=with_body)
+    return found.past, found.references
 
 
 def references_and_counts(
