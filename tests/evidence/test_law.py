@@ -122,15 +122,6 @@ def test_small_samples_are_not_taken_for_a_spread_of_projects(fitting: ModuleTyp
     assert law.between[law.shares.index(0.5)] < 0.015
 
 
-def test_it_ships_no_history_only_a_few_numbers_of_each() -> None:
-    law = fitted_law()
-    assert len(law.projects) == 9
-    for project in law.projects:
-        assert {len(reach) for reach in project.reach.values()} == {len(project.memories)}
-        assert len(project.memories) <= 6
-        assert law.source.count(project.name) >= 1
-
-
 @given(written=st.integers(1, 10**6), share=st.floats(0, 1))
 def test_reach_and_rank_are_two_names_of_one_place(written: int, share: float) -> None:
     rank = share * written

@@ -36,18 +36,25 @@ def written(folder: Path, content: str | bytes) -> Path:
     return path
 
 
+UTC_TAKEN = ["the log: 2 times without a zone, taken as UTC"]
+
+
 @pytest.mark.parametrize(
-    "content",
+    ("content", "said"),
     [
-        "memory_id,at\na,2025-01-01T02:30:00+00:00\nb,2025-01-01T04:30:00+02:00\n",
-        "at,who,memory_id\r\n2025-01-01T02:30:00Z,x,a\r\n\r\n2025-01-01T02:30:00+00:00,y,b\r\n",
-        "\ufeffmemory_id,at\na,2025-01-01T02:30:00Z\nb,2025-01-01T02:30:00Z\n",
-        JSON_LINES,
+        ("memory_id,at\na,2025-01-01T02:30:00+00:00\nb,2025-01-01T04:30:00+02:00\n", []),
+        ("at,who,memory_id\r\n2025-01-01T02:30:00Z,x,a\r\n\r\n2025-01-01T02:30Z,y,b\r\n", []),
+        ("\ufeffmemory_id,at\na,2025-01-01T02:30:00Z\nb,2025-01-01T02:30:00Z\n", []),
+        ("memory_id,at\na,2025-01-01T02:30\nb,2025-01-01T02:30:00\n", UTC_TAKEN),
+        (JSON_LINES, []),
+        (JSON_LINES.replace("Z", ""), UTC_TAKEN),
     ],
-    ids=["csv", "other columns", "byte order mark", "json lines"],
 )
-def test_both_forms_are_read(tmp_path: Path, content: str) -> None:
+def test_both_forms_are_read_a_time_without_a_zone_as_utc(
+    tmp_path: Path, content: str, said: list[str]
+) -> None:
     log = read_access_log(written(tmp_path, content))
+    assert describe_log(log) == said
     assert log[c.MEMORY_ID].tolist() == ["a", "b"]
     assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")] * 2
     assert log[c.AT].dtype == c.TIME
@@ -84,17 +91,6 @@ def test_a_line_that_is_no_read_is_passed_over_and_counted(
     assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["memory_id,at\na,2025-01-01T02:30\n", '{"memory_id": "a", "at": "2025-01-01T02:30:00"}\n'],
-    ids=["csv", "json lines"],
-)
-def test_a_time_without_a_zone_is_taken_as_utc_and_counted(tmp_path: Path, content: str) -> None:
-    log = read_access_log(written(tmp_path, content))
-    assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")]
-    assert describe_log(log) == ["the log: 1 time without a zone, taken as UTC"]
-
-
 def test_of_lines_with_one_id_the_last_stands_and_what_is_kept_apart_is_read_on_request(
     tmp_path: Path,
 ) -> None:
@@ -129,6 +125,8 @@ def test_parts_are_read_where_the_log_was_just_closed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    with pytest.raises(MemlabError, match=r"reads\.log cannot be read \(No such file"):
+        read_access_log(tmp_path / "reads.log")
     put(tmp_path / "reads.log")
     with pytest.raises(MemlabError, match=r"reads\.log cannot be read \((no ordinary|Is a dir)"):
         read_access_log(tmp_path / "reads.log")
@@ -167,24 +165,20 @@ def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
         ("memory_id,at\na\n", "line 2: at must be a text, not missing"),
         ("memory_id,at\n,2025-01-01T00:00:00Z\n", "line 2: memory_id must be a text"),
         ('memory_id,at\n"a,2025', "near line 1: unexpected end of data"),
+        (b"memory_id,at\na\xff\x00", "near line 1: not text in UTF-8"),
         ('{"memory_id": "a"', "line 1: not a JSON object"),
         ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault: str) -> None:
+def test_what_is_wrong_is_said_with_its_line(
+    tmp_path: Path, content: str | bytes, fault: str
+) -> None:
     path = written(tmp_path, content)
     with pytest.raises(MemlabError) as caught:
         read_access_log(path)
     assert fault in str(caught.value)
     assert str(path) in str(caught.value)
     assert "2026-06-30T18:00:00+00:00" in str(caught.value)
-
-
-def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MemlabError, match="near line 1: not text in UTF-8"):
-        read_access_log(written(tmp_path, b"memory_id,at\na\xff\x00"))
-    with pytest.raises(MemlabError, match=r"nothing\.csv cannot be read"):
-        read_access_log(tmp_path / "nothing.csv")
 
 
 def log_of(*reads: tuple[str, float, str | None]) -> pd.DataFrame:
@@ -202,36 +196,28 @@ LATE = log_of(("a", 2.5, None))
 
 
 @pytest.mark.parametrize(
-    ("loaded", "log", "chances"),
+    ("log", "loaded", "source", "chances"),
     [
-        (None, LATE, ["read", "unread", "unread", "too new"]),
-        (None, LATE.drop(columns=c.SESSION), ["read", "unread", "unread", "too new"]),
+        (LATE, "abcd", "memory", ["read", "unread", "unread", "too new"]),
+        (LATE.drop(columns=c.SESSION), "abcd", "memory", ["read", "unread", "unread", "too new"]),
         # what came after a session had begun had no chance in it
-        (None, log_of(("a", 0.5, "s"), ("a", 9.0, "s")), ["read", *["too new"] * 3]),
-        (None, log_of(("a", 0.5, "s"), ("a", 9.0, "t")), ["read", *["unread"] * 3]),
-        ([False] * 4, LATE, ["read", "unread", "unread", "too new"]),
-        (None, log_of(), ["too new"] * 4),
+        (log_of(("a", 0.5, "s"), ("a", 9.0, "s")), "abcd", "memory", ["read", *["too new"] * 3]),
+        (log_of(("a", 0.5, "s"), ("a", 9.0, "t")), "abcd", "memory", ["read", *["unread"] * 3]),
+        (log_of(), "abcd", "memory", ["too new"] * 4),
+        (LATE, "", "memory", ["read", "unread", "unread", "too new"]),
+        # what no start loads could be found only where agents search
+        (LATE, "b", "memory", ["read", "unread", "not loaded", "too new"]),
+        (LATE, "b", "openclaw:workspace", ["read", "unread", "unread", "too new"]),
     ],
 )
 def test_who_was_never_read_had_a_chance_or_none(
-    loaded: list[bool] | None, log: pd.DataFrame, chances: list[str]
+    log: pd.DataFrame, loaded: str, source: str, chances: list[str]
 ) -> None:
     frame = make_frame("a", "b", "c", "d")
-    if loaded is not None:
-        frame[c.LOADED_AT_START] = loaded
+    frame[c.LOADED_AT_START] = [name in loaded for name in "abcd"]
+    frame.attrs[c.SOURCE] = source
     assert reading_chances(frame, log).tolist() == chances
     assert reading_chances(frame.iloc[:0], log).empty
-
-
-@pytest.mark.parametrize(
-    ("source", "chance"), [("memory", "not loaded"), ("openclaw:workspace", "unread")]
-)
-def test_what_no_start_loads_could_be_found_only_where_agents_search(
-    source: str, chance: str
-) -> None:
-    frame = make_frame("a", "b", "c", "d")
-    frame[c.LOADED_AT_START], frame.attrs[c.SOURCE] = [False, True, False, False], source
-    assert reading_chances(frame, LATE).tolist() == ["read", "unread", chance, "too new"]
 
 
 def test_the_sentence_counts_every_memory_once() -> None:

@@ -18,7 +18,6 @@ from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, as
 from memlab import columns as c
 from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import (
-    KeepAll,
     KeepRecent,
     Learned,
     Pipeline,
@@ -171,7 +170,7 @@ def test_a_subclass_that_says_no_more_keeps_its_runner() -> None:
         pd.testing.assert_frame_equal(quick, slow)
 
 
-def test_a_method_that_is_mixed_in_is_asked() -> None:
+def test_a_method_that_is_mixed_in_is_asked_and_a_runner_that_there_is_not_is_named() -> None:
     class Mixed:
         def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
             return np.full(len(rows), np.datetime64("1970-01-01", "us"))
@@ -179,14 +178,11 @@ def test_a_method_that_is_mixed_in_is_asked() -> None:
     class MixedIn(Mixed, TimeToLive):
         pass
 
-    assert runner_for(MixedIn()) == "asked"
-    assert len(replay(*six_episodes(), MixedIn()).deleted) == 6
-
-
-def test_a_runner_that_there_is_not_is_named() -> None:
     class Typo(KeepRecent):
         runner: ClassVar[Runner] = "quick"  # type: ignore[assignment]
 
+    assert runner_for(MixedIn()) == "asked"
+    assert len(replay(*six_episodes(), MixedIn()).deleted) == 6
     with pytest.raises(ValueError, match=r"Typo\.runner is 'quick': leave it out"):
         replay(*six_episodes(), Typo(2))
 
@@ -262,7 +258,7 @@ def six_episodes() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
 
 
-def test_a_lost_reference_names_the_row_and_the_step_that_cost_it() -> None:
+def test_a_lost_reference_names_what_cost_it_and_the_boot_context_is_what_is_active() -> None:
     done = replay(*six_episodes(), KeepRecent(2))
     assert done.references["kept"].tolist() == [True, False, False]
     assert done.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
@@ -277,10 +273,6 @@ def test_a_lost_reference_names_the_row_and_the_step_that_cost_it() -> None:
         "step": "beyond-newest",
     }
     assert done.regret_over_time["lost"].tolist() == [0, 1, 2]
-
-
-def test_boot_context_is_what_is_active_after_each_row() -> None:
-    done = replay(*six_episodes(), KeepRecent(2))
     assert done.boot["boot_memories"].tolist() == [1, 2, 2, 2, 2, 2]
     assert done.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
     assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
@@ -361,30 +353,12 @@ def test_an_empty_history_is_replayed() -> None:
         assert "no references" in str(done)
 
 
-def test_the_order_of_rows_and_references_does_not_matter() -> None:
+def test_the_order_of_rows_and_references_does_not_matter_and_stays_as_it_was() -> None:
     frame, references = six_episodes()
-    order = random.default_rng(3).permutation(6)
-    shuffled = replay(frame.iloc[order], references.iloc[::-1], KeepRecent(2))
-    pd.testing.assert_frame_equal(
-        shuffled.deleted, replay(frame, references, KeepRecent(2)).deleted
-    )
-
-
-def test_the_frame_is_left_as_it_was() -> None:
-    frame, references = six_episodes()
-    before, known = frame.copy(deep=True), references.copy(deep=True)
-    replay(frame, references, Pipeline.odek(keep=2))
-    pd.testing.assert_frame_equal(frame, before)
-    pd.testing.assert_frame_equal(references, known)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"every": 0}, "every=0"),
-        ({"now": pd.Timestamp("2026-01-01").to_pydatetime()}, "no time zone"),
-    ],
-)
-def test_arguments_out_of_range_are_named(arguments: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        replay(*six_episodes(), KeepAll(), **arguments)  # type: ignore[arg-type]
+    shuffled = frame.iloc[random.default_rng(3).permutation(6)], references.iloc[::-1]
+    before = [each.copy(deep=True) for each in shuffled]
+    odek = Pipeline.odek(keep=2)
+    in_order = replay(frame, references, odek).deleted
+    pd.testing.assert_frame_equal(replay(*shuffled, odek).deleted, in_order)
+    for each, same in zip(shuffled, before, strict=True):
+        pd.testing.assert_frame_equal(each, same)

@@ -1,13 +1,13 @@
 """Comparison: every policy on the same history, the bounds, and who deletes what."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, make_references, row
+from frames import make_episodes, make_frame, row
 from histories import simulate_history
 
 from memlab import columns as c
@@ -63,13 +63,9 @@ def test_references_are_those_of_the_store_itself_unless_others_are_given() -> N
         compare(frame, references, [KeepRecent(5)]).table,
     )
     assert compare(frame, policies=[]).table.index.tolist() == ["all"]
-
-
-def test_an_empty_history_is_compared() -> None:
-    frame = make_episodes(0)
-    table = compare(frame, find_references(frame), [KeepRecent(5)]).table
-    assert table[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
-    assert table["floor_memories"].tolist() == [0, 0]
+    empty = compare(frame[:0], policies=[KeepRecent(5)]).table
+    assert empty[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
+    assert empty["floor_memories"].tolist() == [0, 0]
 
 
 def test_processes_give_what_one_process_gives() -> None:
@@ -102,6 +98,9 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
         (lost[1] & ~lost[0]).sum(),
     ]
     assert table["only_here"].tolist()[:2] == [len(newest - budget), len(budget - newest)]
+    nothing = replay_each(frame, references, [KeepAll(), KeepRecent(len(frame))])
+    assert overlap(nothing, share=True).isna().all(axis=None)
+    assert overlap([]).empty
 
 
 def test_retiring_stands_below_deleting() -> None:
@@ -152,19 +151,10 @@ def test_what_keeps_all_and_what_retiring_does_not_change_is_said_in_one_line() 
 
 def test_the_floor_is_counted_apart() -> None:
     frame, references = history()
-    frame.loc[:9, c.LOAD_BEARING] = True
-    frame.loc[:9, c.PRUNABLE] = False
+    frame.loc[:9, [c.LOAD_BEARING, c.PRUNABLE]] = True, False
     table = compare(frame, references, [KeepRecent(0)]).table
-    assert table["floor_memories"].tolist() == [10, 10]
-    assert table["floor_tokens"].tolist() == [100, 100]
+    assert table[["floor_memories", "floor_tokens"]].to_numpy().tolist() == [[10, 100]] * 2
     assert table.loc["recent 0", "boot_memories_mean"] < 10.01
-
-
-def test_nothing_evicted_overlaps_with_nothing() -> None:
-    frame = make_episodes(4)
-    replays = replay_each(frame, make_references(frame, [2], [1]), [KeepAll(), KeepRecent(9)])
-    assert overlap(replays, share=True).isna().all(axis=None)
-    assert overlap([]).empty
 
 
 def test_labels_say_what_differs_from_the_defaults() -> None:
@@ -186,8 +176,11 @@ def test_arguments_out_of_range_are_named() -> None:
         replay_each(*history(), POLICIES, workers=0)
     with pytest.raises(ValueError, match="of='kept'"):
         overlap([], of="kept")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="every=0"):
-        compare(*history(), POLICIES, every=0)
+    for call, given in ((compare, POLICIES), (replay, POLICIES[0])):
+        with pytest.raises(ValueError, match="every=0"):
+            call(*history(), given, every=0)
+    with pytest.raises(ValueError, match="no time zone"):
+        replay(*history(), POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
 @pytest.mark.parametrize("name", ["history-uv", "history-bevy"])
