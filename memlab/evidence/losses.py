@@ -42,6 +42,11 @@ _COLUMNS: Final = (
     *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.LOAD_BEARING, c.CREATED_AT, SEEN_AT),
     *(c.DELETED_AT, EMPTIED, c.COMMIT, *_COUNTS, ASKED, LAST_ASKED),
 )
+_OF_A_LOSS: Final = {
+    **dict.fromkeys((c.DELETED_AT, c.WRITTEN_AT, SEEN_AT), c.TIME),
+    EMPTIED: "bool",
+    c.COMMIT: "str",
+}
 _LISTED: Final = 20
 
 
@@ -275,15 +280,9 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)
     losses = [kept[name] for name in frame[c.MEMORY_ID]]
-    moments = {
-        c.DELETED_AT: [loss.at for loss in losses],
-        c.WRITTEN_AT: [loss.since for loss in losses],
-        SEEN_AT: [loss.seen for loss in losses],
-    }
-    for name, values in moments.items():
-        frame[name] = pd.to_datetime(pd.Series(values, dtype=object), utc=True).astype(c.TIME)
-    frame[EMPTIED] = pd.array([loss.is_emptied for loss in losses], dtype=bool)
-    frame[c.COMMIT] = pd.array([loss.commit for loss in losses], dtype="str")
+    known = [(each.at, each.since, each.seen, each.is_emptied, each.commit) for each in losses]
+    told = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
+    frame = pd.concat([frame, told], axis=1)
     if len(frame) and is_begun(archive_at(source)):
         return read_archive(archive_at(source), lambda archive: of_others(frame, archive))
     return frame
