@@ -56,6 +56,13 @@ from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
 from memlab.upkeep.health import doctor
 
+TEXTS = (
+    "né à Zürich — 北京 🦀",
+    "one\nand\nmore lines",
+    'quoted "text" %s %% <b>&</b> | with a \\ and\ttabs',
+    "",
+    "\nan empty first line",
+)
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
 

@@ -27,6 +27,7 @@ from memlab.systems import betterdb
 from memlab.systems.betterdb import BetterdbWriter, HashReader
 from sources.conformance import (
     COUNT,
+    TEXTS,
     OnServer,
     delete_all,
     keys_of,
@@ -38,13 +39,6 @@ from sources.conformance import (
 pytest.importorskip("betterdb_agent_memory")
 
 KEEP_3 = memlab.KeepRecent(3)
-TEXTS = (
-    "né à Zürich — 北京 🦀",
-    "NUL \0 inside",
-    "one\nand\nmore lines",
-    "  ",
-    "\nan empty first line",
-)
 
 
 class BetterdbLab:
@@ -59,7 +53,7 @@ class BetterdbLab:
         for number in range(count):
             tags = ["rejected-path", "x"] if number == 0 else [["ü", "A b"], [], None][number % 3]
             memory_id = self.betterdb.remember(
-                TEXTS[number % len(TEXTS)] + str(number),
+                (*TEXTS, "NUL \0 inside")[number % 6] + str(number),
                 tags=tags,
                 importance=[None, 0.1, 1.0, 1e-17][number % 4],
                 ttl=[None, None, 86_400][number % 3],

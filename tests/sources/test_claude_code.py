@@ -236,18 +236,13 @@ def test_a_folder_of_no_project_goes_by_front_matter_and_file_times(tmp_path: Pa
 # Files as they are
 
 
-def test_links_pipes_folders_and_odd_names_are_left_alone(folder: Path, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.md"
-    secret.write_text("not of this folder")
+def test_a_link_to_the_folder_is_followed_and_none_in_it(folder: Path, tmp_path: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    (folder / "link.md").symlink_to(secret)
-    (folder / "dangling.md").symlink_to(tmp_path / "nowhere")
-    os.mkfifo(folder / "pipe.md")
-    (folder / "folder.md").mkdir()
+    (folder / "link.md").symlink_to(write_memory(tmp_path, "secret.md", "not of this folder"))
     (Path(os.fsdecode(os.fsencode(folder) + b"/\xff.md"))).write_text("x")
-    write_index(folder, ["- [A](a.md)", "- [L](link.md)", "- [P](pipe.md)"])
+    write_index(folder, ["- [A](a.md)", "- [L](link.md)"])
     (tmp_path / "short").symlink_to(folder)
-    for name in (folder, tmp_path / "short"):  # a link to the folder itself is followed
+    for name in (folder, tmp_path / "short"):
         assert memlab.load(name)["memory_id"].tolist() == ["a.md"]
 
 

@@ -32,7 +32,7 @@ from memlab.views.page import sections_of
 MEMORIES = 500
 SESSIONS = 200
 RANKS = (1, 2, 3, 4, 5, 6, 7, 38, 39, 40)
-"""Age ranks of the memories that a session reads: the newest 7 serve 70 %, the newest 39 90 %."""
+"""Age ranks of the memories that a session reads."""
 
 
 def test_sessions_that_ran_side_by_side_are_no_later_needs(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def world(home: Path) -> tuple[Path, Counter[int]]:
     return folder, ranks
 
 
-def test_five_hundred_memories_give_the_answer_that_they_were_made_with(tmp_path: Path) -> None:
-    """39 is the past's answer, exact. What is recommended is for what comes, for which reads of
-    other stores speak as well, which reach farther; it is more."""
+def test_five_hundred_memories_are_read_at_the_ranks_that_they_were_made_with(
+    tmp_path: Path,
+) -> None:
     folder, ranks = world(tmp_path)
     found = memlab.harvest(folder, tmp_path / "reads.jsonl")
     assert found.reads == sum(ranks.values()) > 1_500
@@ -92,19 +92,6 @@ def test_five_hundred_memories_give_the_answer_that_they_were_made_with(tmp_path
         for reference in references.itertuples()
     )
     assert measured == ranks
-    past = memlab.load_past(folder, log=log)
-    references = memlab.find_references(past, log)
-    curve = memlab.sizing.prepare_sizing(past, references).curve
-    for cap in (0, 1, 6, 7, 8, 37, 38, 39, 40, 500):
-        served = sum(count for rank, count in ranks.items() if rank <= cap) / ranks.total()
-        assert curve.loc[cap, "served_observed"] == pytest.approx(served)
-    for target, enough in ((0.7, 7), (0.9, 39)):
-        assert curve.index[curve["served_observed"] >= target].min() == enough
-        advice = memlab.recommend_cap(past, references, target=target)
-        assert advice.interval is not None
-        assert advice.keep_recent is not None
-        assert enough <= advice.keep_recent <= advice.interval[1]
-        assert advice.keep_recent < MEMORIES / 2
 
 
 def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(tmp_path: Path) -> None:

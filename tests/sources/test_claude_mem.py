@@ -16,12 +16,11 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.base import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
-from sources.conformance import Refusing
+from sources.conformance import TEXTS, Refusing
 
 pytestmark = needs_claude_mem
 
 START = 1_780_000_000_000
-TITLES = ("né à Zürich — 北京 🦀", 'a "quoted" | title', "x" * 400, "\x1b[31mred\x1b[0m <b>&</b>")
 INSERT = (
     "INSERT INTO observations (memory_session_id, project, type, title, concepts, created_at, "
     "created_at_epoch) VALUES ('s1', 'web', 'change', ?, '[\"pattern\"]', '', ?)"
@@ -59,7 +58,7 @@ class ClaudeMemLab:
     def fill(self, count: int) -> None:
         made = session("s1", "web", count)
         for number, each in enumerate(made["observations"]):
-            each |= {"title": TITLES[number % 4] + str(number), "facts": ["\x00", "ü"] * number}
+            each |= {"title": TEXTS[number % 5] + str(number), "facts": ["\x00", "ü"] * number}
         made["observations"][2] |= {"type": "decision", "narrative": None, "subtitle": None}
         made["observations"][3] |= {"concepts": ["none-that-is-known"]}
         write_claude_mem(self.path, [made])

@@ -25,12 +25,11 @@ from memlab.errors import (
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory import driver, load_extension
 from memlab.upkeep.health import doctor
-from sources.conformance import COUNT, Compacted
+from sources.conformance import COUNT, TEXTS, Compacted
 
 pytestmark = needs_mcp_memory
 
 START = 1_780_000_000.25
-CONTENTS = ("né à Zürich — 北京 🦀\nsecond line", 'a "quoted" | title', "x" * 900, "<b>&</b>\ttab")
 
 
 def stored(number: int, content: str, **fields: Any) -> list[Any]:
@@ -70,7 +69,7 @@ class McpMemoryLab:
         self.path.write_bytes(self.made[0])
 
     def _write(self, count: int) -> None:
-        calls = [stored(n, CONTENTS[n % 4], tags=["c"] * (n % 2)) for n in range(count)]
+        calls = [stored(n, TEXTS[n % 5] * 9, tags=["c"] * (n % 2)) for n in range(count)]
         calls[0][2]["tags"] = ["critical"]
         hashes = mcp_memory(self.path, *calls, stored(99, "deleted by the service"))
         edges = [(1, 2), (2, 3), (3, 5), (5, 5), (0, 7), (9, 8)]

@@ -41,6 +41,7 @@ from memlab.sources.opening import open_source
 from memlab.systems.memforge import MemforgeWriter
 from sources.conformance import (
     COUNT,
+    TEXTS,
     Changing,
     OnServer,
     delete_all,
@@ -54,15 +55,6 @@ JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=5,
-)
-
-
-TEXTS = (
-    "né à Zürich — 北京 🦀",
-    "one\nand\nmore lines",
-    "",
-    "%s %% \\ \"'",
-    "\nan empty first line",
 )
 
 

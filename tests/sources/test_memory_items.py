@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shell import said
-from stores import ANY_VALUE, RawText, episodes, row, row_lists, run_sql, write_rows
+from stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab.errors import BadRowError
@@ -195,14 +195,6 @@ def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
         write_rows(path, rows)
         batches, records = scanned(path)
     assert together(rows_of_records(records, with_body=True)) == together(batches)
-
-
-def test_more_records_than_are_read_at_once_come_in_order(tmp_path: Path) -> None:
-    _, records = scanned(write_rows(tmp_path / "memory.db", episodes(9)))
-    many = [(number, records[number % 9][1]) for number in range(4101)]
-    first, second = rows_of_records(many, with_body=True)
-    assert (len(first.table), len(second.table)) == (4096, 5)
-    assert second.table["position"].to_pylist() == [n for n, _ in many[4096:]]
 
 
 class TestMemoryItems(Compacted):

@@ -23,14 +23,7 @@ from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
 from memlab.sources.folder.files import Folder
 from memlab.systems.odek import EpisodeIndex, Odek
-from sources.conformance import Compacted, delete_all, prints, put_back, records_of
-
-TEXTS = (
-    "fixed the build\nby pinning the compiler",
-    "né à Zürich — 北京 🦀 " * 20,
-    'quoted "text" <b>&</b> with a \\ and\ttabs',
-    "x",
-)
+from sources.conformance import TEXTS, Compacted, delete_all, prints, put_back, records_of
 
 
 class OdekLab:
@@ -41,7 +34,7 @@ class OdekLab:
         self.name = f"odek:{self.path}"
 
     def fill(self, count: int) -> None:
-        write_odek(self.path, [TEXTS[number % 4] for number in range(count)])
+        write_odek(self.path, [TEXTS[number % 5] * 9 for number in range(count)])
         entries = entries_of(self.path)
         entries[2]["provenance"] = {"untrusted": True, "sources": ["web"]}
         entries[3]["provenance"] = {"untrusted": True, "user_approved": True}

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -27,6 +28,7 @@ from sources.conformance import delete_all, keys_of, records_of
 pytest.importorskip("betterdb_agent_memory")
 
 COUNT = 5
+PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")
 LIES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 2
 """Times that each of two servers lies."""
 
@@ -60,12 +62,9 @@ class OnRedis:
         return f"redis://127.0.0.1:{port}/0"
 
     def of_a_looker(self) -> str:
-        self.server.client().execute_command(
-            *("ACL", "SETUSER", "looker", "on", "nopass", f"~{NAME}:*", "~__betterdb:*"),
-            *("&__redis__:invalidate", "+scan", "+hmget", "+hgetall", "+pexpiretime", "+info"),
-            *("+multi", "+exec", "+ping", "+client|id", "+client|tracking", "+subscribe"),
-            *("+hkeys", "+exists", "+select"),
-        )
+        (rules,) = re.findall(r"```\n(ACL SETUSER looker .*)\n```", PAGE)
+        words = rules.replace(">PASSWORD", "nopass").replace("NAME", NAME).split()
+        self.server.client().execute_command(*words)
         return self.name.replace("//", "//looker:any@")
 
     def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
