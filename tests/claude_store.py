@@ -1,31 +1,28 @@
 """Folders of Claude Code's memory with transcripts, written as they are found in the field.
 
-After 31 public indexes: 34 lines and 8 files in the middle, 215 lines and 130 files at most; lines
-mostly ``- [Title](file.md) — hook``, also starred, in prose, several links a line or none; half of
-the files named by no line, and lines whose file is gone; front matter in two generations or none.
+After 31 public indexes: lines mostly ``- [Title](file.md) — hook``, also starred, in prose, several
+links a line or none; lines whose file is gone; front matter in two generations or none.
 """
 
 import json
 import os
-import random
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
-TYPES = (*("project",) * 6, *("feedback",) * 3, "reference", "user")
-STYLES = (
-    *(*("origin", "type") * 3, "metadata", "metadata", "node origin", "node origin"),
-    *("node", "modified", "none", "broken"),
-)
-NAMES = (*("topic_{}.md",) * 9, "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "北京_{}.md")
+STYLES = ("origin", "type", "metadata", "node origin", "node", "modified", "none", "broken")
+NAMES = ("topic_{}.md", "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "北京_{}.md")
 BODIES = ("Short.", "A longer text. " * 40, "See [[{0}]] [[{1}]].", "né 北京 🦀\r\nend")
 LINES = (
-    *("- {link} — a hook, {number}",) * 12,
-    *("* ★ **{link}** hook", "- {link}, [second]({other}) — two", "- [[{stem}]] by name"),
-    *("\nBefore a release read {link} once more.\n", "- {link} — a hook that\n  goes on below"),
-    *("- {link}\n- [Gone](gone_{number}.md) — its file was removed", "\n## Section {number}\n"),
+    *("- {link} — a hook, {number}", "* ★ **{link}** hook", "- {link}, [second]({other}) — two"),
+    *(
+        "- [[{stem}]] by name",
+        "\nBefore a release read {link} once more.\n",
+        "\n## Section {number}\n",
+    ),
+    *("- {link} — a hook that\n  goes on below", "- {link}\n- [Gone](gone_{number}.md) — removed"),
 )
 
 
@@ -144,30 +141,18 @@ def project_folder(home: Path, slug: str = "-home-u-work") -> Path:
     return folder
 
 
-def as_found(folder: Path, seed: int, *, files: int | None = None) -> Path:
-    """Fill a folder as such folders are found; the same for the same seed."""
-    rng = random.Random(seed)
-    count = files if files is not None else min(int(rng.lognormvariate(2.1, 1)) + 1, 130)
-    names = [rng.choice(NAMES).format(number) for number in range(count)]
+def as_found(folder: Path, *, files: int = 8) -> Path:
+    """Fill a folder with a file and lines of each kind that such folders are found with."""
+    names = [NAMES[number % 5].format(number) for number in range(files)]
     stems = [name.removesuffix(".md") for name in names]
-    for number, name in enumerate(names):
-        text = memory(
-            f"memory {number}",
-            rng.choice(TYPES),
-            style=rng.choice(STYLES),
-            session=f"s{number % 5}",
-            modified=at(number + 0.5),
-            body=rng.choice(BODIES).format(*rng.choices(stems, k=2)),
-        )
-        write_memory(folder, name, text, at(number))
-    lines = ["# Memory index", ""]
-    if rng.random() < 0.1:
-        lines = ["---", "title: index", "---", "<!-- for people", "only -->", *lines]
+    lines = ["---", "title: index", "---", "<!-- for people", "only -->", "# Memory index", ""]
     for number, (name, stem) in enumerate(zip(names, stems, strict=True)):
-        if rng.random() < 0.6:
-            target, other = (each.replace(" ", "%20") for each in (name, rng.choice(names)))
-            link = f"[About {name}]({target})"
-            words = {"link": link, "stem": stem, "number": number, "other": other}
-            lines.append(rng.choice(LINES).format(**words))
-    write_index(folder, lines, end=rng.choice(["\n", ""]))
+        style, kind = STYLES[number % 8], ("project", "feedback", "reference", "user")[number % 4]
+        body = BODIES[number % 4].format(stems[0], stems[number // 2])
+        text = memory(f"memory {number}", kind, style=style, modified=at(number + 0.5), body=body)
+        write_memory(folder, name, text, at(number))
+        target, other = (each.replace(" ", "%20") for each in (name, names[number // 2]))
+        words = {"link": f"[About {name}]({target})", "stem": stem, "number": number}
+        lines.append(LINES[number % 8].format(**words, other=other))
+    write_index(folder, lines, end="")
     return folder

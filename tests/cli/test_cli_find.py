@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_find_prints_a_line_a_store_and_what_to_run_next(home: Path) -> None:
-    folder = as_found(project_folder(home), 1, files=12)
+    folder = as_found(project_folder(home), files=12)
     write_odek(home / "elsewhere", ["one"])
     shown = run("find")
     assert shown.exit_code == 0
@@ -39,7 +39,7 @@ def test_find_says_when_there_is_nothing(home: Path) -> None:
 
 def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> None:
     for number in range(2):
-        as_found(project_folder(home, f"-p{number}"), number, files=5)
+        as_found(project_folder(home, f"-p{number}"), files=5)
     shown = run("show", home / ".claude")
     assert shown.exit_code == 0
     assert "2 stores" in shown.output

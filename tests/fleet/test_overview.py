@@ -60,7 +60,7 @@ def test_a_fault_of_memlab_in_one_store_does_not_end_the_run(
 
 
 def test_a_folder_of_memories_is_a_store_like_any(tmp_path: Path) -> None:
-    folder = as_found(project_folder(tmp_path), 1, files=5)
+    folder = as_found(project_folder(tmp_path), files=5)
     found = survey([folder, agent_store(tmp_path / "memory.db", 2)], now=NOW)
     assert found["scheme"].tolist() == ["claude", "file"]
     assert found["memories"].tolist() == [5, 3]

@@ -112,7 +112,7 @@ def _names_without_a_file(files: Files) -> set[str]:
 
 
 def _claude(folder: Path) -> Path:
-    return as_found(folder / "memory", 7, files=16)
+    return as_found(folder / "memory", files=16)
 
 
 def _odek(folder: Path) -> Path:

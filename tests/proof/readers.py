@@ -237,7 +237,7 @@ class ClaudeIndex(Reader):
     name, files = "MEMORY.md", ("memory/*", *("memory/MEMORY.md",) * 3)
 
     def make(self) -> None:
-        as_found(self.memory, 7, files=5)
+        as_found(self.memory, files=5)
 
     def looks(self) -> Uses:
         return [

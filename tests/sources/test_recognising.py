@@ -64,7 +64,7 @@ PATHS: dict[str, tuple[Callable[[Path], object], tuple[str | None, str] | None]]
     "text": (lambda path: path.write_text("no database" * 99), None),
     "empty": (Path.touch, None),
     "nothing": (Path.exists, None),
-    "an index": (lambda path: as_found(path, 1), ("claude", "Claude Code memory")),
+    "an index": (as_found, ("claude", "Claude Code memory")),
     "files with front matter": (
         lambda path: write_memory(path, "a.md", memory("a", style="node")),
         ("claude", "Claude Code memory"),
@@ -136,7 +136,7 @@ def home(tmp_path: Path) -> Path:
     """A home folder with a store of each kind, and much that is none."""
     made = tmp_path / "home"
     for number in range(2):
-        as_found(project_folder(made, f"-p{number}"), number, files=9)
+        as_found(project_folder(made, f"-p{number}"), files=9)
     (made / ".odek" / "memory").mkdir(parents=True)
     write_odek(made / ".odek" / "memory" / "episodes", ["one", "two"])
     write_memory(made / ".claude" / "agent-memory" / "reviewer", "a.md", memory("a"))

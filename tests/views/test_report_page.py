@@ -269,7 +269,7 @@ def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
     (tmp_path / "there").mkdir()
     memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "there" / "a b.db")
     write_odek(tmp_path / "there" / "episodes", [f"issue {n} was mended" for n in range(30)])
-    as_found(tmp_path / "there" / "notes", 1, files=40)
+    as_found(tmp_path / "there" / "notes", files=40)
     runner = CliRunner()
     for name in ("there/a b.db", "odek:there/episodes", "there/notes", f"{tmp_path}/there/notes"):
         done = runner.invoke(main, ["report", name, "--keep-recent", "5"], catch_exceptions=False)
