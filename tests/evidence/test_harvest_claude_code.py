@@ -17,7 +17,6 @@ from memlab.evidence.ingestion import Harvest, harvest
 from memlab.evidence.reads import apart_of, read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
-from memlab.systems.claude_code import reads as claude_code
 
 Reads = set[tuple[str, datetime]]
 
@@ -289,13 +288,6 @@ class TestFolder:
         read(session, "ä b.md")
         world._save(session)
         assert harvest(folder, transcripts=world.projects).reads == 1
-
-    def test_a_windows_path_is_one(self) -> None:
-        look = claude_code._Look(Path("/h/.claude/projects/-w/memory"))
-        memory = "C:\\Users\\x\\.claude\\projects\\-w\\memory"
-        given = {"type": "tool_use", "name": "Read", "input": {"file_path": f"{memory}\\a.md"}}
-        (touch,) = look.touches({"message": {"content": [given]}})
-        assert touch.memory_id == "a.md"
 
 
 def test_lines_are_told_apart_by_more_than_line_feeds(desk: Desk) -> None:

@@ -65,16 +65,15 @@ PATHS: dict[str, tuple[Callable[[Path], object], tuple[str | None, str] | None]]
     "empty": (Path.touch, None),
     "nothing": (Path.exists, None),
     "an index": (as_found, ("claude", "Claude Code memory")),
-    "files with front matter": (
-        lambda path: write_memory(path, "a.md", memory("a", style="node")),
-        ("claude", "Claude Code memory"),
-    ),
     "episodes": (lambda path: write_odek(path, ["one"]), ("odek", "odek episodes")),
     "episodes below": (
         lambda path: (path.mkdir(), write_odek(path / "episodes", [])),
         ("odek", "odek episodes"),
     ),
-    "other front matter": (folder("README.md", "---\ntitle: x\n---\n# A project\n"), None),
+    "files with front matter and no index": (
+        lambda path: write_memory(path, "a.md", memory("a", style="node")),
+        None,
+    ),
     "another index": (folder("index.json", '[{"name": "somebody else\'s"}]'), None),
     "a broken index": (folder("index.json", "{"), None),
 }

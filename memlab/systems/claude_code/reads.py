@@ -25,7 +25,6 @@ NAME: Final = "a Claude Code memory folder"
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _RELEVANT: Final = "relevant_memories"
 _HOME: Final = "~"
-_DRIVE: Final = re.compile(r"[A-Za-z]:\\")
 
 IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
 ELSEWHERE: Final = "reads of a folder of the same name in another place"
@@ -132,8 +131,6 @@ class _Look:
 
     def _place(self, path: str) -> tuple[str, str] | None:
         """Return what folder a path in the folder names, and the name in it; None elsewhere."""
-        if _DRIVE.match(path):
-            path = path.replace("\\", "/")
         path = re.sub(r"^/{2,}", "/", os.path.normpath(path))
         above = path
         while "/" in above:
@@ -152,7 +149,7 @@ def _forms_in_json(name: str) -> set[bytes]:
 
 
 def _absolute(path: str, cwd: str | None) -> str:
-    if path.startswith(("/", "~")) or _DRIVE.match(path) or cwd is None:
+    if path.startswith(("/", "~")) or cwd is None:
         return path
     return f"{cwd}/{path}" if path else cwd
 

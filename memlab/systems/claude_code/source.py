@@ -19,7 +19,7 @@ from memlab.errors import StoreError
 from memlab.settings import Settings
 from memlab.sources.base import About, Orders, Trouble, Writer
 from memlab.sources.folder.change import changed_folder
-from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
+from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.source import FolderSource, Found
 from memlab.sources.reads import text as readable
@@ -41,7 +41,6 @@ KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 USUAL: Final = ("projects/*/memory", ".claude/agent-memory*/*")
 """The ends of the paths of a project's memory, and of a subagent's, a person's or a project's."""
 _SUFFIX: Final = ".md"
-_TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 _PLACE: Final = fields(
     {
         "position": whole(),
@@ -78,13 +77,11 @@ class ClaudeCode(FolderSource):
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
-        """Return a folder that has the index, lies where such folders do, or holds memories."""
-        if not path.is_dir():
-            return None
-        with suppress(StoreError), opened_folder(path) as folder:
-            names = list(folder.listing().files)
-            if INDEX in names or any(map(path.match, USUAL)) or _has_memories(folder, names):
-                return path
+        """Return a folder that has the index, or lies where such folders do."""
+        if path.is_dir():
+            with suppress(StoreError), opened_folder(path) as folder:
+                if INDEX in folder.listing().files or any(map(path.match, USUAL)):
+                    return path
         return None
 
     @classmethod
@@ -242,19 +239,6 @@ def is_memory(name: str) -> bool:
     """
     is_here = not name.startswith(".") and "/" not in name
     return is_here and name.endswith(_SUFFIX) and name not in (INDEX, RETIRED)
-
-
-def _has_memories(folder: Folder, names: Collection[str]) -> bool:
-    """Whether a folder without an index holds files that begin as memories do."""
-    for name in [name for name in names if name.endswith(_SUFFIX)][:20]:
-        try:
-            fields = read_front_matter(_text_of(folder.read(name))).fields
-        except (StoreError, FileNotFoundError):
-            continue
-        own = fields.get("node_type") == "memory" or "originSessionId" in fields
-        if own or (fields.get("type") in _TYPES and "description" in fields):
-            return True
-    return False
 
 
 def _text_of(file: FileCopy) -> str:
