@@ -303,11 +303,11 @@ def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) 
 
 
 ODD_TEXTS = st.one_of(
-    st.text(max_size=4),
+    st.sampled_from(["\x1f", "\x1e", "a\x1fb", "a\0b", "\x1e\x1e", "", b"a", "\x1e"]),
     st.text("aé€😀\x00\x1f", max_size=120),
-    st.sampled_from(["\x1f", "\x1e", "a\x1fb", "\0", "a\0b", "\x1e\x1e", "", "é\0"]),
     ANY_VALUE,
 )
+ODD_COLUMNS = ("title", "body", "tags_json", *scan.NULLABLE)
 ODD_NUMBERS = st.sampled_from([0.12345678, "high", b"", -3.0, 1e300])
 WAYS: list[dict[str, Any]] = [
     {"_MOST_JOINED": 90, "_PIECE": 7},
@@ -316,12 +316,13 @@ WAYS: list[dict[str, Any]] = [
 """Where rows are too large to be joined, and where values that were joined cannot be told apart."""
 
 
-@given(rows=row_lists(max_size=6), data=st.data(), with_body=st.booleans())
+@settings(max_examples=2 * settings().max_examples)
+@given(rows=row_lists(max_size=4), data=st.data(), with_body=st.booleans())
 def test_any_store_is_loaded_the_same_in_every_way_or_its_first_bad_row_is_named(
     rows: list[Row], data: st.DataObject, with_body: bool
 ) -> None:
     for each in rows:
-        for name in data.draw(st.lists(st.sampled_from(scan.TEXTS[1:]), max_size=2)):
+        for name in data.draw(st.lists(st.sampled_from(ODD_COLUMNS), max_size=2)):
             each[name] = data.draw(ODD_TEXTS)
         if data.draw(st.integers(0, 5)) == 0:
             each["confidence"] = data.draw(ODD_NUMBERS)
