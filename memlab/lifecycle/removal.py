@@ -17,7 +17,7 @@ from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.runtime import Why, archived_first, note_deleted
 from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS
-from memlab.store.triggers import check_deletion, is_tied
+from memlab.store.triggers import check_deletion
 
 LOWEST_VALUE: Final = "lowest-value"
 EXPIRED: Final = "expired"
@@ -75,13 +75,11 @@ class Removals:
         """Archive rows before the block deletes them, where the store archives."""
         connection, place = self._connection, self._place
         chosen = "rowid IN (SELECT position FROM temp.going)"
-        if place is not None or is_tied(connection):
-            by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
-            found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
-            fill_positions(connection, "going", (position for (position,) in found))
-            if place is None:  # else archiving checks it
-                check_deletion(connection, chosen)
+        by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
+        found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
+        fill_positions(connection, "going", (position for (position,) in found))
         if place is None:
+            check_deletion(connection, chosen)
             yield
             return
         why, settle = Why({"policy": "LifecycleStore", "reason": reason}, reason), self._is_settled

@@ -34,14 +34,7 @@ def test_what_it_deletes_comes_back_byte_for_byte_by_the_command_that_it_says(pa
     assert rows_of(path) == before
 
 
-def test_without_archive_nothing_takes_it_back(path: Path) -> None:
-    deleted = compact(path, 2, archive=False)
-    assert deleted == 4
-    assert deleted.undo is None
-    assert not path.with_name("memory.db.archive.db").exists()
-
-
-def test_the_archive_matches_the_store_and_is_no_plan(path: Path) -> None:
+def test_what_it_archived_is_no_plan(path: Path) -> None:
     compact(path, 4)
     compact(path, 2)
     assert archive_check(path).status is Status.OK
@@ -49,7 +42,11 @@ def test_the_archive_matches_the_store_and_is_no_plan(path: Path) -> None:
     assert last_applied(path) is None
 
 
-def test_a_store_in_memory_cannot_archive() -> None:
+def test_without_an_archive_nothing_takes_it_back_and_a_store_in_memory_has_none(
+    path: Path,
+) -> None:
+    assert compact(path, 2, archive=False).undo is None
+    assert not path.with_name("memory.db.archive.db").exists()
     with pytest.raises(UnsafeDeletionError, match="name a file"):
         SqliteMemoryStore(":memory:", archive=True)
 

@@ -3,12 +3,11 @@
 import os
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from archives import NOON, archive_check, compact_at_runtime, planned
-from stores import episodes, item, row, run_sql, write_rows
+from stores import episodes, row, run_sql, write_rows
 
 from memlab import restore
 from memlab.compaction import apply, drop_archived, finish, what_drops
@@ -16,8 +15,6 @@ from memlab.compaction.contents import archived_plans, archived_rows, dropped_pl
 from memlab.compaction.plans import Receipt
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
-from memlab.lifecycle import LifecycleStore
-from memlab.policies import ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 from memlab.upkeep.health import Status
@@ -130,21 +127,6 @@ class TestItsOwnArchive:
         if dropped:
             drop_archived(path, digest=second.digest, now=NOON)
         assert len(load_past(path)) == 30
-        assert archive_check(path).status is Status.OK
-
-    @pytest.mark.parametrize("archive", ["drop", "keep"])
-    def test_is_known_beside_a_store_that_evicts_on_write(
-        self, tmp_path: Path, archive: str
-    ) -> None:
-        path = tmp_path / "memory.db"
-        for round_ in range(3):  # a store that is opened anew looks whose the archive is
-            with LifecycleStore(path, capacity=ValueCap(2)) as opened:
-                for n in range(5):
-                    value = 0.9 - n / 10 if round_ % 2 else n / 10
-                    opened.put(item(f"m{round_}-{n}"), agent_id="a", importance=value)
-                assert opened.stats().enforcement_failures == 0
-            if archive == "drop":
-                drop_archived(path, before=datetime.now(UTC) + timedelta(days=1))
         assert archive_check(path).status is Status.OK
 
 
