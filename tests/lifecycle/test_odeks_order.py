@@ -1,11 +1,8 @@
 """Writing as odek does: a repeat goes, then what has expired, then the oldest above the cap."""
 
 import sqlite3
-from collections import Counter
 from contextlib import closing
 from datetime import datetime, timedelta
-from itertools import pairwise
-from math import sqrt
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,10 +12,11 @@ from lifecycle.memories import HOUR, START, item
 
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap
+from memlab.policies.duplicates import TextIndex
 
 TTL = 5 * HOUR
 CAP = 4
-THRESHOLD = 0.8
+ALIKE = NearDuplicate(0.8)
 TEXTS = ("port taken", "port taken again", "port port taken", "tea in shade", "tea", "")
 NEWEST = ValueCap(CAP, recency=1.0, importance=0.0, scope=())
 """The cap of the newest written, as long as nothing is touched."""
@@ -38,13 +36,10 @@ class Odek:
 
     def write(self, name: str, text: str, now: datetime, *, trusted: bool) -> None:
         self.episodes.pop(name, None)
-        alike = [
-            (likeness, episode.written, other)
-            for other, episode in self.episodes.items()
-            if (likeness := cosine(text, episode.text)) >= THRESHOLD
-        ]
-        if alike and (trusted or not self.episodes[max(alike)[2]].trusted):
-            del self.episodes[max(alike)[2]]
+        rows = [(other, each.text, "", (each.written, 0)) for other, each in self.episodes.items()]
+        alike = TextIndex(ALIKE, rows).most_similar(text, "")
+        if alike and (trusted or not self.episodes[alike].trusted):
+            del self.episodes[alike]
         self.episodes[name] = Episode(text, now, trusted)
         self.expire(now)
         newest = sorted(self.episodes.items(), key=lambda pair: pair[1].written, reverse=True)
@@ -55,23 +50,11 @@ class Odek:
         self.episodes = fresh
 
 
-def cosine(one: str, other: str) -> float:
-    """Of counts of words, alone and in pairs; 0 where there are none. Equal ones are a tie."""
-    a, b = (Counter(counted(text.split())) for text in (one, other))
-    lengths = sqrt(sum(n * n for n in a.values()) * sum(n * n for n in b.values()))
-    return round(sum(a[word] * b[word] for word in a) / lengths, 9) if lengths else 0.0
-
-
-def counted(words: list[str]) -> list[str]:
-    pairs = [f"{one}_{two}" for one, two in pairwise(words)]
-    return " ".join(words + pairs).replace("_", " ").split()
-
-
 def opened(path: Any, clock: list[datetime]) -> LifecycleStore:
     store = LifecycleStore(
         path,
         capacity=NEWEST,
-        duplicates=NearDuplicate(THRESHOLD),
+        duplicates=ALIKE,
         archive=False,
         clock=lambda: clock[0],
     )
