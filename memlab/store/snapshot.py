@@ -128,7 +128,12 @@ def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
     wal, shm, journal = (_side_file(file, suffix) for suffix in SIDE_FILES)
     is_left = _stamp(wal)[1] > 0 and not shm.exists()
     in_use = wal.exists() and shm.exists()
-    if is_left or (journal.exists() and ((not in_use and _is_wal(file)) or _is_hot(locking))):
+    # What a writer that holds a lock has begun is not rolled back: whoever reads waits for it.
+    is_left |= journal.exists() and (
+        (not in_use and _is_wal(file))
+        or _is_refused(locking, "SQLITE_READONLY", "SQLITE_CANTOPEN", busy_timeout=0)
+    )
+    if is_left:
         before = _state(file, ("", *SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, Path(folder)), before
@@ -138,30 +143,22 @@ def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
     return f"{locking}&immutable=1", before
 
 
-def _is_hot(uri: str) -> bool:
-    """Whether a transaction has to be rolled back before the file can be read.
-
-    One whose writer holds a lock has not to be; whoever reads then waits for the lock.
-    """
-    try:
-        with closing(connect_reading(uri, busy_timeout=0)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_schema")
-    except sqlite3.OperationalError as error:
-        return error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))
-    return False
-
-
 def _is_wal(file: Path) -> bool:
     """Whether the file asks for a write-ahead log, which SQLite cannot open without locks.
 
     SQLite looks, not Python: closing the file drops every lock that this process has on it, unless
     SQLite does it.
     """
+    return _is_refused(f"{file.as_uri()}?mode=ro&nolock=1", "SQLITE_CANTOPEN")
+
+
+def _is_refused(uri: str, *why: str, busy_timeout: float = 5.0) -> bool:
+    """Whether SQLite cannot read a file, for one of these reasons."""
     try:
-        with closing(connect_reading(f"{file.as_uri()}?mode=ro&nolock=1")) as connection:
+        with closing(connect_reading(uri, busy_timeout=busy_timeout)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.Error as error:
-        return error.sqlite_errorname == "SQLITE_CANTOPEN"
+        return error.sqlite_errorname.startswith(why)
     return False
 
 
