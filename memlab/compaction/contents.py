@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
@@ -47,6 +47,7 @@ _LISTED: Final = (
 _TAGS: Final = "tags_json"
 _SEARCHED: Final = (col.MEMORY_ID, col.TITLE, col.BODY, _TAGS)
 _RECORD: Final = "record"
+_KEY: Final = "archived_key"
 _PARQUET: Final = pa.schema(
     [
         *((name, TEXT) for name in (*_HEAD, col.KEY)),
@@ -80,21 +81,10 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
 
 @dataclass(frozen=True, repr=False)
 class ArchiveListing(Shown):
-    """What was taken out of a store, plan by plan, and how to take the last back.
+    """What was taken out of a store, plan by plan, oldest first, and how to take the last back.
 
-    Attributes
-    ----------
-    store : str
-    entries : tuple of Entry
-        Deletions, oldest first, and plans that retired or superseded.
-    dropped : tuple of Dropped
-        Deletions of which only the facts are kept.
-    moved : mapping of str to str
-        What plans did that deleted nothing, by their digests.
-    undo : str
-        How the last one is taken back; empty where there is none.
-    copied : datetime or None
-        When copies of what was in the store were last made.
+    By digest, `moved` says what plans did that deleted nothing; `copied` is when copies of what was
+    in the store were last made.
     """
 
     store: str
@@ -166,13 +156,7 @@ def _summed(entries: list[Entry]) -> tuple[str, ...]:
 
 
 def archive_listing(store: SourceLike) -> ArchiveListing:
-    """Return what was taken out of a store, as ``memlab archive`` lists it.
-
-    Raises
-    ------
-    StoreError, ArchiveError
-        When there is no such store, or its archive cannot be read.
-    """
+    """Return what was taken out of a store, as ``memlab archive`` lists it."""
     source = open_source(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
     place = archive_at(source)
@@ -256,12 +240,9 @@ def archived_rows(
     source = open_source(store)
 
     def read(archive: Archive) -> pd.DataFrame:
-        lines = [
-            (*head, *(row.get(name) for name in _LISTED[len(_HEAD) :]))
-            for heads, table, _ in _found(source, archive, digest, search)
-            for head, row in zip(heads, table.to_pylist(), strict=True)
-        ]
-        return pd.DataFrame(lines, columns=list(_LISTED))
+        tables = _found(source, archive, digest, search)
+        rows = [[row.get(name) for name in _LISTED] for t in tables for row in t.to_pylist()]
+        return pd.DataFrame(rows, columns=list(_LISTED))
 
     return look_into(source, read)
 
@@ -312,69 +293,55 @@ def look_into(source: Source, read: Callable[[Archive], Result]) -> Result:
     return read_archive(place, read)
 
 
-class _Found(NamedTuple):
-    """Some archived memories: when and why they were deleted, their rows and their records."""
-
-    heads: list[tuple[str, str, str | None, str]]
-    table: Any
-    records: list[tuple[Key, bytes]]
-
-
 def _found(
     source: Source, archive: Archive, digest: str | None, search: str | None
-) -> Iterator[_Found]:
-    """Read the chosen memories, some at a time, in the order in which they were deleted."""
+) -> Iterator[Any]:
+    """Read the chosen memories as tables, some at a time, in the order of their deletion."""
     for entry in archive.entries() if digest is None else [archive.entry(digest)]:
         for copies in archive.batches(entry):
-            records = [(copy.key, record) for copy, record in copies]
-            rows = source.rows_of(records, with_body=True)
+            rows = source.rows_of([(copy.key, record) for copy, record in copies], with_body=True)
             table = pa.concat_tables([each.table for each in rows], promote_options="default")
-            heads = [
-                (entry.digest, entry.archived_at.isoformat(), copy.restored_at, copy.reason)
-                for copy, _ in copies
+            at = entry.archived_at.isoformat()
+            said = [
+                (entry.digest, at, c.restored_at, c.reason, json.dumps(c.key), record.decode())
+                for c, record in copies
             ]
-            wanted = range(len(records)) if search is None else _matching(table, search)
-            yield _Found(
-                [heads[place] for place in wanted],
-                table.take(pa.array(wanted, pa.int64())),
-                [records[place] for place in wanted],
-            )
+            for name, values in zip((*_HEAD, _KEY, _RECORD), zip(*said, strict=True), strict=True):
+                table = table.append_column(name, pa.array(values, TEXT))
+            yield table if search is None else table.filter(_matching(table, search))
 
 
-def _matching(table: Any, search: str) -> list[int]:
+def _matching(table: Any, search: str) -> Any:
     texts = {name: table[name].cast(TEXT) for name in _SEARCHED}
     texts[_TAGS] = pa.array([tags_as_text(tags) for tags in texts[_TAGS].to_pylist()], TEXT)
     lowered = [pc.utf8_lower(text) for text in texts.values()]
     hits = [pc.match_substring(each, search.lower()).to_pylist() for each in lowered]
-    return [place for place, found in enumerate(zip(*hits, strict=True)) if any(found)]
+    return pa.array(list(map(any, zip(*hits, strict=True))), pa.bool_())
 
 
-def _write_jsonl(draft: Path, found: Iterator[_Found]) -> int:
+def _write_jsonl(draft: Path, found: Iterator[Any]) -> int:
     count = 0
     with draft.open("w", encoding="utf-8") as file:
-        for heads, table, records in found:
-            positions = table[col.POSITION].to_pylist()
-            for head, position, (key, record) in zip(heads, positions, records, strict=True):
-                named = dict(zip(_HEAD, head, strict=True)) | {"key": key, "position": position}
-                file.write(json.dumps(named | json.loads(record)) + "\n")
-                count += 1
+        for row in chain.from_iterable(table.to_pylist() for table in found):
+            named = {name: row[name] for name in _HEAD} | {"key": json.loads(row[_KEY])}
+            named |= {"position": row[col.POSITION], **json.loads(row[_RECORD])}
+            file.write(json.dumps(named) + "\n")
+            count += 1
     return count
 
 
-def _write_parquet(draft: Path, found: Iterator[_Found]) -> int:
+def _write_parquet(draft: Path, found: Iterator[Any]) -> int:
     count = 0
     with pq.ParquetWriter(draft, _PARQUET) as writer:
-        for heads, table, records in found:
-            columns: dict[str, Any] = {name: table[name].to_pylist() for name in SCHEMA.names}
-            columns |= {name: [head[at] for head in heads] for at, name in enumerate(_HEAD)}
-            columns[col.KEY] = [str(key) for key, _ in records]
+        for table in found:
+            columns = {name: table[name].to_pylist() for name in table.column_names}
+            columns[col.KEY] = [str(json.loads(key)) for key in columns[_KEY]]
             columns[col.CREATED_AT] = [  # a text, or a moment where the source has one
                 each.isoformat() if isinstance(each, datetime) else each
                 for each in columns[col.CREATED_AT]
             ]
-            columns[_RECORD] = [record.decode() for _, record in records]
             writer.write_table(pa.table({n: columns[n] for n in _PARQUET.names}, _PARQUET))
-            count += len(heads)
+            count += len(table)
     return count
 
 
