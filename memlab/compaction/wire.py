@@ -27,7 +27,7 @@ _DEEPEST: Final = 32
 _PARTS: Final = 2**20
 _EACH: Final = 12
 """Bytes of text for each value beyond :data:`_PARTS`: a plan's take 17, and up to 64 in memory."""
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
@@ -121,16 +121,17 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
     """Return the JSON object in `text` after checking that it has `marker` and a known version."""
     what = marker.removeprefix("memlab_")
     expect(text, str, bytes, call=f"{what.title()}.from_json", name="text")
-    with fields_checked(what):
-        _check_parts(text)
     try:
-        content = json.loads(text)
+        said = text if isinstance(text, str) else text.decode("utf-8-sig")
+        with fields_checked(what):
+            _check_parts(said)
+        content = json.loads(said)
     except (ValueError, RecursionError) as error:
         raise PlanError(f"this is not a {what}: it is not JSON ({error})") from error
     if not isinstance(content, dict) or marker not in content:
         raise PlanError(f"this is not a {what}: it has no {marker!r}")
     with fields_checked(what):
-        _check_texts(text, content)
+        _check_texts(said, content)
         check_depth(content, _DEEPEST)
     if content[marker] != FORMAT:
         raise PlanError(
@@ -159,25 +160,22 @@ def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
     return value
 
 
-def _check_parts(text: str | bytes) -> None:
+def _check_parts(text: str) -> None:
     """Refuse what would take many times its text in memory, such as lists of nothing."""
     most, parts = max(_PARTS, len(text) // _EACH), _parts(text)
     if parts > most:  # most of them are in titles, or else it is no plan
-        raw = text.encode(errors="replace") if isinstance(text, str) else text
-        parts -= sum(_parts(each[0]) for each in _STRING.finditer(raw))
+        parts -= sum(_parts(each[0]) for each in _STRING.finditer(text))
     if parts > most:
         raise ValueError(f"it has {parts:,} values in {len(text):,} bytes")
 
 
-def _parts(text: str | bytes) -> int:
-    marks = [",", "[", "{"] if isinstance(text, str) else [b",", b"[", b"{"]
-    return sum(map(text.count, marks))  # type: ignore[arg-type]
+def _parts(text: str) -> int:
+    return sum(map(text.count, ",[{"))
 
 
-def _check_texts(text: str | bytes, content: Mapping[str, Any]) -> None:
+def _check_texts(text: str, content: Mapping[str, Any]) -> None:
     """Refuse halves of characters, which no store has and no terminal, file or digest takes."""
-    raw = text if isinstance(text, str) else text.decode(errors="replace")
-    if _HALF.search(raw):  # most are halves of a whole
+    if _HALF.search(text):  # most are halves of a whole
         try:
             json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
