@@ -5,9 +5,11 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pytest
 from invariants import assert_sound, is_prunable_row, rows_of
 from programs import Children, Ended, Task
 
@@ -46,71 +48,44 @@ def written_while(store: Path, children: Children, act: Callable[[], None]) -> l
     return [each.result for each in ended]
 
 
-def test_writers_and_plans_on_one_file(scratch: Path, children: Children) -> None:
+@pytest.mark.parametrize("retire", [False, True])
+def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire: bool) -> None:
     store, tally = scratch / "memory.db", Counter[str]()
 
     def plan_and_apply() -> None:
-        made = plan(store, KeepRecent(writing.KEEP // 2))
-        if not made.memories:
+        made = plan(store, KeepRecent(writing.KEEP // 3), retire=retire)
+        if made.is_empty:
             return
         tally["plans"] += 1
         try:
             receipt = apply(made)
         except StalePlanError as error:
-            decided = {row.memory_id for row in (*made.memories, *made.kept)}
+            decided = {row.memory_id for row in chain(made.kept, *made.fates.values())}
             tally["stale"] += decided.issuperset(error.memory_ids)
             return
         tally["applied"] += 1
         tally["deleted"] += receipt.deleted
         if tally["applied"] % 3 == 0:
-            with suppress(ArchiveError):  # a writer has put new rows in their places
-                tally["restored"] += restore(receipt)
+            with suppress(ArchiveError):  # a writer has taken a place, compacted or superseded some
+                tally["restored"] += restore(receipt) * (not retire)
 
     written = written_while(store, children, plan_and_apply)
-    rows = {row[1].decode(): row for row in rows_of(store).values()}
     deleted = sum(each.deleted for each in written) + tally["deleted"]
-    assert WRITERS * PUTS + tally["restored"] == len(rows) + deleted
+    assert WRITERS * PUTS + tally["restored"] == len(rows_of(store)) + deleted
     with SqliteMemoryStore(store) as opened:
         for each in written:
             for memory_id, item in each.items.items():
                 found = opened.get(memory_id)
                 if memory_id in each.superseded:
                     assert found is not None
-                    assert not found.is_active
-                elif memlab.is_load_bearing_memory(item) or found is not None:
+                    assert found.superseded_by not in (None, memory_id)
+                elif memlab.is_load_bearing_memory(item):
                     assert found == item
+                elif found is not None:
+                    assert found.is_active or retire
+                    assert replace(found, superseded_by=None) == item
     assert tally["applied"] > 0
     assert tally["applied"] + tally["stale"] == tally["plans"]
-
-
-def test_writers_and_plans_that_retire_on_one_file(scratch: Path, children: Children) -> None:
-    store, tally = scratch / "memory.db", Counter[str]()
-
-    def plan_and_apply() -> None:
-        try:
-            receipt = apply(plan(store, KeepRecent(writing.KEEP // 3), retire=True))
-        except StalePlanError:
-            return
-        tally["applied"] += receipt.retired > 0
-        if receipt.archive and tally["applied"] % 3 == 0:
-            with suppress(ArchiveError):  # a writer has compacted or superseded some
-                restore(receipt)
-
-    written = written_while(store, children, plan_and_apply)
-    assert tally["applied"] > 0
-    found = {row[1].decode(): row for row in rows_of(store).values()}
-    assert len(found) + sum(each.deleted for each in written) == WRITERS * PUTS
-    with SqliteMemoryStore(store) as opened:
-        for each in written:
-            for memory_id in each.items.keys() & found.keys():
-                stored = opened.get(memory_id)
-                assert stored is not None
-                if memory_id in each.superseded:
-                    assert stored.superseded_by not in (None, memory_id)
-                elif not memlab.is_load_bearing_memory(stored) and not stored.is_active:
-                    assert replace(stored, superseded_by=None) == each.items[memory_id]
-                else:
-                    assert stored == each.items[memory_id]
 
 
 def together(children: Children, task: Task, store: Path, *whats: Any) -> list[Ended]:
