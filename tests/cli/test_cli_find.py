@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from claude_store import as_found, at, memory, project_folder, write_index, write_memory
 from odek_store import write_odek
-from shell import run
+from shell import run, said
 
 
 @pytest.fixture
@@ -21,31 +21,26 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_find_prints_a_line_a_store_and_what_to_run_next(home: Path) -> None:
     folder = as_found(project_folder(home), files=12)
     write_odek(home / "elsewhere", ["one"])
-    shown = run("find")
-    assert shown.exit_code == 0
-    assert "1 store" in shown.output
-    assert "Claude Code memory        12" in shown.output
-    assert shown.output.rstrip().endswith(f"next: memlab show {folder}")
+    shown = said("find")
+    assert "1 store" in shown
+    assert "Claude Code memory        12" in shown
+    assert shown.rstrip().endswith(f"next: memlab show {folder}")
     assert len(json.loads(run("find", "--json").output)["stores"]) == 1
 
 
 def test_find_says_when_there_is_nothing(home: Path) -> None:
-    shown = run("find")
-    assert shown.exit_code == 0
-    assert "0 stores" in shown.output
-    assert "next: memlab find FOLDER" in shown.output
+    shown = said("find")
+    assert "0 stores" in shown
+    assert "next: memlab find FOLDER" in shown
     assert run("find", home / "nowhere").exit_code == 2
 
 
 def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> None:
     for number in range(2):
         as_found(project_folder(home, f"-p{number}"), files=5)
-    shown = run("show", home / ".claude")
-    assert shown.exit_code == 0
-    assert "2 stores" in shown.output
-    nothing = run("show", home / "empty" if (home / "empty").mkdir() is None else home)
-    assert nothing.exit_code == 2
-    assert "a folder without a store in it" in nothing.output
+    assert "2 stores" in said("show", home / ".claude")
+    (home / "empty").mkdir()
+    assert "a folder without a store in it" in said("show", home / "empty", code=2)
 
 
 def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> None:
@@ -54,9 +49,8 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
         write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
     write_memory(folder, "alone.md", memory("nobody names me", style="broken"), at(300))
     write_index(folder, [*(f"- [T](f{number}.md)" for number in range(204)), "- [X](gone.md)"])
-    shown = run("show", folder)
-    assert shown.exit_code == 0
-    assert re.search(r"loaded at every start +200 ", shown.output)
+    shown = said("show", folder)
+    assert re.search(r"loaded at every start +200 ", shown)
     for words in (
         "200 of 205 lines are loaded",
         "204 of 206 files are named by a line",
@@ -70,7 +64,7 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
         "front matter that is no YAML: 1",
         "206 by file time",
     ):
-        assert words in shown.output, words
+        assert words in shown, words
     about = json.loads(run("show", folder, "--json").output)["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
     assert " ".join(about) == (

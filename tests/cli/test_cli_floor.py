@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shell import run, undo_in
+from shell import run, said, undo_in
 from stores import Row, episodes, row, write_rows
 
 import memlab
@@ -104,9 +104,7 @@ def test_what_is_superseded_already_and_what_a_cap_deletes_is_left_out(tmp_path:
     ],
 )
 def test_a_mistake_is_said(store: Path, words: tuple[str, ...], fault: str) -> None:
-    done = run("floor", store, *words)
-    assert done.exit_code == 2
-    assert fault in done.stderr
+    assert fault in said("floor", store, *words, code=2)
 
 
 def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> None:
@@ -120,10 +118,9 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
     monkeypatch.setattr("memlab.lazy.import_module", not_installed)
-    shown = run("floor", store)
-    assert shown.exit_code == 0, shown.output
-    assert "The costliest" in shown.output
-    assert "not looked for  near-duplicates: this needs sklearn, " in shown.output
+    shown = said("floor", store)
+    assert "The costliest" in shown
+    assert "not looked for  near-duplicates: this needs sklearn, " in shown
     assert run("floor", store, "--save-plan", store.with_name("plan.json")).exit_code == 2
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from odek_store import write_odek
-from shell import run
+from shell import run, said
 from stores import episodes, row, write_rows
 from transcripts import World
 
@@ -25,8 +25,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 class TestHarvest:
     def test_it_says_what_it_found_left_out_and_wrote(self, world: World, tmp_path: Path) -> None:
         log = tmp_path / "reads.log"
-        done = run("harvest", world.folder, "-o", log)
-        assert done.exit_code == 0
+        done = said("harvest", world.folder, "-o", log)
         counted, apart = len(world.counted()), len(world.apart("maintenance"))
         for words in (
             f"{world.folder}: a Claude Code memory folder, ",
@@ -37,7 +36,7 @@ class TestHarvest:
             "lines that are broken or cut short",
             f"next: memlab size {world.folder} --log {log}",
         ):
-            assert words in done.output
+            assert words in done
         again = run("harvest", world.folder, "-o", log)
         assert f"log         {log}: nothing new" in again.output
 
@@ -81,9 +80,7 @@ class TestSize:
 
     def test_a_log_of_another_store_is_said(self, store: Path, tmp_path: Path) -> None:
         log = self.log(tmp_path, ("zz", datetime(2026, 6, 1, tzinfo=UTC)))
-        done = run("size", store, "--log", log)
-        assert done.exit_code == 0
-        assert "is it another store's log?" in done.output
+        assert "is it another store's log?" in said("size", store, "--log", log)
 
     def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(
         self, tmp_path: Path

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from shell import run
+from shell import run, said
 from stores import episodes, run_sql, write_rows
 
 import memlab
@@ -32,13 +32,9 @@ def block_of(page: str, language: str, number: int = 0) -> str:
 def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
     assert run("maintain", store.with_name("absent.db"), "--apply").exit_code == 2
     run_sql(store, "UPDATE memory_items SET kind = 'other' WHERE memory_id = 'e3'")
-    failed = run("maintain", store, "--apply", "--json")
-    assert failed.exit_code == 1
-    assert json.loads(failed.output)["failed"]
+    assert json.loads(said("maintain", store, "--apply", "--json", code=1))["failed"]
     (store.parent / FILE).unlink()
-    refused = run("maintain", store, "--apply")
-    assert refused.exit_code == 2
-    assert "nothing is remembered of" in refused.stderr
+    assert "nothing is remembered of" in said("maintain", store, "--apply", code=2)
 
 
 def test_the_cron_line_of_the_readme_runs(store: Path) -> None:

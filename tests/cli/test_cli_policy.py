@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from invariants import rows_of
 from own_policies import EveryOther
-from shell import run
+from shell import run, said
 from stores import episodes, write_rows
 
 import memlab
@@ -109,10 +109,9 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_a_class_of_ones_own_decides_from_the_command_line(store: Path, rules: Path) -> None:
-    shown = run("compact", store, "--policy", "house_rules:Modulo", "--set", "every=3")
-    assert shown.exit_code == 0
-    assert "modulo" in shown.output
-    assert "house_rules:Modulo(every=3" in shown.output
+    shown = said("compact", store, "--policy", "house_rules:Modulo", "--set", "every=3")
+    assert "modulo" in shown
+    assert "house_rules:Modulo(every=3" in shown
 
 
 def test_a_plan_names_the_class_and_needs_it_no_more(
@@ -145,24 +144,15 @@ def test_a_setting_given_twice_is_tried_twice(store: Path, rules: Path) -> None:
 
 def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, rules: Path) -> None:
     for command in ("compact", "compare"):
-        done = run(command, store, "--policy", "house_rules:Reads")
-        assert done.exit_code == 0, done.output
+        said(command, store, "--policy", "house_rules:Reads")
 
 
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        (
-            "every=5 share=.25 quietly=yes age=36h order=new kinds=a,b",
-            {
-                "every": 5,
-                "share": 0.25,
-                "quietly": True,
-                "age": "1 day, 12:00:00",
-                "order": "new",
-                "kinds": ["a", "b"],
-            },
-        ),
+        ("every=5 share=.25 quietly=yes", {"every": 5, "share": 0.25, "quietly": True}),
+        ("every=5 age=36h order=new", {"age": "1 day, 12:00:00", "order": "new"}),
+        ("every=5 kinds=a,b", {"kinds": ["a", "b"]}),
         ("every=5 age=none kinds=none", {"age": None, "kinds": []}),
     ],
 )
@@ -170,9 +160,8 @@ def test_its_settings_are_read_by_their_types(
     store: Path, rules: Path, given: str, meant: dict[str, object]
 ) -> None:
     words = [word for setting in given.split() for word in ("--set", setting)]
-    shown = run("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
-    policy = json.loads(shown.output)["policy"]
-    assert {name: policy[name] for name in meant} == meant
+    shown = said("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
+    assert json.loads(shown)["policy"].items() >= meant.items()
 
 
 def test_a_class_within_a_class_is_found(store: Path, rules: Path) -> None:
@@ -241,9 +230,7 @@ def test_a_wrong_policy_is_told_in_a_sentence(
 def test_a_wrong_setting_is_explained(
     store: Path, words: tuple[object, ...], expected: str
 ) -> None:
-    refused = run("compact", store, *words)
-    assert refused.exit_code == 2
-    assert expected in refused.stderr
+    assert expected in said("compact", store, *words, code=2)
 
 
 def test_every_setting_of_every_policy_is_an_option() -> None:

@@ -13,7 +13,7 @@ from typing import Self
 
 import pytest
 from click.testing import Result
-from shell import run
+from shell import run, said
 
 import memlab
 from memlab import charts
@@ -63,10 +63,8 @@ def test_the_record_names_the_evidence_and_the_plan_and_once_applied_the_receipt
     reported: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (reported[0] / "record.md").read_text()
-    assert "| cap | `keep_recent = 25`, chosen by hand |" in text
     assert "| deletes | 567 of 644 memories |" in text
     assert "`memlab apply record.plan.json`" in text
-    assert "other projects" in text
     store = memlab.copy_store(reported[0] / "memory.db", tmp_path / "memory.db")
     assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
     monkeypatch.setattr("memlab.views.page.page_of", lambda *_: "")
@@ -90,13 +88,12 @@ def test_every_chart_of_a_store_has_a_name() -> None:
 def test_a_chart_is_an_svg_file_that_says_what_it_shows(
     name: str, store: Path, tmp_path: Path
 ) -> None:
-    drawn = run("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
-    assert drawn.exit_code == 0, drawn.output
+    drawn = said("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
     root = ET.fromstring((tmp_path / "chart.svg").read_text())
-    said = {child.tag.rpartition("}")[2]: child.text for child in root}
-    assert said["title"]
-    assert said["title"] in drawn.output
-    assert len(said["desc"] or "") > 20
+    words = {child.tag.rpartition("}")[2]: child.text for child in root}
+    assert words["title"]
+    assert words["title"] in drawn
+    assert len(words["desc"] or "") > 20
 
 
 def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_path: Path) -> None:
@@ -170,10 +167,9 @@ def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(tmp_
 def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     assert run("lab", "--folder", folder).exit_code == 0
-    refused = run("lab", store, "--folder", folder)
-    assert refused.exit_code == 2
-    assert f"the notebooks in {folder} are for " in refused.output
-    assert "name another folder with --folder" in refused.output
+    refused = said("lab", store, "--folder", folder, code=2)
+    assert f"the notebooks in {folder} are for " in refused
+    assert "name another folder with --folder" in refused
 
 
 def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.MonkeyPatch) -> None:

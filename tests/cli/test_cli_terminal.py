@@ -1,19 +1,15 @@
 """On a terminal output fits its width; for a pipe it is plain; shells complete commands."""
 
-import fcntl
 import json
 import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 import time
 from io import StringIO
 from pathlib import Path
 from typing import ClassVar
 
+import pexpect
 import pytest
 from click import unstyle
 from hypothesis import given
@@ -39,29 +35,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     """What a command leaves on a terminal so wide, line by line."""
-    controlled, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    running = subprocess.Popen(
-        [*MEMLAB, *map(str, words)],
-        stdin=terminal,
-        stdout=terminal,
-        stderr=subprocess.DEVNULL,
-        env=given | {"TERM": "vt100"} | variables,
-    )
-    os.close(terminal)
-    written = b""
-    while True:
-        try:
-            read = os.read(controlled, 65_536)
-        except OSError:
-            break
-        if not read:
-            break
-        written += read
-    os.close(controlled)
-    assert running.wait() == 0, written
-    return written.decode().replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
+    asked = ["-c", 'exec "$@" 2>/dev/null', "sh", *MEMLAB, *map(str, words)]
+    how = {"env": given | {"TERM": "vt100"} | variables, "dimensions": (40, width)}
+    terminal = pexpect.spawn("sh", asked, timeout=300, encoding="utf-8", **how)
+    written = terminal.read()
+    terminal.close()
+    assert terminal.exitstatus == 0, written
+    return written.replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
 
 
 def test_a_terminal_shows_no_line_wider_than_it_is(

@@ -105,8 +105,6 @@ def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: Sizi
     before = panel.curve_picture.value, panel.trade_off_picture.value
     panel.slider.value = 250
     assert panel.keep_recent.value == 250
-    assert facts(panel)["keep_recent"] == "250"
-    assert panel.command_line.endswith("--keep-recent 250")
     assert panel.command_line in unescape(panel.command.value)
     for shown, earlier in zip((panel.curve_picture, panel.trade_off_picture), before, strict=True):
         assert shown.value != earlier
