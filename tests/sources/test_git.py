@@ -11,8 +11,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from claude_store import memory, write_index, write_memory
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from repositories import NO_CONFIG, Repository, day
 
 import memlab
@@ -134,43 +132,6 @@ def test_a_shallow_clone_tells_what_it_has_and_says_so(
     assert "git fetch --unshallow" in open_source(shallow.folder).past_note()
 
 
-steps = st.lists(
-    st.tuples(st.sampled_from(["add", "delete", "rename", "edit"]), st.integers(0, 9)), max_size=25
-)
-
-
-@given(steps)
-@settings(max_examples=15)
-def test_a_file_is_one_life_whatever_it_is_called(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
-) -> None:
-    made = Repository(tmp_path_factory.mktemp("lives"))
-    there: dict[str, tuple[int, str]] = {}
-    expected = []
-    for at, (what, number) in enumerate(steps):
-        some = sorted(there)[number % max(len(there), 1) :][:1]
-        name = f"n{at}.md"
-        if what == "add":
-            text = "".join(hashlib.sha256(f"{at}.{line}".encode()).hexdigest() for line in range(9))
-            there[name] = at, text
-            (made.folder / name).write_text(text)
-        for old in some if what != "add" else []:
-            born, text = there.pop(old)
-            if what == "delete":
-                (made.folder / old).unlink()
-                expected.append((old, day(born), day(at)))
-            elif what == "rename":
-                (made.folder / old).rename(made.folder / name)
-                there[name] = born, text
-            else:
-                there[old] = born, text + f" {at}"
-                (made.folder / old).write_text(text + f" {at}")
-        made.commit(at)
-    expected += [(name, day(born), None) for name, (born, _) in there.items()]
-    history = history_of(made.folder, "MEMORY.md")
-    assert sorted((each.name, each.born, each.taken) for each in history.lives) == sorted(expected)
-
-
 def test_what_is_not_committed_yet_comes_on_top(repository: Repository) -> None:
     remove(repository, "a")
     (repository.folder / "b.md").rename(repository.folder / "other.md")
@@ -212,15 +173,6 @@ def test_a_memory_that_was_emptied_before_it_was_deleted_has_its_words(
     repository.commit(3)
     assert past_of(repository.folder).loc["a.md", c.TITLE] == "a: about a"
     assert lives(repository.folder)["a.md"] == (day(0), day(3))
-
-
-def test_what_has_gone_counts_with_no_further_word(repository: Repository) -> None:
-    remove(repository, *"ab")
-    repository.commit(5)
-    assert memlab.growth_curve(repository.folder)["prunable"].tolist()[-1] == 1
-    assert memlab.growth_curve(repository.folder)["prunable"].max() == 3
-    assert memlab.growth.summarize(repository.folder, now=day(9)).rows.memories == 1
-    assert memlab.load(repository.folder).attrs[c.HAS_PAST]
 
 
 # A repository that would like to be obeyed
