@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from stat import S_ISREG
 from typing import IO, Any, Final, NamedTuple, Protocol
 
 from memlab.clock import moment_and_zone
@@ -135,16 +134,11 @@ class LineReader:
         counted = Found() if found is None else found
         self.left_out = counted.left_out
         self._progress = progress
-        self.files: list[Path] = []
+        self.files = sorted(files)
         self.total = self.done = 0
-        for file in sorted(files):
-            with suppress(OSError):
-                looked_at = file.stat()
-                if S_ISREG(looked_at.st_mode):
-                    self.files.append(file)
-                    self.total += looked_at.st_size
-                    continue
-            self.left_out[UNREADABLE] += 1
+        for file in self.files:
+            with suppress(OSError):  # which is counted when it is read
+                self.total += file.stat().st_size
         counted.files, counted.bytes = len(self.files), self.total
 
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
