@@ -83,6 +83,7 @@ def test_a_mistake_in_a_url_is_told_without_its_password(password: str) -> None:
         ("redis://:secret@[::1/0", "cannot be taken apart"),
         ("redis://:secret@h/0?name", "cannot be taken apart"),
         ("redis:/me:secret@h/0", "cannot be taken apart"),
+        ("redis://:secret/@h/0", "cannot be taken apart"),
         ("redis://:secret@h/zero", "'zero' is no number of a database"),
         ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
     ],
