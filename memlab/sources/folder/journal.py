@@ -195,8 +195,9 @@ class Operation:
             there = self.folder.inode_of(entry.name) if moved is not None else None
             if moved is not None and there is None:
                 self.folder.link(f"{self.files}/{number}", entry.name)
-            elif there != moved:  # written anew meanwhile: both are kept
-                self.folder.link(f"{self.files}/{number}", f"{entry.name}.before-{token_hex(4)}")
+            elif there != moved:  # written anew meanwhile: both are kept, whoever is stopped here
+                with suppress(FileExistsError):
+                    self.folder.link(f"{self.files}/{number}", f"{entry.name}.before-{moved:x}")
         self.folder.sync(*self.names)
 
     def _restore_index(self, index: Index) -> None:
