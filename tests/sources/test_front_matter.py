@@ -23,7 +23,7 @@ metadata:\x20
   modified: 2026-08-01T09:00:00.000Z
 ---
 """
-BROKEN = "---\nname: Tests: run them all\n  type: user\ndescription: 'it''s [broken\n---\n"
+BROKEN = "---\nname: Tests: run them all\n  type: user\nsays: aha\nabout: 'it''s [\n---\n"
 VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
 
 
@@ -36,7 +36,7 @@ VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
         ("---\nmetadata: {type: project, x: y}\ntype: user\n---\n", {"type": "user"}, False),
         ("\ufeff---\r\nname: a\r\ntype: user\r\n---\r\n", {"name": "a", "type": "user"}, False),
         *((f"---\nname: {value}\n---\n", {"name": value}, False) for value in VALUES),
-        (BROKEN, {"name": "Tests: run them all", "type": "user"}, True),
+        (BROKEN, {"name": "Tests: run them all", "type": "user", "says": "aha"}, True),
     ],
 )
 def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool) -> None:

@@ -18,7 +18,6 @@ from memlab.systems.claude_code.index import (
     entries_of,
     insert_entries,
     remove_entries,
-    units_of,
 )
 from memlab.systems.claude_code.markdown import FileNames, is_local, mentions_in, wikilinks_in
 
@@ -210,22 +209,6 @@ def test_a_comment_inside_a_line_or_inside_code_is_loaded_as_it_stands() -> None
     assert index.loaded == "- a <!-- b -->\n```\n<!-- c -->\n```\n e"
 
 
-@given(
-    st.lists(st.sampled_from(["", "- [a](a.md)", "x" * 9, "😀", "<!-- c -->", "```", "\r"])),
-    st.integers(0, 12),
-    st.integers(0, 40),
-)
-def test_what_is_loaded_is_a_part_within_the_limits(
-    lines: list[str], most_lines: int, most_units: int
-) -> None:
-    rule = LoadRule(most_lines, most_units)
-    index = MemoryIndex("\n".join(lines).encode(), rule)
-    assert index.loaded.count("\n") < max(most_lines, 1)
-    assert units_of(index.loaded) <= most_units
-    if State.CUT not in index.states:
-        assert index.loaded == MemoryIndex(index.raw, LoadRule(10**6, 10**6)).loaded
-
-
 # Lines that come back
 
 
@@ -313,25 +296,3 @@ def test_whatever_the_index_what_goes_is_named_no_more_and_comes_back(
     stayed = {name: len(each) for name, each in index.named(found).items() if name not in gone}
     named = MemoryIndex(left).named(found)
     assert {name: len(each) for name, each in named.items()} == stayed
-
-
-PLAIN = LINES.map(
-    lambda lines: [x for x in lines if not x.startswith(("<!--", "-->", "-" * 3, "`"))]
-)
-
-
-@given(PLAIN, SOME, SOME, PLAIN)
-def test_whatever_was_edited_meanwhile_is_there_after_some_come_back(
-    lines: list[str], gone: list[str], some: list[str], edits: list[str]
-) -> None:
-    raw = "\n".join(lines).encode("utf-8", "surrogateescape")
-    back = [file for file in some if file in gone]
-    there = [file for file in FILES if file not in gone or file in back]
-    added = [line for line in edits if ".md" not in line]
-    left = without(raw, *gone) + b"\n" + "\n".join(added).encode("utf-8", "surrogateescape")
-    result = insert_entries(left, said(raw, back), there, FOLDER)
-    was, found = MemoryIndex(raw), names(*FILES)
-    for file in back:
-        assert (file in MemoryIndex(result).named(found)) >= (file in was.named(found))
-    for line in added:
-        assert line.encode("utf-8", "surrogateescape") in result

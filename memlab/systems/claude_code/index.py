@@ -350,7 +350,7 @@ def _as_it_stood(raw: bytes, forms: Sequence[_Form]) -> bytes | None:
         whole = list(left)
         for entry, old, new in forms:
             at = entry["line"]
-            if at > len(whole) or whole[at : at + len(old)] != old:
+            if whole[at : at + len(old)] != old:
                 break
             whole[at : at + len(old)] = new
         else:
