@@ -304,10 +304,7 @@ class _DaskPool(WorkerPool):
         self.death_errors = (import_extra("distributed", extra="fleet").KilledWorker,)
         self._client, self._patience = client, patience
         self._where = str(client.scheduler.address)
-        self._wait_for_one(
-            f"no worker came to {self._where} in {patience:.0f} seconds; start one with: "
-            f"dask worker {self._where}"
-        )
+        self._wait_for_one()
         self.workers = max(1, sum(client.nthreads().values()))
         self._executor = client.get_executor(pure=False)
 
@@ -322,16 +319,17 @@ class _DaskPool(WorkerPool):
                 f"the scheduler at {self._where} went away; what is done is done: run the same "
                 "command again"
             )
-        self._wait_for_one(
-            f"no worker is left at {self._where}; what is done is done: start one with memlab "
-            f"{memlab.__version__} and run the same command again"
-        )
+        self._wait_for_one()
 
-    def _wait_for_one(self, words: str) -> None:
+    def _wait_for_one(self) -> None:
         try:
             self._client.wait_for_workers(1, timeout=self._patience)
         except TimeoutError as error:
-            raise MemlabError(words) from error
+            raise MemlabError(
+                f"there is no worker at {self._where}, and none came in {self._patience:.0f} "
+                f"seconds; what is done is done: start one with memlab {memlab.__version__} (dask "
+                f"worker {self._where}) and run the same command again"
+            ) from error
 
 
 def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:

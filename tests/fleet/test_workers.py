@@ -252,7 +252,7 @@ sys.meta_path.insert(0, NotThere)
     ("preload", "words"),
     [
         ("import memlab\nmemlab.__version__ = '0.0.9'\n", r"runs memlab 0\.0\.9 and the client"),
-        (NO_MEMLAB, f"no worker is left at .*: start one with memlab {memlab.__version__} and run"),
+        (NO_MEMLAB, f"no worker at tcp://127.*: start one with memlab {memlab.__version__}"),
     ],
     ids=["another", "none"],
 )
@@ -305,7 +305,7 @@ def test_a_scheduler_without_workers_is_said(store: Path, tmp_path: Path) -> Non
     with (
         dask_cluster(tmp_path, workers=0) as file,
         cluster_at(scheduler_file=file, patience=120) as cluster,
-        pytest.raises(MemlabError, match="no worker came to tcp://127"),
+        pytest.raises(MemlabError, match="no worker at tcp://127"),
     ):
         survey(store, now=NOW, runner=Cluster(cluster.client, patience=1))
 
