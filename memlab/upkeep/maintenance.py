@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 from memlab.arguments import expect
 from memlab.clock import age_text, moment_or_now
 from memlab.compaction.applier import apply
-from memlab.compaction.drops import Drop, drop_archived, what_drops
+from memlab.compaction.drops import drop_archived, what_drops
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
-from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
+from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.recovery import keep_copies
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
@@ -73,8 +73,6 @@ class Maintenance(Shown):
     plan: Plan | None = None
     receipt: Receipt | None = None
     deletion: Receipt | None = None
-    drop: Drop | None = None
-    vacuumed: Vacuumed | None = None
 
     @property
     def failed(self) -> bool:
@@ -368,7 +366,6 @@ class _Work:
             return StepOutcome.NOTHING, "there is no archive"
         act = drop_archived if self._do_it else what_drops
         found = act(self._source, before=self._now - age)
-        self._found["drop"] = found
         doubts = "".join(f"; passed over: {doubt}" for doubt in found.passed_over)
         kept = f"what the archive has kept longer than {age_text(age)}"
         if found.is_empty:
@@ -394,6 +391,5 @@ class _Work:
         if not self._do_it:
             checked_for_vacuum(self._source.name)
             return StepOutcome.WOULD, f"rewrite the file: {free}"
-        done = vacuum(self._source.name)
-        self._found["vacuumed"] = done
-        return StepOutcome.DONE, f"{in_bytes(done.freed)} given back to the disk"
+        freed = vacuum(self._source.name).freed
+        return StepOutcome.DONE, f"{in_bytes(freed)} given back to the disk"
