@@ -55,21 +55,6 @@ def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, asked: list[
     assert len(on_disk) == 4
 
 
-def test_a_run_that_fails_keeps_what_it_had(tmp_path: Path, asked: list[str]) -> None:
-    names = [agent_store(tmp_path / str(n) / "memory.db", n) for n in range(4)]
-
-    def stop(done: int, total: int) -> None:
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        survey(names, now=NOW, runner=Serial(), out=tmp_path / "out", progress=stop)
-    asked.clear()
-    found = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
-    assert asked == [str(names[3])]
-    assert found["memories"].tolist() == [1, 2, 3, 4]
-
-
 def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     (tmp_path / "mine").mkdir()

@@ -121,173 +121,131 @@ static uint64_t inode_of(int fd) {
     return is_ours(path) && !fstat(fd, &found) ? found.st_ino : 0;
 }
 
-static int opened(int fd, const char *path, int flags, int was_there) {
-    if (fd < 0 || !is_ours(path)) return fd;
-    if (!was_there) put('c', inode_of(fd), 0, path, NULL, 0);
+/* Where files are always large, a name with 64 is another name of the same. */
+#define ALSO(other, name) extern __typeof(name) other __attribute__((alias(#name)));
+
+int openat(int at, const char *path, int flags, ...) {
+    int (*call)(int, const char *, int, ...) = real("openat");
+    char room[PATH_MAX];
+    va_list rest;
+    va_start(rest, flags);
+    int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
+    va_end(rest);
+    const char *whole = full(at, path, room);
+    if (flags & (O_WRONLY | O_RDWR | O_CREAT) && fails(whole)) return -1;
+    int was_there = !(flags & O_CREAT) || !is_ours(whole) || inode_at(whole);
+    int fd = call(at, path, flags, mode);
+    if (fd < 0 || !is_ours(whole)) return fd;
+    if (!was_there) put('c', inode_of(fd), 0, whole, NULL, 0);
     else if (flags & O_TRUNC) put('t', inode_of(fd), 0, NULL, NULL, 0);
     return fd;
 }
+ALSO(openat64, openat)
 
-#define OPENING(at, call)                                                      \
-    char room[PATH_MAX];                                                       \
-    va_list rest; va_start(rest, flags);                                       \
-    int mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(rest, int) : 0;        \
-    va_end(rest);                                                              \
-    const char *whole = full(at, path, room);                                  \
-    if (flags & (O_WRONLY | O_RDWR | O_CREAT) && fails(whole)) return -1;      \
-    int was_there = !(flags & O_CREAT) || !is_ours(whole) || inode_at(whole);  \
-    return opened(call, whole, flags, was_there);
+int open(const char *path, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    int mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, int) : 0;
+    va_end(rest);
+    return openat(AT_FDCWD, path, flags, mode);
+}
+ALSO(open64, open)
 
-#define OPEN(name)                                                             \
-    int name(const char *path, int flags, ...) {                               \
-        int (*call)(const char *, int, ...) = real(#name);                     \
-        OPENING(AT_FDCWD, call(path, flags, mode))                             \
-    }
-OPEN(open)
-OPEN(open64)
-
-#define OPENAT(name)                                                           \
-    int name(int at, const char *path, int flags, ...) {                       \
-        int (*call)(int, const char *, int, ...) = real(#name);                \
-        OPENING(at, call(at, path, flags, mode))                               \
-    }
-OPENAT(openat)
-OPENAT(openat64)
-
-static void wrote(int fd, uint64_t file, const void *data, ssize_t count, int64_t at) {
-    (void)fd;
+static ssize_t wrote(uint64_t file, const void *data, ssize_t count, int64_t at) {
     if (file && count > 0) put('w', file, at, NULL, data, count);
+    return count;
 }
 
 ssize_t write(int fd, const void *data, size_t size) {
     if (fails_at(fd)) return -1;
     uint64_t file = inode_of(fd);
-    int64_t at = 0;
-    if (file) at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
-    ssize_t count = real_write(fd, data, size);
-    wrote(fd, file, data, count, at);
-    return count;
+    int64_t at = file ? lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR) : 0;
+    return wrote(file, data, real_write(fd, data, size), at);
 }
 
-#define PWRITE(name)                                                           \
-    ssize_t name(int fd, const void *data, size_t size, off_t at) {            \
-        ssize_t (*call)(int, const void *, size_t, off_t) = real(#name);       \
-        if (fails_at(fd)) return -1;                                           \
-        ssize_t count = call(fd, data, size, at);                              \
-        wrote(fd, inode_of(fd), data, count, at);                              \
-        return count;                                                          \
-    }
-PWRITE(pwrite)
-PWRITE(pwrite64)
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
+    ssize_t (*call)(int, const void *, size_t, off_t) = real("pwrite");
+    if (fails_at(fd)) return -1;
+    ssize_t count = call(fd, data, size, at);
+    return wrote(inode_of(fd), data, count, at);
+}
+ALSO(pwrite64, pwrite)
 
-#define TRUNCATE(name)                                                         \
-    int name(int fd, off_t size) {                                             \
-        int (*call)(int, off_t) = real(#name);                                 \
-        if (fails_at(fd)) return -1;                                           \
-        int failed = call(fd, size);                                           \
-        uint64_t file = inode_of(fd);                                          \
-        if (!failed && file) put('t', file, size, NULL, NULL, 0);              \
-        return failed;                                                         \
-    }
-TRUNCATE(ftruncate)
-TRUNCATE(ftruncate64)
+int ftruncate(int fd, off_t size) {
+    int (*call)(int, off_t) = real("ftruncate");
+    if (fails_at(fd)) return -1;
+    int failed = call(fd, size);
+    uint64_t file = inode_of(fd);
+    if (!failed && file) put('t', file, size, NULL, NULL, 0);
+    return failed;
+}
+ALSO(ftruncate64, ftruncate)
 
 /* What a sync of a file promises is its mode and time too; both are in the record. */
-static void synced(uint64_t file, int fd) {
+int fsync(int fd) {
+    int (*call)(int) = real("fsync");
+    if (fails_at(fd)) return -1;
+    uint64_t file = inode_of(fd);
+    int failed = call(fd);
     struct stat found;
-    if (!file || fstat(fd, &found)) return;
+    if (failed || !file || fstat(fd, &found)) return failed;
     int64_t written = found.st_mtim.tv_sec * 1000000000LL + found.st_mtim.tv_nsec;
     uint32_t mode = found.st_mode;
     put(S_ISDIR(found.st_mode) ? 'd' : 's', file, written, NULL, &mode, sizeof mode);
-}
-
-#define SYNC(name)                                                             \
-    int name(int fd) {                                                         \
-        int (*call)(int) = real(#name);                                        \
-        if (fails_at(fd)) return -1;                                           \
-        uint64_t file = inode_of(fd);                                          \
-        int failed = call(fd);                                                 \
-        if (!failed) synced(file, fd);                                         \
-        return failed;                                                         \
-    }
-SYNC(fsync)
-SYNC(fdatasync)
-
-static int made(int failed, const char *path, mode_t mode) {
-    if (!failed && is_ours(path)) put('m', inode_at(path), mode, path, NULL, 0);
     return failed;
 }
-
-int mkdir(const char *path, mode_t mode) {
-    int (*call)(const char *, mode_t) = real("mkdir");
-    return fails(path) ? -1 : made(call(path, mode), path, mode);
-}
+ALSO(fdatasync, fsync)
 
 int mkdirat(int at, const char *path, mode_t mode) {
+    int (*call)(int, const char *, mode_t) = real("mkdirat");
     char room[PATH_MAX];
     const char *whole = full(at, path, room);
-    int (*call)(int, const char *, mode_t) = real("mkdirat");
-    return fails(whole) ? -1 : made(call(at, path, mode), whole, mode);
-}
-
-static int removed(int failed, const char *path) {
-    if (!failed && is_ours(path)) put('u', 0, 0, path, NULL, 0);
+    int failed = fails(whole) ? -1 : call(at, path, mode);
+    if (!failed && is_ours(whole)) put('m', inode_at(whole), mode, whole, NULL, 0);
     return failed;
-}
-
-int unlink(const char *path) {
-    int (*call)(const char *) = real("unlink");
-    return fails(path) ? -1 : removed(call(path), path);
-}
-
-int rmdir(const char *path) {
-    int (*call)(const char *) = real("rmdir");
-    return fails(path) ? -1 : removed(call(path), path);
 }
 
 int unlinkat(int at, const char *path, int flags) {
+    int (*call)(int, const char *, int) = real("unlinkat");
     char room[PATH_MAX];
     const char *whole = full(at, path, room);
-    int (*call)(int, const char *, int) = real("unlinkat");
-    return fails(whole) ? -1 : removed(call(at, path, flags), whole);
-}
-
-static int named(char what, int failed, const char *from, const char *to) {
-    if (!failed && is_ours(to)) put(what, inode_at(to), 0, from, to, strlen(to));
+    int failed = fails(whole) ? -1 : call(at, path, flags);
+    if (!failed && is_ours(whole)) put('u', 0, 0, whole, NULL, 0);
     return failed;
 }
 
-int rename(const char *from, const char *to) {
-    int (*call)(const char *, const char *) = real("rename");
-    return fails(to) ? -1 : named('r', call(from, to), from, to);
-}
-
-int renameat(int at, const char *from, int there, const char *to) {
+/* A name for what has another, by a call that takes both and flags. */
+static int named(char what, const char *name, int at, const char *from, int there, const char *to,
+                 int flags) {
+    int (*call)(int, const char *, int, const char *, int) = real(name);
     char room[PATH_MAX], other[PATH_MAX];
     const char *old = full(at, from, room), *new = full(there, to, other);
-    int (*call)(int, const char *, int, const char *) = real("renameat");
-    return fails(new) ? -1 : named('r', call(at, from, there, to), old, new);
+    int failed = fails(new) ? -1 : call(at, from, there, to, flags);
+    if (!failed && is_ours(new)) put(what, inode_at(new), 0, old, new, strlen(new));
+    return failed;
 }
 
 int renameat2(int at, const char *from, int there, const char *to, unsigned int flags) {
-    char room[PATH_MAX], other[PATH_MAX];
-    const char *old = full(at, from, room), *new = full(there, to, other);
-    int (*call)(int, const char *, int, const char *, unsigned int) = real("renameat2");
-    char what = flags & RENAME_EXCHANGE ? 'x' : 'r';
-    return fails(new) ? -1 : named(what, call(at, from, there, to, flags), old, new);
-}
-
-int link(const char *from, const char *to) {
-    int (*call)(const char *, const char *) = real("link");
-    return fails(to) ? -1 : named('l', call(from, to), from, to);
+    return named(flags & RENAME_EXCHANGE ? 'x' : 'r', "renameat2", at, from, there, to, flags);
 }
 
 int linkat(int at, const char *from, int there, const char *to, int flags) {
-    char room[PATH_MAX], other[PATH_MAX];
-    const char *old = full(at, from, room), *new = full(there, to, other);
-    int (*call)(int, const char *, int, const char *, int) = real("linkat");
-    return fails(new) ? -1 : named('l', call(at, from, there, to, flags), old, new);
+    return named('l', "linkat", at, from, there, to, flags);
 }
+
+int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
+
+int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
+
+int rmdir(const char *path) { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
+
+int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
+
+int renameat(int at, const char *from, int there, const char *to) {
+    return renameat2(at, from, there, to, 0);
+}
+
+int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
 int fchmod(int fd, mode_t mode) {
     int (*call)(int, mode_t) = real("fchmod");
