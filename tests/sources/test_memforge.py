@@ -71,11 +71,9 @@ class MemforgeLab:
         mine = []
         for number in range(count):
             if self.agent is not None:
-                add_memory(self.connection, "another", content=f"not mine {number}")
+                self.add("another", content=f"not mine {number}")
             mine.append(
-                add_memory(
-                    self.connection,
-                    self.agent or "a",
+                self.add(
                     content=TEXTS[number % len(TEXTS)] + str(number),
                     embedding=[None, "[0.1, 65504, -1e-7]"][number % 2],
                     metadata='{"n": 1e-300, "text": "ü\\"", "list": [1, null]}',
@@ -97,10 +95,16 @@ class MemforgeLab:
         add_history(self.connection, mine, self.agent or "a")
         add_links(self.connection, zip(mine, mine, strict=True), self.agent or "a")
 
+    def add(self, agent: str | None = None, **columns: Any) -> int:
+        return add_memory(self.connection, agent or self.agent or "a", **columns)
+
+    def everything(self, *tables: str) -> dict[str, list[str]]:
+        return everything(self.connection, *tables)
+
     def add_pair(self, number: int) -> None:
         with self.connection.transaction():
             for _ in "ab":
-                add_memory(self.connection, self.agent or "a", content=f"pair {number}")
+                self.add(content=f"pair {number}")
 
     def change(self, key: Any) -> None:
         self.connection.execute("UPDATE warm_tier SET importance = 0.25 WHERE id = %s", (key,))
@@ -165,9 +169,9 @@ def delete(lab: MemforgeLab, *keys: int) -> list[tuple[Key, bytes]]:
 
 def there_and_back(lab: MemforgeLab, *keys: int) -> bool:
     """Whether memories that were deleted and put back are as they were."""
-    before = everything(lab.connection, "warm_tier", "cold_tier")
+    before = lab.everything("warm_tier", "cold_tier")
     put_back(lab, delete(lab, *keys))
-    return everything(lab.connection, "warm_tier", "cold_tier") == before
+    return lab.everything("warm_tier", "cold_tier") == before
 
 
 def rows(lab: MemforgeLab, table: str, columns: str = "*") -> list[Any]:
@@ -176,25 +180,23 @@ def rows(lab: MemforgeLab, table: str, columns: str = "*") -> list[Any]:
 
 
 def test_what_stands_between_memories_comes_back_with_the_second(empty: MemforgeLab) -> None:
-    ids = [add_memory(empty.connection, content=f"note {n}") for n in range(5)]
+    ids = [empty.add(content=f"note {n}") for n in range(5)]
     add_history(empty.connection, ids)
     add_links(empty.connection, pairwise(ids))
     add_links(empty.connection, [(ids[3], ids[1])])
-    before = everything(empty.connection)
+    before = empty.everything()
     records = delete(empty, *ids[1:4])
     assert rows(empty, "memory_sequences") == []
     put_back(empty, records[:1])
     assert rows(empty, "causal_edges", "cause_id, effect_id") == [(ids[0], ids[1])]
     put_back(empty, records[1:])
-    assert everything(empty.connection) == before
+    assert empty.everything() == before
 
 
 def test_cold_tier_gets_what_memforge_itself_would_write(empty: MemforgeLab) -> None:
     given = {"importance": 0.1, "metadata": '{"b": 1.0, "a": "ü"}', "namespace": "n"}
     for agent in ("evicted", "deleted"):
-        memory = add_memory(
-            empty.connection, agent, consolidated_at="2026-03-01 00:00:00.5+00", **given
-        )
+        memory = empty.add(agent, consolidated_at="2026-03-01 00:00:00.5+00", **given)
     evict_as_memforge(empty.connection, "evicted", 1)
     delete(empty, memory)
     columns = "agent_id, source_table, content, metadata::text, original_created_at, namespace"
@@ -208,9 +210,7 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
     for number in range(6):
         for agent in "ab":
             text = f"note {number}\nof {agent}"
-            add_memory(
-                empty.connection, agent, content=text, consolidated_at=written, importance=number
-            )
+            empty.add(agent, content=text, consolidated_at=written, importance=number)
     url = f"{empty.name}&agent=a"
     before = memlab.load(url, with_body=True).set_index("memory_id")
     evict_as_memforge(empty.connection, "a", 2)
@@ -228,8 +228,8 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
 
 def test_an_older_copy_of_another_memory_stays_in_cold_tier(empty: MemforgeLab) -> None:
     for _ in range(2):
-        add_memory(empty.connection, importance=0.1)
-    memory = add_memory(empty.connection, importance=0.9)
+        empty.add(importance=0.1)
+    memory = empty.add(importance=0.9)
     evict_as_memforge(empty.connection, "a", 2)
     records = delete(empty, memory)
     assert len(rows(empty, "cold_tier")) == 3
@@ -239,11 +239,11 @@ def test_an_older_copy_of_another_memory_stays_in_cold_tier(empty: MemforgeLab) 
 
 def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
     """An agent who is gone, and a memory that MemForge itself has brought back."""
-    memory = add_memory(empty.connection)
+    memory = empty.add()
     records = delete(empty, memory)
     cold = str(rows(empty, "cold_tier")[0][0])
-    double = add_memory(empty.connection, metadata=json.dumps({"_restored_from_cold_id": cold}))
-    gone = delete(empty, add_memory(empty.connection, "old"))
+    double = empty.add(metadata=json.dumps({"_restored_from_cold_id": cold}))
+    gone = delete(empty, empty.add("old"))
     empty.connection.execute("DELETE FROM agents WHERE id = 'old'")
     with open_source(empty.name).changing() as writer:
         assert writer.conflicts(gone) == ["agent 'old', who is gone"]
@@ -253,7 +253,7 @@ def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
 
 
 def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: MemforgeLab) -> None:
-    memory = add_memory(empty.connection)
+    memory = empty.add()
     add_history(empty.connection, [memory])
     whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
     assert (whole, whole.rows_left_out) == (1, {})
@@ -269,7 +269,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
 
 
 def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
-    memory, other = (add_memory(empty.connection) for _ in "ab")
+    memory, other = (empty.add() for _ in "ab")
     add_history(empty.connection, [memory])
     records = delete(empty, memory)
     assert rows(empty, "shared_memories", "id, source_warm_tier_id") == [(1, None)]
@@ -281,8 +281,7 @@ def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: Memfo
 def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: MemforgeLab) -> None:
     for number in range(50):
         for agent in ("theirs", "ours"):
-            add_memory(
-                empty.connection,
+            empty.add(
                 agent,
                 content=str(number),
                 importance=(number * 7 % 50) / 50,
@@ -303,12 +302,12 @@ def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: M
 
 def test_importances_are_float4_and_moments_out_of_range_are_faults(empty: MemforgeLab) -> None:
     for importance in (0.7, 0.1, float("nan")):
-        add_memory(empty.connection, importance=importance)
+        empty.add(importance=importance)
     frame = memlab.load(empty.name)
     assert frame["importance"].tolist()[:2] == [0.7, 0.1]
     assert math.isnan(frame["importance"].iloc[2])
     for moment in ("infinity", "-infinity", "4713-01-01 BC", "20000-01-01"):
-        add_memory(empty.connection, consolidated_at=moment)
+        empty.add(consolidated_at=moment)
     with pytest.raises(BadRowError, match="consolidated_at is not in the years 1 to 9999"):
         memlab.load(empty.name)
     kept = memlab.load(empty.name, on_bad_row="keep")
@@ -324,7 +323,7 @@ def test_other_versions_are_put_back(one_postgres: PostgresServer, own_memforge:
         "DROP COLUMN access_count, ADD COLUMN mood TEXT DEFAULT 'calm', "
         'ADD COLUMN "odd ""na%me" INT[]; DROP TABLE causal_edges'
     )
-    ids = [add_memory(lab.connection, content="x", mood=mood) for mood in ("wild", None, "calm")]
+    ids = [lab.add(content="x", mood=mood) for mood in ("wild", None, "calm")]
     lab.connection.execute('UPDATE warm_tier SET "odd ""na%me" = \'{1,NULL}\' WHERE id = 2')
     frame = memlab.load(lab.name, columns=("mood", 'odd "na%me'))
     lab.connection.execute("ALTER TABLE cold_tier RENAME TO away")
@@ -348,7 +347,7 @@ def test_other_versions_are_put_back(one_postgres: PostgresServer, own_memforge:
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_and_json_comes_back(empty: MemforgeLab, noted: list[tuple[str, Any]]) -> None:
     columns = [{"content": text, "summary": text, "metadata": json.dumps(m)} for text, m in noted]
-    assert there_and_back(empty, *(add_memory(empty.connection, **each) for each in columns))
+    assert there_and_back(empty, *(empty.add(**each) for each in columns))
 
 
 # What PostgreSQL lets whom read and change, and what a deletion there would set off
@@ -362,8 +361,8 @@ class TwoAgents(MemforgeLab):
 
     def __init__(self, server: PostgresServer, database: str) -> None:
         super().__init__(server, database)
-        self.mine = [add_memory(self.connection, content=f"note {n}") for n in range(4)]
-        self.others = [add_memory(self.connection, "b", content=f"of b {n}") for n in range(2)]
+        self.mine = [self.add(content=f"note {n}") for n in range(4)]
+        self.others = [self.add("b", content=f"of b {n}") for n in range(2)]
         add_history(self.connection, self.mine)
         add_links(self.connection, zip(self.mine, self.mine[1:], strict=False))
         self.roles: list[str] = []
@@ -412,7 +411,7 @@ def test_another_database_is_known_for_what_it_is(own: TwoAgents) -> None:
 
 
 def test_under_row_level_security_one_agent_is_read_and_none_changed(own: TwoAgents) -> None:
-    before = everything(own.connection)
+    before = own.everything()
     own.become("tenant", bypass=False)
     with pytest.raises(StoreError, match=r"shows tenant the memories of one agent.*\?agent=NAME"):
         memlab.load(own.name)
@@ -421,15 +420,15 @@ def test_under_row_level_security_one_agent_is_read_and_none_changed(own: TwoAge
     with pytest.raises(UnsafeDeletionError, match="row-level security may hide rows") as caught:
         delete_all(own, records_of(own, own.others))
     assert "BYPASSRLS" in caught.value.instead
-    assert everything(own.connection) == before
+    assert own.everything() == before
 
 
 def test_the_least_privileges_of_the_documentation_are_enough(own: TwoAgents) -> None:
-    before = everything(own.connection)
+    before = own.everything()
     own.become("worker", bypass=True)
     records = records_of(own, own.mine)
     assert delete_all(own, records) == put_back(own, records) == 4
-    assert everything(own.connection) == before
+    assert own.everything() == before
 
 
 def test_an_agent_that_is_named_has_its_own_memories_alone(own: TwoAgents) -> None:
@@ -469,10 +468,10 @@ DANGERS = {
 @pytest.mark.parametrize("said", DANGERS)
 def test_what_a_deletion_would_set_off_or_not_undo_is_named(own: TwoAgents, said: str) -> None:
     own.connection.execute(DANGERS[said])
-    before = everything(own.connection)
+    before = own.everything()
     with pytest.raises((UnsafeDeletionError, CompactionError), match=said):
         own.delete_mine()
-    assert everything(own.connection) == before
+    assert own.everything() == before
 
 
 def test_what_depends_on_what_goes_is_kept_and_put_back_too(own: TwoAgents) -> None:
@@ -484,12 +483,12 @@ def test_what_depends_on_what_goes_is_kept_and_put_back_too(own: TwoAgents) -> N
         "log BIGINT REFERENCES retrieval_log (id) ON DELETE SET NULL);"
         "INSERT INTO notes VALUES (1, 2, NULL), (2, NULL, 3)"
     )
-    before = everything(own.connection, *TOUCHED, "notes")
+    before = own.everything(*TOUCHED, "notes")
     records = records_of(own, own.mine)
     delete_all(own, records)
-    assert everything(own.connection, "notes") == {"notes": ["(2,,)"]}
+    assert own.everything("notes") == {"notes": ["(2,,)"]}
     put_back(own, records)
-    assert everything(own.connection, *TOUCHED, "notes") == before
+    assert own.everything(*TOUCHED, "notes") == before
 
 
 def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.MonkeyPatch) -> None:
