@@ -8,31 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import (
-    ALL,
-    FILE,
-    LISTED_ROWS,
-    STORE,
-    WIDTH,
-    Command,
-    digests_beginning,
-    json_option,
-    log_option,
-    save_plan_option,
-)
-from memlab.cli.output import (
-    APPLYING,
-    PLANNING,
-    RESTORING,
-    doing,
-    fail_if,
-    print_json,
-    print_lines,
-    print_result,
-    print_text,
-    telling,
-    terminal_width,
-)
+from memlab.cli import options, output
 from memlab.cli.policy import (
     SettingsCommand,
     faults_of,
@@ -57,27 +33,27 @@ _END: Final = "\n}\n"
 """With what the JSON of a plan ends."""
 
 
-def _change_options(command: Command) -> Command:
+def _change_options(command: options.Command) -> options.Command:
     """Add ``--save-plan``, ``--against``, ``--apply`` and ``--json`` to a command."""
     for option in (
-        json_option,
+        options.json_option,
         click.option(
             "--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show."
         ),
         click.option(
             "--against",
-            type=FILE,
+            type=options.FILE,
             metavar="PLAN",
             help="Show what the plan does otherwise than a saved one; ends with 1 where it does.",
         ),
-        save_plan_option,
+        options.save_plan_option,
     ):
         command = option(command)
     return command
 
 
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @policy_option()
 @set_option
 @click.option(
@@ -88,8 +64,8 @@ def _change_options(command: Command) -> Command:
 )
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
-@log_option
-@ALL
+@options.log_option
+@options.ALL
 @_change_options
 def compact(
     store: Path,
@@ -136,7 +112,7 @@ def compact(
         check_writable(save_plan, replace=False)
     policy, number = _remembered(source) if chosen is None else (chosen.policy, "")
     retires = settings_of(source).retire if retire is None else retire
-    watch = telling("reading the store", PLANNING)
+    watch = output.telling("reading the store", output.PLANNING)
     with faults_of(policy):
         made = plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
@@ -151,11 +127,11 @@ def compact(
     elif do_it:
         _carry_out(made, told, as_json=as_json, all_prunable=all_prunable)
     elif as_json and retires:
-        print_text(made.to_json())
+        output.print_text(made.to_json())
     elif as_json:
         cost = _cost(source, made, log)
         added = json.dumps({"cost": cost if isinstance(cost, str) else asdict(cost)})
-        print_text(f"{made.to_json().removesuffix(_END)},\n{added[1:]}\n")
+        output.print_text(f"{made.to_json().removesuffix(_END)},\n{added[1:]}\n")
     else:
         costs = [_cost(source, made, log), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
@@ -164,7 +140,7 @@ def compact(
         lists = list_rows and not made.is_empty
         listed = _costliest(source, policy, words, log) if lists else []
         doubts = [*(_about_retiring(source, made, log) if retires else []), *made.doubts()]
-        print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
+        output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
 def _costliest(
@@ -174,7 +150,9 @@ def _costliest(
     from memlab.compaction.listing import NOT_KEPT, rows, table_of
 
     listed = rows(source, policy, where=NOT_KEPT, log=log)
-    table = table_of(listed, most=LISTED_ROWS, width=terminal_width() or WIDTH)
+    table = table_of(
+        listed, most=options.LISTED_ROWS, width=output.terminal_width() or options.WIDTH
+    )
     words = [*words, *(("--log", str(log)) if log else ())]
     every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
     table = table._replace(heading="the costliest that would go")
@@ -207,9 +185,11 @@ def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bo
     """Apply a plan that was just made."""
     from memlab.compaction.applier import apply
 
-    watch = telling("waiting to write", APPLYING)
+    watch = output.telling("waiting to write", output.APPLYING)
     receipt = apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
-    print_text(receipt.to_json()) if as_json else print_lines(*told, made, "", receipt)
+    output.print_text(receipt.to_json()) if as_json else output.print_lines(
+        *told, made, "", receipt
+    )
 
 
 def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[str]:
@@ -227,7 +207,7 @@ def _cost(source: "Source", made: "Plan", log: Path | None) -> "Cost | str":
     """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
     from memlab.compaction.effects import cost_of
 
-    doing("looking at what was referred to later")
+    output.doing("looking at what was referred to later")
     try:
         return cost_of(made, store=source, log=log)
     except MemlabError as error:
@@ -262,7 +242,7 @@ def _protected(source: "Source") -> list[str]:
 
 
 @click.command(short_help="Show what no cap can bring down, and what in it could be superseded.")
-@click.argument("store", type=STORE, required=False)
+@click.argument("store", type=options.STORE, required=False)
 @click.option("--id", "ids", multiple=True, help="Plan only this one; may be given several times.")
 @click.option(
     "--supersede",
@@ -300,7 +280,7 @@ def floor(
         raise click.UsageError("give either --id or --supersede")
     path = store or store_path("two_years")
     if not (save_plan or against or do_it or ids or pairs):
-        print_result(load_bearing.floor(path), as_json=as_json, is_example=store is None)
+        output.print_result(load_bearing.floor(path), as_json=as_json, is_example=store is None)
         return
     links = dict(map(_pair, pairs)) if pairs else None
     made = plan_supersession(path, links, only=ids or None, now=now_utc())
@@ -311,7 +291,7 @@ def floor(
     elif do_it:
         _carry_out(made, [], as_json=as_json)
     else:
-        print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
+        output.print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -322,11 +302,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 @click.command("apply", short_help="Carry out a reviewed plan, or finish one that was cut short.")
-@click.argument("place", metavar="PLAN | STORE DIGEST", type=STORE)
-@click.argument("digest", metavar="", required=False, shell_complete=digests_beginning)
-@click.option("--store", type=STORE, help="The store, where it is not the one that PLAN names.")
-@ALL
-@json_option
+@click.argument("place", metavar="PLAN | STORE DIGEST", type=options.STORE)
+@click.argument("digest", metavar="", required=False, shell_complete=options.digests_beginning)
+@click.option(
+    "--store", type=options.STORE, help="The store, where it is not the one that PLAN names."
+)
+@options.ALL
+@options.json_option
 def apply_plan(
     place: Path, digest: str | None, store: Path | None, all_prunable: bool, as_json: bool
 ) -> None:
@@ -337,15 +319,17 @@ def apply_plan(
     """
     from memlab.compaction.applier import apply, finish
 
-    doing("reading the plan")
+    output.doing("reading the plan")
     if digest is None:
-        made, watch = _plan_in(place), telling("waiting to write", APPLYING)
+        made, watch = _plan_in(place), output.telling("waiting to write", output.APPLYING)
         receipt = apply(made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable)
     elif store is None:
-        receipt = finish(place, digest, now=now_utc(), watch=telling("reading the plan", APPLYING))
+        receipt = finish(
+            place, digest, now=now_utc(), watch=output.telling("reading the plan", output.APPLYING)
+        )
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
-    print_result(receipt, as_json=as_json)
+    output.print_result(receipt, as_json=as_json)
 
 
 def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
@@ -357,8 +341,8 @@ def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
     found = difference_of(_plan_in(before), made)
     was = "changed" if made.links else "deleted"
     does = "with --apply instead of --against the second is carried out, and ends with its undo"
-    print_result(found, f"nothing was {was}; {does}", as_json=as_json)
-    fail_if(found.differs)
+    output.print_result(found, f"nothing was {was}; {does}", as_json=as_json)
+    output.fail_if(found.differs)
 
 
 def _plan_in(file: Path) -> "Plan":
@@ -368,11 +352,11 @@ def _plan_in(file: Path) -> "Plan":
 
 
 @click.command("restore", short_help="Put back what a plan deleted.")
-@click.argument("store", type=STORE)
-@click.argument("digest", shell_complete=digests_beginning)
+@click.argument("store", type=options.STORE)
+@click.argument("digest", shell_complete=options.digests_beginning)
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
-@click.option("--into", type=FILE, help="Put the memories into a new file instead.")
-@json_option
+@click.option("--into", type=options.FILE, help="Put the memories into a new file instead.")
+@options.json_option
 def restore_plan(
     store: Path, digest: str, ids: tuple[str, ...], into: Path | None, as_json: bool
 ) -> None:
@@ -382,13 +366,13 @@ def restore_plan(
     """
     from memlab.compaction.restorer import restore
 
-    watch = telling("reading the archive", RESTORING)
+    watch = output.telling("reading the archive", output.RESTORING)
     count = restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
     if as_json:
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
         left |= {} if count.stay is None else {"stay": count.stay}
-        print_json({"restored": count, **left, "into": str(target)})
+        output.print_json({"restored": count, **left, "into": str(target)})
         return
     lines = [f"{counted(count)} restored into {target}"]
     if count.stay is not None:
@@ -405,4 +389,4 @@ def restore_plan(
         "is not there"
         for table, rows in count.rows_left_out.items()
     ]
-    print_lines(*lines)
+    output.print_lines(*lines)

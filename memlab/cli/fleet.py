@@ -11,27 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import (
-    ALL,
-    FILE,
-    NUMBER,
-    YES,
-    Number,
-    budget_option,
-    json_option,
-    save_plan_option,
-    target_option,
-    until_option,
-)
-from memlab.cli.output import (
-    bar,
-    fail_if,
-    print_lines,
-    print_records,
-    print_result,
-    print_text,
-    share,
-)
+from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
 from memlab.text import Cell, Sheet, Table, command, counted
@@ -60,26 +40,26 @@ _KEPT: Final = (
 _WHO: Final = (
     click.option(
         "--processes",
-        type=Number(1),
+        type=options.Number(1),
         help="Processes on this machine; by default one for each processor.",
     ),
     click.option(
         "--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786."
     ),
     click.option(
-        "--scheduler-file", type=FILE, help="The file that dask scheduler wrote, instead."
+        "--scheduler-file", type=options.FILE, help="The file that dask scheduler wrote, instead."
     ),
 )
 _PRINTED: Final = (
     click.option(
         "--limit",
-        type=NUMBER,
+        type=options.NUMBER,
         default=20,
         show_default=True,
         help="Stores that the table lists.",
     ),
     click.option("--csv", "as_csv", is_flag=True, help="Print every store as CSV."),
-    json_option,
+    options.json_option,
 )
 
 
@@ -119,7 +99,7 @@ class Job:
         with self.runner() as runner:
 
             def work(what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
-                with bar(what) as progress:
+                with output.bar(what) as progress:
                     return call(*given, runner=runner, progress=progress, **settings)
 
             yield work
@@ -141,12 +121,12 @@ class Job:
         The command ends with 1 for an error of a store, and where something else fails.
         """
         if self.as_json:
-            print_records(table)
+            output.print_records(table)
         elif self.as_csv:
-            print_text(table.to_csv(index=False))
+            output.print_text(table.to_csv(index=False))
         else:
-            print_lines(sheet, *([""] if steps else []), *steps)
-        fail_if(fails or bool(table["error"].notna().any()))
+            output.print_lines(sheet, *([""] if steps else []), *steps)
+        output.fail_if(fails or bool(table["error"].notna().any()))
 
     def sheet(
         self,
@@ -187,7 +167,7 @@ def _cell(row: Any, of: str | Callable[[Any], str | None]) -> Cell:
 
 def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:
     """Return what adds the options of a job to a command, which is given it as its ``job``."""
-    options = [*(_KEPT if keeps else ()), *_WHO, *(_PRINTED if prints else ())]
+    added = [*(_KEPT if keeps else ()), *_WHO, *(_PRINTED if prints else ())]
 
     def add(function: Function) -> Function:
         @wraps(function)
@@ -195,7 +175,7 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
             names = [each.name for each in fields(Job) if each.name in given]
             return function(job=Job(**{name: given.pop(name) for name in names}), **given)
 
-        for option in reversed(options):
+        for option in reversed(added):
             with_job = option(with_job)
         return with_job
 
@@ -216,6 +196,11 @@ def common_folder(names: Sequence[str]) -> str:
     return "" if folder == "/" else f"{folder}/"
 
 
+def _share(part: float, whole: float) -> str:
+    """Return a part in per cent of the whole, a dash where there is no whole."""
+    return f"{part / whole:.1%}" if whole else "–"
+
+
 VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
 """Those that make the exit code 1: somebody has to choose."""
 
@@ -224,7 +209,7 @@ LOADED: Final[Columns] = {
     "tokens": "boot_tokens",
     "floor": "floor_tokens",
     "prunable": "prunable",
-    "share": lambda row: share(row.prunable_tokens, row.boot_tokens),
+    "share": lambda row: _share(row.prunable_tokens, row.boot_tokens),
     "written": lambda row: row.last_at and f"{row.last_at:%Y-%m-%d}",
 }
 FITS: Final = "fits (serves)"
@@ -266,7 +251,7 @@ def fleet() -> None:
 @NAMES
 @click.option(
     "--backlog",
-    type=NUMBER,
+    type=options.NUMBER,
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
 @job_options()
@@ -302,7 +287,10 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
         disk += f", of which a vacuum gives back {sums['free_bytes'] / 1e6:,.1f} MB"
     facts = [
         ("loaded at start", loaded),
-        ("prunable share", f"{share(sums['prunable_tokens'], sums['boot_tokens'])}, {prunable}"),
+        (
+            "prunable share",
+            f"{_share(sums['prunable_tokens'], sums['boot_tokens'])}, {prunable}",
+        ),
         ("on the disk", disk),
     ]
     if sums["unreadable"]:
@@ -318,9 +306,9 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
 
 @fleet.command("size", short_help="Recommend a keep_recent for each store.")
 @NAMES
-@target_option
-@budget_option
-@until_option
+@options.target_option
+@options.budget_option
+@options.until_option
 @job_options()
 def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **asked: Any) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
@@ -375,14 +363,15 @@ def _shared(cohort: "Cohort") -> str:
 @click.option(
     "-o",
     "--output",
-    type=FILE,
+    "page",
+    type=options.FILE,
     default=Path("memlab-fleet.html"),
     show_default=True,
     help="The file to write.",
 )
-@budget_option
+@options.budget_option
 @job_options(prints=False)
-def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None, job: Job) -> None:
+def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, job: Job) -> None:
     """Write one self-contained HTML page: what the stores load, where caps help, what to look at.
 
     The stores are only read.
@@ -392,7 +381,7 @@ def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None,
     from memlab.fleet.page import KEPT_APART
     from memlab.lazy import import_extra
 
-    check_writable(output)
+    check_writable(page)
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
     members, folder = expand_names(names), job.kept(*KEPT_APART)
@@ -400,14 +389,14 @@ def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None,
 
         def telling(what: str) -> "Progress":
             bars.close()
-            return bars.enter_context(bar(what))
+            return bars.enter_context(output.bar(what))
 
         asked: dict[str, Any] = {"token_budget": token_budget, "telling": telling, "out": folder}
         found = examine_fleet(members, now=now_utc(), runner=runner, **asked)
-    write_fleet_report(output, found)
+    write_fleet_report(page, found)
     left_out = f", {found.failed:,} left out" if found.failed else ""
-    print_lines(f"report: {output}", f"  {counted(len(found.stores), 'stores')}{left_out}")
-    fail_if(found.failed > 0)
+    output.print_lines(f"report: {page}", f"  {counted(len(found.stores), 'stores')}{left_out}")
+    output.fail_if(found.failed > 0)
 
 
 @fleet.command(
@@ -416,9 +405,9 @@ def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None,
 @NAMES
 @policy_option()
 @set_option
-@save_plan_option
+@options.save_plan_option
 @click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
-@json_option
+@options.json_option
 @job_options(keeps=False, prints=False)
 def plan_fleet(
     names: tuple[str, ...],
@@ -447,13 +436,13 @@ def plan_fleet(
     job.kept(option="--save-plan FILE")
     with faults_of(policy), job.working() as work:
         made = work("plan", plan, members, policy, now=now_utc(), save=save_plan)
-    print_result(made, as_json=job.as_json)
-    fail_if(bool(made.refused))
+    output.print_result(made, as_json=job.as_json)
+    output.fail_if(bool(made.refused))
 
 
 @fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
-@click.argument("plan_file", metavar="PLAN", type=FILE)
-@ALL
+@click.argument("plan_file", metavar="PLAN", type=options.FILE)
+@options.ALL
 @job_options(keeps=False)
 def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
     """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save-plan wrote it.
@@ -487,7 +476,7 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
 @fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
 @NAMES
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
-@YES
+@options.YES
 @job_options()
 def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> None:
     """Look after each store by what memlab.toml beside it remembers: fit for cron.

@@ -143,11 +143,6 @@ def terminal_width() -> int | None:
     return max(NARROWEST, shutil.get_terminal_size().columns)
 
 
-def share(part: float, whole: float) -> str:
-    """Return a part in per cent of the whole, a dash where there is no whole."""
-    return f"{part / whole:.1%}" if whole else "–"
-
-
 def _plain(value: Any) -> Any:
     value = value.to_dict() if hasattr(value, "to_dict") else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

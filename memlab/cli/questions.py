@@ -8,32 +8,7 @@ from typing import Any, Final
 import click
 
 from memlab.arguments import confidence
-from memlab.cli.options import (
-    FILE,
-    LISTED_ROWS,
-    NUMBER,
-    STORE,
-    WIDTH,
-    Number,
-    Share,
-    backlog_option,
-    json_option,
-    log_option,
-    sizing_options,
-    store_and_moment,
-)
-from memlab.cli.output import (
-    bar,
-    doing,
-    fail_if,
-    print_lines,
-    print_records,
-    print_result,
-    print_text,
-    quiet,
-    terminal_width,
-    write_picture,
-)
+from memlab.cli import options, output
 from memlab.cli.policy import (
     PolicyCommand,
     SettingsCommand,
@@ -52,18 +27,18 @@ from memlab.views.bundled import store_path
 
 
 @click.command(short_help="Show what an agent loads at every start.")
-@click.argument("store", type=STORE, required=False)
+@click.argument("store", type=options.STORE, required=False)
 @click.option(
     "--example", is_flag=True, help="Make STORE first, or memory.db: an example of 300 issues."
 )
-@backlog_option
+@options.backlog_option
 @click.option(
     "--log",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="An access log: which memories nobody read, and what the cut of an index loses.",
 )
-@json_option
+@options.json_option
 def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
 
@@ -74,9 +49,9 @@ def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None
 
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
-    path, now = store_and_moment(store)
+    path, now = options.store_and_moment(store)
     found = glance.show(path, now=now, **asked)
-    print_result(found, as_json=as_json, is_example=store is None)
+    output.print_result(found, as_json=as_json, is_example=store is None)
 
 
 _BY: Final = ("tokens", "age", "reads", "references", "need")
@@ -89,7 +64,7 @@ _WHERE: Final = (
 @click.command(
     cls=SettingsCommand, short_help="List the memories, and what a cap would do with each."
 )
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @policy_option()
 @set_option
 @click.option("--where", type=click.Choice(_WHERE), help="Only these.  [default: all in the store]")
@@ -105,13 +80,13 @@ _WHERE: Final = (
 )
 @click.option(
     "--limit",
-    type=NUMBER,
+    type=options.NUMBER,
     metavar="N",
-    help=f"How many are listed; 0 for all.  [default: {LISTED_ROWS}, and all as CSV or JSON]",
+    help=f"How many are listed; 0 for all.  [default: {options.LISTED_ROWS}, as CSV or JSON all]",
 )
-@log_option
+@options.log_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@json_option
+@options.json_option
 def rows(
     store: Path,
     policy_name: str | None,
@@ -141,27 +116,29 @@ def rows(
 
     chosen = policy_asked(policy_name, settings, given)
     policy = chosen and chosen.policy
-    doing("reading the store and its archive")
+    output.doing("reading the store and its archive")
     with faults_of(policy):
         listed = listing.rows(store, policy, where=where, tag=tag, author=author, by=order, log=log)
-    most = limit or (LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed))
+    most = limit or (
+        options.LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed)
+    )
     if as_json:
-        print_records(listed.head(most))
+        output.print_records(listed.head(most))
     elif as_csv:
-        print_text(listing.without_controls(listed.head(most)).to_csv(index=False))
+        output.print_text(listing.without_controls(listed.head(most)).to_csv(index=False))
     else:
-        width = terminal_width() or WIDTH
+        width = output.terminal_width() or options.WIDTH
         more = "; --limit 0 lists all, --csv and --json have every column"
         table = listing.table_of(listed, most=most, width=width, more=more, by=order)
         heading = f"{store}: {counted(len(listed))}, by {order}"
         back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
         end = ["", back] if listed["label"].eq("deleted").any() else []
-        print_lines(Sheet(heading, listed.attrs[listing.FACTS], [table]), *end)
+        output.print_lines(Sheet(heading, listed.attrs[listing.FACTS], [table]), *end)
 
 
 @click.command(short_help="Find the stores below a folder.")
-@click.argument("folder", type=STORE, required=False)
-@json_option
+@click.argument("folder", type=options.STORE, required=False)
+@options.json_option
 def find(folder: Any, as_json: bool) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
@@ -178,14 +155,14 @@ def find(folder: Any, as_json: bool) -> None:
             f"{folder} names one store, and this looks through folders; next: "
             f"{command('show', folder)}"
         )
-    print_result(inventory.find(folder), as_json=as_json)
+    output.print_result(inventory.find(folder), as_json=as_json)
 
 
 @click.command(short_help="Look at the health of a store and of its archive.")
-@click.argument("store", type=STORE)
-@backlog_option
+@click.argument("store", type=options.STORE)
+@options.backlog_option
 @click.option("--strict", is_flag=True, help="End with 1 for a warning, too.")
-@json_option
+@options.json_option
 def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> None:
     """Look at the health of STORE, of its archive and of its settings. Reads only.
 
@@ -193,18 +170,18 @@ def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> Non
     """
     from memlab.upkeep import health
 
-    doing("looking at the store and its archive")
+    output.doing("looking at the store and its archive")
     found = health.doctor(store, backlog=backlog)
-    print_result(found, as_json=as_json)
-    fail_if(found.status in {health.Status.FAIL, *([health.Status.WARN] if strict else [])})
+    output.print_result(found, as_json=as_json)
+    output.fail_if(found.status in {health.Status.FAIL, *([health.Status.WARN] if strict else [])})
 
 
 @click.command(short_help="Recommend a keep_recent, with evidence.")
-@click.argument("store", type=STORE, required=False)
-@sizing_options
+@click.argument("store", type=options.STORE, required=False)
+@options.sizing_options
 @click.option(
     "--confidence",
-    type=Share(lambda _, value: confidence(value)),
+    type=options.Share(lambda _, value: confidence(value)),
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )
@@ -222,7 +199,7 @@ def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> Non
     "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
 )
 @click.option("--explain", is_flag=True, help="Show all caps around it, its record, and why.")
-@json_option
+@options.json_option
 def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
     """Recommend a keep_recent for STORE from what was referred to later.
 
@@ -240,12 +217,12 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
 
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")
-    doing("reading the store and sizing it")
+    output.doing("reading the store and sizing it")
     found = recommendation.size(store or store_path("two_years"), **asked)
-    print_result(found, as_json=as_json, is_example=store is None)
+    output.print_result(found, as_json=as_json, is_example=store is None)
     if save:
         click.echo(f"\n{for_terminal(found.save())}", err=True)
-        fail_if(found.advice.policy is None)
+        output.fail_if(found.advice.policy is None)
 
 
 @click.command(short_help="Gather what an agent read into an access log.")
@@ -264,7 +241,7 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
     metavar="DIR",
     help="Where Claude Code's transcripts or Codex's sessions lie, if not where they usually do.",
 )
-@json_option
+@options.json_option
 def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bool) -> None:
     """Append what agents read from SOURCE to an access log; the source is only read.
 
@@ -280,13 +257,13 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.evidence import ingestion
 
-    with bar("harvest", "B", scale=True) as progress:
+    with output.bar("harvest", "B", scale=True) as progress:
         found = ingestion.harvest(source, log, transcripts=transcripts, progress=progress)
-    print_result(found, as_json=as_json)
+    output.print_result(found, as_json=as_json)
 
 
 @click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @policy_option(
     multiple=True,
     help="A policy to try: a name below, or your own package.module:Class; may be given several "
@@ -296,28 +273,28 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
 @click.option(
     "--keep-recent",
     "count",
-    type=NUMBER,
+    type=options.NUMBER,
     multiple=True,
     help="A cap to try, and as many slots of policies that count otherwise.",
 )
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
-@click.option("--max-tokens", "tokens", type=NUMBER, multiple=True, help="A budget to try.")
+@click.option("--max-tokens", "tokens", type=options.NUMBER, multiple=True, help="A budget to try.")
 @click.option(
     "--token-budget",
-    type=NUMBER,
+    type=options.NUMBER,
     help="Show only what keeps the boot context's p95 within so many tokens.",
 )
-@log_option
+@options.log_option
 @click.option(
     "-o",
     "--output",
     "chart",
-    type=FILE,
+    type=options.FILE,
     help="Also draw references served against boot tokens into an SVG or PNG file.",
 )
 @click.option(
     "--every",
-    type=Number(1),
+    type=options.Number(1),
     help="Apply each policy after every N memories; by default after each, of many memories about "
     "10,000 times.",
 )
@@ -327,7 +304,7 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     help="Show beside deleting what retiring would have served: what is not kept is not loaded, "
     "and comes back once it is read. By number and by tokens.",
 )
-@json_option
+@options.json_option
 def compare(
     store: Path,
     policy_names: tuple[str, ...],
@@ -363,7 +340,7 @@ def compare(
     every_one = variants(tried, sizes, texts, both=retire)
     policies = [made(named, each).policy for named, each in every_one]
     policies = policies if policy_names else with_remembered(policies, source)
-    quiet()
+    output.quiet()
     with faults_of(*policies):
         found = comparison.compare(
             store,
@@ -377,8 +354,8 @@ def compare(
     if chart is not None:
         from memlab.charts import plot_comparison
 
-        write_picture(plot_comparison(found.table).figure, chart, source)
-    print_result(found, as_json=as_json)
+        output.write_picture(plot_comparison(found.table).figure, chart, source)
+    output.print_result(found, as_json=as_json)
 
 
 def _settings_in(given: tuple[str, ...]) -> Mapping[str, list[str]]:

@@ -6,26 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import (
-    ALL,
-    EVERY,
-    FILE,
-    STORE,
-    YES,
-    digests_beginning,
-    ids_beginning,
-    json_option,
-)
-from memlab.cli.output import (
-    RECOVERING,
-    REWRITING,
-    doing,
-    fail_if,
-    print_lines,
-    print_records,
-    print_result,
-    telling,
-)
+from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
 from memlab.text import Sheet, Table, counted
@@ -38,11 +19,11 @@ DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
 
 @click.command("maintain", short_help="Compact, drop and vacuum by what is remembered.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
-@YES
-@ALL
-@json_option
+@options.YES
+@options.ALL
+@options.json_option
 def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_json: bool) -> None:
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
@@ -56,35 +37,37 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
     """
     from memlab.upkeep.maintenance import maintain
 
-    doing("looking after the store")
+    output.doing("looking after the store")
     found = maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
-    print_result(found, as_json=as_json)
-    fail_if(found.failed)
+    output.print_result(found, as_json=as_json)
+    output.fail_if(found.failed)
 
 
 @click.command(short_help="List, search, export or drop what was deleted.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @click.option("--rows", is_flag=True, help="List the archived memories instead of the plans.")
 @click.option(
     "--digest",
-    shell_complete=digests_beginning,
+    shell_complete=options.digests_beginning,
     help="Only what this plan took out; the beginning of a digest will do.",
 )
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
-@click.option("--export", type=FILE, help="Write the memories to a .jsonl or .parquet file.")
+@click.option(
+    "--export", type=options.FILE, help="Write the memories to a .jsonl or .parquet file."
+)
 @click.option(
     "--drop-before", type=DAY, metavar="DAY", help="Erase what was archived before this day."
 )
 @click.option(
     "--drop",
     metavar="DIGEST",
-    shell_complete=digests_beginning,
+    shell_complete=options.digests_beginning,
     help="Erase the copies of one plan.",
 )
 @click.option("--copy", is_flag=True, help="Copy what is new or changed in STORE into it.")
 @click.option("--facts-too", is_flag=True, help="Forget too that the dropped memories were there.")
 @click.option("--apply", "do_it", is_flag=True, help="Drop it for good. Without it, only show.")
-@json_option
+@options.json_option
 def archive(
     store: Path,
     rows: bool,
@@ -124,8 +107,8 @@ def archive(
 
         if drop_before or drop or facts_too or do_it or export or rows or digest or search:
             raise click.UsageError("--copy stands alone: it does what it says")
-        doing("copying what is new")
-        print_result(keep_copies(store, now=now_utc()), as_json=as_json)
+        output.doing("copying what is new")
+        output.print_result(keep_copies(store, now=now_utc()), as_json=as_json)
         return
     if drop_before is not None and drop is not None:
         raise click.UsageError("give either --drop-before or --drop")
@@ -136,24 +119,26 @@ def archive(
         after = "nothing was dropped; add --apply to do it"
         after = "nothing to drop" if found.is_empty else after
         after = f"dropped {counted(found.memories)} for good" if do_it else after
-        print_result(found, after, as_json=as_json, applied=do_it)
+        output.print_result(found, after, as_json=as_json, applied=do_it)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
         if export.suffix not in {".jsonl", ".parquet"}:
             raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
         count = export_archived(store, export, digest=digest, search=search)
-        print_lines(f"{counted(count)} written to {export}")
+        output.print_lines(f"{counted(count)} written to {export}")
     elif rows or digest or search:
         listed = archived_rows(store, digest=digest, search=search)
         if as_json:
-            print_records(listed)
+            output.print_records(listed)
         else:
             page = Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
-            print_lines(page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else []))
+            output.print_lines(
+                page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])
+            )
     else:
-        print_result(archive_listing(store), as_json=as_json)
+        output.print_result(archive_listing(store), as_json=as_json)
 
 
 def _table(found: "pd.DataFrame") -> Table:
@@ -167,17 +152,17 @@ def _table(found: "pd.DataFrame") -> Table:
 
 
 @click.command("lost", short_help="Show what somebody else deleted; with --restore, take it back.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @click.option(
     "--restore",
     "ids",
     multiple=True,
     metavar="ID",
-    shell_complete=ids_beginning,
+    shell_complete=options.ids_beginning,
     help="What to put back, an id or all; may be given several times.",
 )
 @click.option("--apply", "do_it", is_flag=True, help="Put it back. Without it, only show.")
-@json_option
+@options.json_option
 def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> None:
     """Show what somebody else deleted from STORE or emptied, what was asked for since first.
 
@@ -195,23 +180,25 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
 
     if do_it and not ids:
         raise click.UsageError("--apply belongs to --restore ID, or --restore all")
-    doing("looking for what has gone")
+    output.doing("looking for what has gone")
     now = now_utc()
     if not ids:
-        print_result(losses_of(store, now=now), as_json=as_json)
+        output.print_result(losses_of(store, now=now), as_json=as_json)
         return
-    some = None if ids == (EVERY,) else ids
+    some = None if ids == (options.EVERY,) else ids
     if do_it:
-        found = recover(store, some, now=now, watch=telling("looking for it", RECOVERING))
+        found = recover(
+            store, some, now=now, watch=output.telling("looking for it", output.RECOVERING)
+        )
     else:
         found = plan_recovery(store, some, now=now)
-    print_result(found, as_json=as_json)
+    output.print_result(found, as_json=as_json)
 
 
 @click.command("vacuum", short_help="Show where the bytes are; with --apply, give free ones back.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=options.STORE)
 @click.option("--apply", "do_it", is_flag=True, help="Rewrite the store. Without it, only show.")
-@json_option
+@options.json_option
 def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     """Show where the bytes of STORE are; with --apply, give those of deleted memories back.
 
@@ -221,8 +208,8 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, space, vacuum
 
     if do_it:
-        done = vacuum(store, watch=telling("looking at the file", REWRITING))
-        print_result(done, as_json=as_json, applied=True)
+        done = vacuum(store, watch=output.telling("looking at the file", output.REWRITING))
+        output.print_result(done, as_json=as_json, applied=True)
         return
     try:
         found = checked_for_vacuum(store)
@@ -230,4 +217,4 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
         found, after = space(store), str(error)
-    print_result(found, after, as_json=as_json, applied=False)
+    output.print_result(found, after, as_json=as_json, applied=False)
