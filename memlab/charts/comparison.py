@@ -10,18 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from memlab import columns as c
+from memlab.charts import parts
 from memlab.charts.figure import on_its_own
 from memlab.charts.palette import Style, style_of
-from memlab.charts.parts import (
-    LONGEST_LABEL,
-    NO_REFERENCES,
-    SMALL,
-    Names,
-    Plot,
-    share,
-    short,
-    without_zone,
-)
 from memlab.text import for_terminal
 
 BEST: Final = "the best that could be done"
@@ -55,9 +46,9 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         all costs, and what no policy of the same size can reach as a shade.
     """
     title = "What each policy serves and costs"
-    plot = Plot(ax, table, height=5.0)
+    plot = parts.Plot(ax, table, height=5.0)
     if table["served"].isna().all():
-        return plot.empty(title, f"{NO_REFERENCES}: only costs can be compared")
+        return plot.empty(title, f"{parts.NO_REFERENCES}: only costs can be compared")
     ax, paint = plot.ax, plot.paint
     families: pd.Series[str] = table["family"].astype("str")
     goes_by = table.attrs.get(c.GOES_BY, {})
@@ -77,7 +68,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
-        plot.write(f"keep all: {short(cost)}", (cost, 0), (-4, 5), **foot)
+        plot.write(f"keep all: {parts.short(cost)}", (cost, 0), (-4, 5), **foot)
     plot.label_ends()
     plot.heading(
         _gain_title(table, drawn) or title,
@@ -111,14 +102,14 @@ def _gain_title(table: pd.DataFrame, drawn: Families) -> str:
     error = np.sqrt(beside[best] * (1 - beside[best]) / max(1, table.attrs.get(c.REFERENCES, 1)))
     if gains.iloc[best] < max(WORTH_NAMING, 2 * error):
         return "No policy serves more than the newest so many for as many tokens"
-    served, tokens = others["served"].iloc[best], short(others["boot_tokens_mean"].iloc[best])
+    served, tokens = others["served"].iloc[best], parts.short(others["boot_tokens_mean"].iloc[best])
     return (
-        f"{for_terminal(str(others.index[best]))} serves {share(served)} for {tokens} tokens, "
-        f"the newest {share(beside[best])}"
+        f"{for_terminal(str(others.index[best]))} serves {parts.share(served)} for {tokens} "
+        f"tokens, the newest {parts.share(beside[best])}"
     )
 
 
-def _set_limits(plot: Plot, table: pd.DataFrame) -> None:
+def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Show every mark with room around it; a few marks do not pretend to a narrow range."""
     ax, costs = plot.ax, table["boot_tokens_mean"]
     low, high = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
@@ -132,7 +123,7 @@ def _set_limits(plot: Plot, table: pd.DataFrame) -> None:
     plot.percent_axis("share of references served")
 
 
-def _draw_bound(plot: Plot, table: pd.DataFrame) -> None:
+def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Draw what no policy of the same size can reach, as far to the right as the axes go."""
     ax, grey = plot.ax, plot.paint.grey
     bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
@@ -143,12 +134,12 @@ def _draw_bound(plot: Plot, table: pd.DataFrame) -> None:
     ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
-def _name_settings(plot: Plot, drawn: Families) -> int:
+def _name_settings(plot: parts.Plot, drawn: Families) -> int:
     """Write the setting beside each mark that has room, the first and last of each line first.
 
     Marks that coincide have one name, of all of them. Returns how many these are.
     """
-    names, marks = Names(plot), []
+    names, marks = parts.Names(plot), []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
             x, y = row["boot_tokens_mean"], row["served"]
@@ -173,7 +164,7 @@ def _name_settings(plot: Plot, drawn: Families) -> int:
     return sum(len(group) for group in groups if len(group) > 1)
 
 
-def _coincide(plot: Plot, *marks: tuple[Any, ...]) -> bool:
+def _coincide(plot: parts.Plot, *marks: tuple[Any, ...]) -> bool:
     """Whether one of two marks covers the other."""
     one, other = plot.ax.transData.transform([(x, y) for _, x, y, *_ in marks])
     return bool(np.hypot(*(one - other)) < _COINCIDE * plot.figure.dpi / 72)
@@ -210,7 +201,7 @@ def plot_overlap(
     """
     if shares.gt(1).any(axis=None):
         raise ValueError("shares holds counts; make it with memlab.replay.overlap(.., share=True)")
-    plot = Plot(ax, shares, height=2.0 + 0.42 * min(len(shares), 14))
+    plot = parts.Plot(ax, shares, height=2.0 + 0.42 * min(len(shares), 14))
     title = "Who deletes what" if of == "deleted" else "Who loses what"
     if shares.empty or shares.isna().all(axis=None):
         why = "Nothing is deleted" if of == "deleted" else "No reference is lost"
@@ -225,12 +216,14 @@ def plot_overlap(
         ax.add_patch(cell)
         if len(shares) <= _MOST_ANNOTATED:
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
-            ax.text(column, line, text, ha="center", va="center", color=paint.ink, fontsize=SMALL)
+            ax.text(
+                column, line, text, ha="center", va="center", color=paint.ink, fontsize=parts.SMALL
+            )
     ax.set_xlim(-0.5, len(shares.columns) - 0.5)
     ax.set_ylim(len(shares) - 0.5, -0.5)
     ticks = np.arange(len(shares))
     names = [
-        fill(f"{number} {style_of(name).glyph} {for_terminal(name)}", LONGEST_LABEL)
+        fill(f"{number} {style_of(name).glyph} {for_terminal(name)}", parts.LONGEST_LABEL)
         for number, name in enumerate(map(str, shares.index), start=1)
     ]
     ax.set_yticks(ticks, labels=names, parse_math=False)
@@ -256,7 +249,7 @@ def _overlap_title(shares: pd.DataFrame, of: str) -> str:
     taken, least = "deletions" if of == "deleted" else "losses", float(fewer[line, column])
     if least >= 0.995:
         return f"Of two policies, nearly all {taken} of the one with fewer are the other's too"
-    return f"The least alike, {one} and {other}, share {share(least)} of the fewer {taken}"
+    return f"The least alike, {one} and {other}, share {parts.share(least)} of the fewer {taken}"
 
 
 @on_its_own
@@ -276,14 +269,14 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         With one line for each policy, labelled with its label.
     """
     known = {label: regret for label, regret in regrets.items() if len(regret)}
-    plot = Plot(ax, *(known or regrets).values(), height=4.2)
+    plot = parts.Plot(ax, *(known or regrets).values(), height=4.2)
     if not known:
-        return plot.empty("References whose memory was gone", NO_REFERENCES)
+        return plot.empty("References whose memory was gone", parts.NO_REFERENCES)
     ax, paint = plot.ax, plot.paint
     widths = np.linspace(min(4, 1.5 + 0.9 * (len(known) - 1)), 1.5, len(known))
     for (label, regret), width in zip(known.items(), widths, strict=True):
         style = style_of(label, regret.attrs.get(c.GOES_BY))
-        when = without_zone(regret[c.AT])
+        when = parts.without_zone(regret[c.AT])
         look = {**style.drawn(paint, width), "markevery": max(1, len(regret) // 8)}
         ax.step(when, regret["lost"], where="post", label=label, **look)
         lost = int(regret["lost"].iloc[-1])
@@ -295,8 +288,8 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     plot.label_ends()
     rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
     most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
-    finding = f"{for_terminal(most)} lost {share(rates[most])} of what was referred to again"
+    finding = f"{for_terminal(most)} lost {parts.share(rates[most])} of what was referred to again"
     if rates[most] > rates[least]:
-        finding += f", {for_terminal(least)} {share(rates[least])}"
+        finding += f", {for_terminal(least)} {parts.share(rates[least])}"
     plot.heading(finding, "References whose memory was gone, so far")
     return ax

@@ -8,17 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 
 from memlab import columns as c
+from memlab.charts import parts
 from memlab.charts.figure import on_its_own
-from memlab.charts.parts import (
-    NOTHING_YET,
-    PERCENT,
-    Measure,
-    Plot,
-    check_measure,
-    shade,
-    share,
-    without_zone,
-)
 from memlab.text import counted
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
@@ -37,7 +28,7 @@ _ALWAYS: Final = (c.PRUNABLE, c.LOAD_BEARING)
 def plot_growth(
     curve: pd.DataFrame,
     *,
-    measure: Measure = "memories",
+    measure: parts.Measure = "memories",
     cap: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -66,13 +57,13 @@ def plot_growth(
     ValueError
         When `measure` is neither, or tokens beside a cap, which counts memories.
     """
-    check_measure(measure)
+    parts.check_measure(measure)
     if cap is not None and measure != "memories":
         raise ValueError("a cap counts memories: leave out measure, or cap")
     names = {name: name if measure == "memories" else _IN_TOKENS[name] for name in _IN_TOKENS}
-    plot = Plot(ax, curve, height=4.4)
+    plot = parts.Plot(ax, curve, height=4.4)
     if curve.empty:
-        return plot.empty("Growth of the memory", NOTHING_YET)
+        return plot.empty("Growth of the memory", parts.NOTHING_YET)
     ax, paint, last = plot.ax, plot.paint, curve.iloc[-1]
     now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
     title = f"{now[c.PRUNABLE]} prunable beside {now[c.LOAD_BEARING]} load-bearing {measure}"
@@ -92,14 +83,14 @@ def plot_growth(
             _step(ax, curve[names[name]], name, colour)
             plot.end(last[names[name]], f"{now[name]} {words}", colour)
     if cap is not None:
-        above, beyond = curve[c.PRUNABLE].clip(lower=cap), shade(paint.prunable, 0.2)
-        ax.fill_between(without_zone(curve.index), cap, above, step="post", **beyond)
+        above, beyond = curve[c.PRUNABLE].clip(lower=cap), parts.shade(paint.prunable, 0.2)
+        ax.fill_between(parts.without_zone(curve.index), cap, above, step="post", **beyond)
         plot.draw_across(cap, f"keep_recent = {cap:,}")
     _time_by_count(plot, curve, measure)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
     plot.label_ends()
     prunable = last[c.PRUNABLE_SHARE if measure == "memories" else c.PRUNABLE_SHARE_TOKENS]
-    part = "" if pd.isna(prunable) else f"; {share(prunable)} of that is prunable"
+    part = "" if pd.isna(prunable) else f"; {parts.share(prunable)} of that is prunable"
     loads = plot.by_start(
         "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
@@ -126,32 +117,32 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         tokens.
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
-    parts = context[context[c.MEMORIES] > 0]
-    plot = Plot(ax, context, height=0.8 * len(parts) + 1.5)
+    there = context[context[c.MEMORIES] > 0]
+    plot = parts.Plot(ax, context, height=0.8 * len(there) + 1.5)
     ax, paint = plot.ax, plot.paint
-    if parts.empty:
+    if there.empty:
         nothing = plot.by_start("an agent would start with nothing", "there is nothing to recall")
         return plot.empty("Boot context", f"No active memories: {nothing}")
-    for place, (_, row) in enumerate(parts.iterrows()):
+    for place, (_, row) in enumerate(there.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             part = row[measure] / totals[measure] if totals[measure] else 0.0
             ax.barh(place + offset, part, height=0.36, color=colour, alpha=alpha)
-            text = f"{counted(row[measure], measure)} · {share(part)}"
+            text = f"{counted(row[measure], measure)} · {parts.share(part)}"
             at = part, place + offset
             plot.write(text, at, (5, 0), va="center", annotation_clip=False)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
-        for part, row in parts.iterrows()
+        for part, row in there.iterrows()
     ]
-    plot.name_rows(range(len(parts)), names)
+    plot.name_rows(range(len(there)), names)
     _share_across(plot, plot.by_start("share of the boot context", "share of all of them"))
     plot.heading(
         f"{plot.by_start('An agent starts with', 'An agent recalls from')} "
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
-    absent = [str(part) for part in context.index if part not in parts.index]
+    absent = [str(part) for part in context.index if part not in there.index]
     none = f"There are no {', no '.join(absent)}." if absent else ""
     plot.footnote(none, plot.token_note)
     return ax
@@ -176,7 +167,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         prunable, as shares of what there was before.
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
-    plot = Plot(ax, before, height=3.4)
+    plot = parts.Plot(ax, before, height=3.4)
     ax = plot.ax
     if not totals[c.MEMORIES]:
         return plot.empty("Before and after", "No active memories before: nothing to compact")
@@ -208,18 +199,18 @@ def _one_moment(curve: pd.DataFrame, columns: list[str]) -> str:
 
 def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
     """Draw a count that holds until it changes, with a dot where it stands now."""
-    times = without_zone(values.index)
+    times = parts.without_zone(values.index)
     dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
     look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
     ax.step(times, values.to_numpy(), where="post", label=name, **look)
     ax.plot(times[-1:], values.iloc[-1:], "o", color=colour, markersize=4, label="_now")
 
 
-def _time_by_count(plot: Plot, curve: pd.DataFrame, name: str) -> None:
+def _time_by_count(plot: parts.Plot, curve: pd.DataFrame, name: str) -> None:
     """Set axes of time, which go on a little beyond now, and of a count from zero."""
     ax = plot.ax
     ax.margins(x=0.015)
-    times = without_zone(curve.index)
+    times = parts.without_zone(curve.index)
     last = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
     ax.set_xlim(times[0], min(ax.get_xlim()[1], last))
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax))
@@ -227,17 +218,19 @@ def _time_by_count(plot: Plot, curve: pd.DataFrame, name: str) -> None:
     plot.count_axis(ax.yaxis, name)
 
 
-def _share_across(plot: Plot, name: str) -> None:
+def _share_across(plot: parts.Plot, name: str) -> None:
     """Set a share across, of what stands in rows from the top down."""
     ax = plot.ax
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
     ax.set_xticks([0, 0.5, 1])
-    ax.xaxis.set_major_formatter(PERCENT)
+    ax.xaxis.set_major_formatter(parts.PERCENT)
     plot.name_axis(ax.xaxis, name)
 
 
-def _stack(plot: Plot, place: float, context: pd.DataFrame, measure: str, *, total: int) -> None:
+def _stack(
+    plot: parts.Plot, place: float, context: pd.DataFrame, measure: str, *, total: int
+) -> None:
     """Draw one bar of load-bearing and prunable, with its numbers."""
     ax, paint = plot.ax, plot.paint
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
@@ -252,7 +245,7 @@ def _stack(plot: Plot, place: float, context: pd.DataFrame, measure: str, *, tot
         plot.write(words, (end, place), (5, up), colour=colour, va=va, annotation_clip=False)
 
 
-def _caveats(plot: Plot, measure: str) -> list[str]:
+def _caveats(plot: parts.Plot, measure: str) -> list[str]:
     """Return what a reader of a growth chart must know."""
     undated, caveat = plot.told.get(c.UNDATED, 0), plot.told.get(c.CAVEAT)
     sentences = [caveat] if caveat else []

@@ -8,20 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 
 from memlab import columns as c
+from memlab.charts import parts
 from memlab.charts.figure import on_its_own
-from memlab.charts.parts import (
-    NO_REFERENCES,
-    NOTHING_YET,
-    MarkedCap,
-    Measure,
-    Plot,
-    check_measure,
-    percent_of,
-    shade,
-    share,
-    short,
-    without_zone,
-)
 from memlab.sizing import Advice
 from memlab.text import counted
 
@@ -66,10 +54,10 @@ def plot_age_ranks(
         each part of the history its ``p50`` and ``p90``.
     """
     bound = ranks[ranks["age_rank"] > 0]
-    plot = Plot(ax, ranks, height=4.6)
+    plot = parts.Plot(ax, ranks, height=4.6)
     ax, paint = plot.ax, plot.paint
     if bound.empty:
-        why = NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
+        why = parts.NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
         return plot.empty("How far back references reach", why)
     if quantiles is not None:
         _draw_quantiles(plot, quantiles)
@@ -107,7 +95,7 @@ def plot_age_ranks(
 def plot_boot_over_time(
     timeline: pd.DataFrame,
     *,
-    measure: Measure = "tokens",
+    measure: parts.Measure = "tokens",
     budget: int | None = None,
     advice: Advice | None = None,
     ax: Axes | None = None,
@@ -139,33 +127,33 @@ def plot_boot_over_time(
     ValueError
         When `measure` is neither.
     """
-    check_measure(measure)
-    plot = Plot(ax, timeline, height=4.4)
+    parts.check_measure(measure)
+    plot = parts.Plot(ax, timeline, height=4.4)
     ax, paint = plot.ax, plot.paint
     title = plot.by_start(
         "What an agent would have loaded at every start",
         "What an agent would have recalled from",
     )
     if timeline[c.AT].nunique() < 2:
-        why = NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
+        why = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
         return plot.empty(title, why)
     lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
-    known: dict[Any, MarkedCap] = {m.value: m for m in plot.caps_to_mark(advice, None)}
+    known: dict[Any, parts.MarkedCap] = {m.value: m for m in plot.caps_to_mark(advice, None)}
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     for number, (cap, held) in enumerate(lines):
         free = pd.isna(cap)
         name, colour = ("no cap", paint.grey) if free else (f"keep {cap:,}", paint.ink)
         if not free and cap in known:
             name, colour = known[cap].name, known[cap].colour
-        when = without_zone(held[c.AT])
+        when = parts.without_zone(held[c.AT])
         dashes: Any = "-" if free else _DASHES[(number - 1) % len(_DASHES)]
         look: dict[str, Any] = {"color": colour, "linewidth": widths[number], "linestyle": dashes}
         ax.step(when, held[measure], where="post", label=name, **look)
         last, most = held[measure].iloc[-1], held[measure].max()
-        peak = f", at most {short(most)}" if most > 1.1 * last else ""
-        plot.end(last, f"{name}: {short(last)}{peak}", colour)
+        peak = f", at most {parts.short(most)}" if most > 1.1 * last else ""
+        plot.end(last, f"{name}: {parts.short(last)}{peak}", colour)
     if budget is not None:
-        plot.draw_across(budget, f"budget: {short(budget)}")
+        plot.draw_across(budget, f"budget: {parts.short(budget)}")
     ax.margins(x=0)
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
     plot.time_axis(when)
@@ -199,7 +187,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         With a line ``chosen`` and a line ``needed`` of marks, one place a cut, each with its cap.
     """
     measured = backtest[backtest["needed"].notna()]
-    plot = Plot(ax, backtest, height=0.62 * len(backtest) + 1.9)
+    plot = parts.Plot(ax, backtest, height=0.62 * len(backtest) + 1.9)
     ax = plot.ax
     if measured.empty:
         title = "No cut of the history could be measured"
@@ -217,7 +205,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _dumbbell(plot, float(place), row)
     reached = int(measured["reached"].sum())
-    target = percent_of(measured["target"].iloc[0])
+    target = parts.percent_of(measured["target"].iloc[0])
     waste = np.median(both[:, 0] / np.maximum(both[:, 1], 1))
     plot.heading(
         f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}, at "
@@ -251,12 +239,12 @@ def plot_law(
         With a line ``law``, its limits as a shade, a thin line for each project or store by its
         name, and a line ``this store`` where one is given.
     """
-    plot = Plot(ax, height=5.0)
+    plot = parts.Plot(ax, height=5.0)
     ax, paint = plot.ax, plot.paint
     law = lines[lines["project"].isna()]
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.fill_between(law["memories"], law["low"], law["high"], zorder=0, **shade(paint.likely))
+    ax.fill_between(law["memories"], law["low"], law["high"], zorder=0, **parts.shade(paint.likely))
     projects = lines[lines["project"].notna()].groupby("project", sort=False)
     for name, course in projects:
         ax.plot(course["memories"], course["cap"], color=paint.grey, linewidth=0.8, label=str(name))
@@ -284,7 +272,7 @@ def plot_law(
         name, offset = f"this store: {last[1]:,.0f}", (6 if left else -6, 8)
         plot.write(name, last, offset, colour=paint.ink, fontweight="bold", **side)
     plot.label_ends()
-    served = percent_of(law["share"].iloc[0])
+    served = parts.percent_of(law["share"].iloc[0])
     plot.log_axis(ax.xaxis, "memories written")
     plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", most=9)
     grown = np.diff(np.log2(law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)), axis=0)
@@ -303,7 +291,9 @@ def plot_law(
     return ax
 
 
-def _held_title(plot: Plot, timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:
+def _held_title(
+    plot: parts.Plot, timeline: pd.DataFrame, measure: parts.Measure, advice: Advice | None
+) -> str:
     """Say what a start takes in the end, without a cap and with the one that is recommended."""
     takes = plot.by_start("A start takes", "There would be")
     last = timeline.groupby("keep_recent", dropna=False)[measure].last()
@@ -312,14 +302,14 @@ def _held_title(plot: Plot, timeline: pd.DataFrame, measure: Measure, advice: Ad
         return ""
     safe: Any = None if advice is None else advice.keep_recent
     cap = safe if safe in capped.index else capped.index.max()
-    at_first, then = (short(value) for value in (free.iloc[0], capped[cap]))
+    at_first, then = (parts.short(value) for value in (free.iloc[0], capped[cap]))
     if then == at_first:
         return f"{takes} {at_first} {measure}, under a cap too"
     under = "the safe cap" if cap == safe else f"keep_recent = {cap:,}"
     return f"{takes} {at_first} {measure} without a cap, {then} under {under}"
 
 
-def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> None:
+def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
     """Draw median and 90th percentile of each part on top, and name the last ones."""
     paint = plot.paint
     around: list[AbstractPathEffect] = [withStroke(linewidth=6, foreground=paint.paper)]
@@ -335,11 +325,11 @@ def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> None:
             plot.end(float(level.dropna().iloc[-1]), words, colour)
 
 
-def _dumbbell(plot: Plot, place: float, row: Any) -> None:
+def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
     """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
     ax, paint, text = plot.ax, plot.paint, "no references followed"
     if not pd.isna(row.needed):
-        served = f"{share(row.achieved)} of {counted(row.references, 'references')}"
+        served = f"{parts.share(row.achieved)} of {counted(row.references, 'references')}"
         text = served if row.reached else f"missed: {served}"
         ax.plot([row.keep_recent, row.needed], [place, place], color=paint.hairline, linewidth=3)
         hollow: dict[str, Any] = {"markerfacecolor": paint.paper, "label": "needed"}
