@@ -73,14 +73,9 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
     frame = past_in(frame, call="memlab.growth.boot_context")
     sizes = part_sizes(arrays_of(frame))
     listed = [part for part in PARTS if part != "unreadable" or sizes[part].memories]
-    result = pd.DataFrame(
-        {
-            c.MEMORIES: np.array([sizes[part].memories for part in listed], dtype=np.int64),
-            c.TOKENS: np.array([sizes[part].tokens for part in listed], dtype=np.int64),
-            c.LOAD_BEARING: [part != "episodes" for part in listed],
-        },
-        index=pd.Index(listed, dtype="str", name=c.PART),
-    )
+    index = pd.Index(listed, dtype="str", name=c.PART)
+    result = pd.DataFrame([sizes[part] for part in listed], index, [c.MEMORIES, c.TOKENS])
+    result[c.LOAD_BEARING] = index != "episodes"
     result.attrs = passed_on(frame)
     return result
 
