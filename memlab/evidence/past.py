@@ -4,7 +4,6 @@ What was deleted stays part of the history that sizing, growth and comparison lo
 compacting a store never changes what its past says.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -327,23 +326,19 @@ _LISTS: Final = (c.SUPERSEDES, c.EVIDENCE_REFS)
 _PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
 
 
-def facts_of(frame: pd.DataFrame, key: bytes) -> Iterator[str]:
-    """Yield what is kept of memories once their words are erased, one JSON object each.
+def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
+    """Return what is kept of memories once their words are erased, one JSON object each.
 
     Position, time, kind, label, size, and keyed hashes of the names that references go by. No
     title, text, tag, author or signal.
     """
-    names = [name for name in (*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS) if name in frame]
-    for values in frame[names].astype({c.KIND: "str"}).itertuples(index=False, name=None):
-        memory = dict(zip(names, values, strict=True))
-        facts = {name: memory[name] for name in _PLAIN}
-        created = memory[c.CREATED_AT]
-        facts[c.CREATED_AT] = None if pd.isna(created) else created.isoformat()
-        for name in _NAMES:
-            facts[name] = None if pd.isna(memory[name]) else hashed(str(memory[name]), key)
-        for name in _LISTS:
-            facts[name] = [hashed(each, key) for each in memory[name]]
-        yield json.dumps(facts, default=np.generic.item)
+    facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
+    facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
+    for name in _NAMES:
+        facts[name] = facts[name].map(lambda each: hashed(each, key), na_action="ignore")
+    for name in _LISTS:
+        facts[name] = [[hashed(each, key) for each in names] for names in facts[name]]
+    return facts.to_json(orient="records", lines=True).split()  # no value has a space
 
 
 def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
