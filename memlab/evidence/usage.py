@@ -7,7 +7,7 @@ most used first? Use is the number of days on which a memory was read, each fadi
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
@@ -212,7 +212,6 @@ class AgeOrUse(Shown):
         What the most used quarter serves more than the newest, and its limits.
     """
 
-    verdict: UsageVerdict
     reads: int
     days: int
     left_out: int
@@ -221,6 +220,14 @@ class AgeOrUse(Shown):
     chances: pd.DataFrame
     served: pd.DataFrame
     gain: tuple[float, float, float]
+
+    @property
+    def verdict(self) -> UsageVerdict:
+        """What the limits of the gain leave open, or do not."""
+        _, low, high = self.gain
+        if self.reads < FEWEST[0] or self.days < FEWEST[1]:
+            return "too-few-reads"
+        return "age" if high <= AS_GOOD else "use" if low > 0 else "too-few-reads"
 
     @property
     def decided(self) -> bool:
@@ -348,8 +355,7 @@ def age_or_use(
     )
     chances, served = chances_of(reads, confidence), served_by(reads)
     chances.attrs = served.attrs = passed_on(past)
-    found = AgeOrUse(
-        "too-few-reads",
+    return AgeOrUse(
         reads=len(reads.day),
         days=len(np.unique(reads.day)),
         left_out=len(log) - len(reads.day),
@@ -361,15 +367,6 @@ def age_or_use(
         served=served,
         gain=gain_of(reads, confidence),
     )
-    return replace(found, verdict=_verdict_on(found))
-
-
-def _verdict_on(found: AgeOrUse) -> UsageVerdict:
-    """Return what the limits of the gain leave open, or do not."""
-    _, low, high = found.gain
-    if found.reads < FEWEST[0] or found.days < FEWEST[1]:
-        return "too-few-reads"
-    return "age" if high <= AS_GOOD else "use" if low > 0 else "too-few-reads"
 
 
 def _days(times: pd.Series) -> Ints:

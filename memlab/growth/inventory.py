@@ -69,10 +69,9 @@ class Inventory(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each store, with the fields of :class:`Store`."""
-        names = list(Store.__dataclass_fields__)
-        rows = [[getattr(store, name) for name in names] for store in self.stores]
         dtypes = {"memories": "Int64", "tokens_at_start": "Int64", "last_written": col.TIME}
-        return pd.DataFrame(rows, columns=names).astype(dtypes)
+        names = list(Store.__dataclass_fields__)
+        return pd.DataFrame(list(self.stores), columns=names).astype(dtypes)
 
     def next_steps(self) -> list[str]:
         """Say what to run next: for the store that costs most, or elsewhere."""

@@ -209,7 +209,7 @@ def test_what_was_never_read_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
 
 
 def test_too_few_reads_are_said_in_the_title(searched: AgeOrUse) -> None:
-    ax = plot_age_or_use(replace(searched, verdict="too-few-reads"))
+    ax = plot_age_or_use(replace(searched, reads=19))
     assert title(ax) == "Too few reads to tell whether age or use says what is read next"
 
 
