@@ -36,28 +36,24 @@ def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
     assert "nothing new, 3 kept that the source no longer shows" in str(found)
 
 
-def test_a_log_that_was_rotated_is_known_as_a_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "new", "lines"),
+    [
+        (lambda log: log.rename(f"{log}.1"), 0, 3),
+        (lambda log: os.truncate(log, log.stat().st_size - 10), 1, 3),
+        (lambda log: AccessLog(log).add("mine", AT), 0, 4),
+    ],
+    ids=["rotated", "half a line", "others' reads"],
+)
+def test_whatever_became_of_the_log_costs_nothing_else(
+    tmp_path: Path, change: Callable[[Path], object], new: int, lines: int
+) -> None:
     source = workspace(tmp_path / "w")
-    found = harvest(source)
-    found.log.rename(found.log.with_name(f"{found.log.name}.1"))
-    assert harvest(source).new == 0
-
-
-def test_reads_that_others_logged_stay_beside_them(tmp_path: Path) -> None:
-    source, log = workspace(tmp_path / "w"), tmp_path / "reads.log"
-    with AccessLog(log) as opened:
-        opened.add("mine", AT)
-    found = harvest(source, log)
-    assert (found.new, found.kept) == (3, 0)
-    assert len(read_access_log(log)) == 4
-
-
-def test_half_a_line_in_the_log_costs_that_line_alone(tmp_path: Path) -> None:
-    source = workspace(tmp_path / "w")
-    found = harvest(source)
-    os.truncate(found.log, found.log.stat().st_size - 10)
-    assert harvest(source).new == 1
-    assert len(read_access_log(found.log)) == 3
+    log = harvest(source).log
+    change(log)
+    again = harvest(source)
+    assert (again.new, again.kept) == (new, 0)
+    assert len(read_access_log(log)) == lines
 
 
 def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:
@@ -106,16 +102,12 @@ def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_workspace_is_one_before_its_first_recall(tmp_path: Path) -> None:
+def test_a_workspace_is_one_before_its_first_recall_and_makes_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "w" / "memory").mkdir(parents=True)
     for note in ("MEMORY.md", "memory/2026-08-01.md"):
         (tmp_path / "w" / note).write_text("# a note\n")
     found = harvest(tmp_path / "w")
     assert found.way == "an OpenClaw workspace"
-    assert "after the last read" not in str(found)
-
-
-def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
-    found = harvest(workspace(tmp_path / "w", events=0))
     assert "  reads    none" in str(found)
+    assert "after the last read" not in str(found)
     assert read_access_log(found.log).empty
