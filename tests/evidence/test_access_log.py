@@ -1,9 +1,9 @@
 """What a runtime writes down: whole lines from many processes, through kills and rotation."""
 
+import itertools
 import json
 import multiprocessing as mp
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -26,24 +26,6 @@ from memlab.store import SqliteMemoryStore
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FORK = mp.get_context("fork")
 
-WRITES = """
-import sys
-from datetime import UTC, datetime
-from memlab.evidence.access_log import AccessLog
-path, writer, count, max_bytes = sys.argv[1:]
-with AccessLog(path, max_bytes=int(max_bytes)) as log:
-    for number in range(int(count)):
-        log.add(f"{writer}-{number}", datetime(2026, 3, 1, 12, tzinfo=UTC), f"session {writer}")
-"""
-KEEPS_WRITING = """
-import itertools, sys
-from memlab.evidence.access_log import AccessLog
-log = AccessLog(sys.argv[1], max_bytes=20000)
-print("ready", flush=True)
-for number in itertools.count():
-    log.add(f"{sys.argv[2]}-{number}-" + "x" * 3000)
-"""
-
 
 def lines_of(path: Path) -> list[dict[str, str]]:
     """Every line of every part, each of which must be whole."""
@@ -52,14 +34,21 @@ def lines_of(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def program(text: str, *words: object, **how: Any) -> subprocess.Popen[bytes]:
-    """A process of its own that writes to a log."""
-    return subprocess.Popen([sys.executable, "-c", text, *map(str, words)], **how)
-
-
 def write_on(log: AccessLog, writer: int, count: int) -> None:
     for number in range(count):
         log.add(f"{writer}-{number}")
+
+
+def write_anew(path: Path, writer: int, count: int) -> None:
+    with AccessLog(path, max_bytes=2**14) as log:
+        write_on(log, writer, count)
+
+
+def keep_writing(path: Path, writer: str, begun: Any) -> None:
+    log = AccessLog(path, max_bytes=20_000)
+    for number in itertools.count():
+        log.add(f"{writer}-{number}-" + "x" * 3000)
+        begun.set()
 
 
 def test_a_read_is_a_line_with_its_time_in_utc_or_now(tmp_path: Path) -> None:
@@ -87,8 +76,11 @@ def test_sixteen_processes_write_every_line_whole_into_parts_that_are_read_in_or
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "reads.log"
-    writers = [program(WRITES, path, n, 200, 2**14) for n in range(16)]
-    assert [writer.wait() for writer in writers] == [0] * 16
+    writers = [FORK.Process(target=write_anew, args=(path, n, 200)) for n in range(16)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     log = read_access_log(path)
     assert log.attrs[PASSED_OVER] == {}
     names = log[c.MEMORY_ID].str.extract(r"(?P<writer>\d+)-(?P<number>\d+)").astype(int)
@@ -130,18 +122,18 @@ def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int)
 def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     for turn in range(3):
-        writers = [
-            program(KEEPS_WRITING, path, f"{turn}.{n}", stdout=subprocess.PIPE) for n in range(3)
+        writers = {f"{turn}.{n}": FORK.Event() for n in range(3)}
+        processes = [
+            FORK.Process(target=keep_writing, args=(path, *each)) for each in writers.items()
         ]
-        for writer in writers:
-            assert writer.stdout is not None
-            writer.stdout.readline()
+        for process in processes:
+            process.start()
+        for begun in writers.values():
+            begun.wait()
         time.sleep(0.05)
-        for writer in writers:
-            writer.send_signal(signal.SIGKILL)
-            writer.wait()
-            assert writer.stdout is not None
-            writer.stdout.close()
+        for process in processes:
+            process.kill()
+            process.join()
     with AccessLog(path) as log:
         log.add("after", NOON)
     found = read_access_log(path)
