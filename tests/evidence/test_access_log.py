@@ -4,8 +4,8 @@ import itertools
 import json
 import multiprocessing as mp
 import os
-import subprocess
-import sys
+import resource
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -207,28 +207,22 @@ def test_what_is_not_its_own_is_refused_and_left_alone(
     assert seen() == before
 
 
+def fill_up(path: Path) -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    log = AccessLog(path)
+    log.add("a")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+    for name in ("b" * 200, "c"):
+        with pytest.raises(MemlabError, match=r"cannot be written \(File too large\)"):
+            log.add(name)
+
+
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    program = """
-import resource, signal, sys
-from memlab.errors import MemlabError
-from memlab.evidence.access_log import AccessLog
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-log = AccessLog(sys.argv[1])
-log.add("a")
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-try:
-    log.add("b" * 200)
-except MemlabError as error:
-    print(error)
-log.add("c")
-"""
-    path = tmp_path / "reads.log"
-    run = subprocess.run(
-        [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
-    )
-    assert "cannot be written (File too large)" in run.stdout
-    assert lines_of(path)[0]["memory_id"] == "a"
-    assert len(lines_of(path)) == 1  # the third line did not fit either
+    process = FORK.Process(target=fill_up, args=(tmp_path / "reads.log",))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert [line["memory_id"] for line in lines_of(tmp_path / "reads.log")] == ["a"]
 
 
 class TestStore:
