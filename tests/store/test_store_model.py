@@ -28,6 +28,9 @@ PROVENANCES = st.builds(
     created_at=st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - bounds carry no zone by contract
     evidence_refs=st.lists(IDS, max_size=2).map(tuple),
 )
+ITEMS = st.builds(
+    MemoryItem, IDS, st.sampled_from(MemoryKind), TEXT, TEXT, PROVENANCES, TAGS.map(tuple)
+)
 
 
 class StoreAgainstList(RuleBasedStateMachine):
@@ -41,26 +44,10 @@ class StoreAgainstList(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.store.close()
 
-    @rule(
-        memory_id=IDS,
-        kind=st.sampled_from(MemoryKind),
-        title=TEXT,
-        body=TEXT,
-        provenance=PROVENANCES,
-        tags=TAGS,
-    )
-    def put(
-        self,
-        memory_id: str,
-        kind: MemoryKind,
-        title: str,
-        body: str,
-        provenance: MemoryProvenance,
-        tags: list[str],
-    ) -> None:
-        item = MemoryItem(memory_id, kind, title, body, provenance, tuple(tags))
+    @rule(item=ITEMS)
+    def put(self, item: MemoryItem) -> None:
         assert self.store.put(item) is item
-        self.model[memory_id] = item
+        self.model[item.memory_id] = item
 
     @rule(old=IDS, new=IDS)
     def supersede(self, old: str, new: str) -> None:
