@@ -26,8 +26,8 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import last_copied
-from memlab.store.archive.dropped import Dropped, dropped_in, facts_in, key_of
-from memlab.store.archive.entries import Entry
+from memlab.store.archive.dropped import facts_in, key_of
+from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.identity import check_not_renamed
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
@@ -76,7 +76,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
     ArchiveError
         When it has no archive, or one that cannot be read.
     """
-    return look_into(open_source(store), dropped_in)
+    return look_into(open_source(store), Archive.dropped)
 
 
 @dataclass(frozen=True, repr=False)
@@ -178,7 +178,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                 back = not plan.moves or any(each.key in retired for each in plan.moves)
             if back and entry.finished_at and not entry.recovers:
                 undo = undo_line(name, entry.digest)
-        dropped, copied = tuple(dropped_in(archive)), last_copied(archive)
+        dropped, copied = tuple(archive.dropped()), last_copied(archive)
         return ArchiveListing(name, tuple(entries), dropped, moved, undo, copied)
 
     return look_into(source, read)
@@ -378,7 +378,7 @@ def _damaged(archive: Archive, entries: list[Entry]) -> Iterator[Fault]:
     for entry in entries:
         for _ in archive.batches(entry):
             pass
-    for dropped in dropped_in(archive):
+    for dropped in archive.dropped():
         facts_in(archive, dropped)
     key_of(archive)
     if archive.faults:

@@ -23,8 +23,8 @@ from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.copies import count_copies, erase_copies, has_copies
-from memlab.store.archive.dropped import Dropped, drop, drop_facts, dropped_in, make_key
-from memlab.store.archive.entries import Entry
+from memlab.store.archive.dropped import drop, drop_facts, make_key
+from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.identity import check_not_renamed
 from memlab.store.archive.opening import open_archive
 from memlab.text import Sheet, Shown, counted
@@ -230,7 +230,7 @@ def _named(
     source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> Drop:
     """Return what a digest names, or what is older than a moment."""
-    dropped = dropped_in(archive) if facts_too else []
+    dropped = archive.dropped() if facts_too else []
     if digest is not None:
         facts = [each for each in dropped if digest and each.digest.startswith(digest)]
         entries = [] if facts else [archive.entry(digest)]

@@ -23,7 +23,7 @@ from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.dropped import dropped_in, facts_in, hashed, key_of
+from memlab.store.archive.dropped import facts_in, hashed, key_of
 from memlab.store.archive.entries import Entry, Key
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.location import is_begun
@@ -177,7 +177,7 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
         sound = _sound(frame)
         found = [Deletion(sound[c.DELETED_AT], sound, sound[_WHERE])] if len(sound) else []
         key = key_of(archive)
-        for dropped in dropped_in(archive):
+        for dropped in archive.dropped():
             facts = frame_of_facts(facts_in(archive, dropped))
             found.append(Deletion(dropped.deleted_at, facts, dropped.apply, key))
         return others, found
@@ -201,7 +201,7 @@ def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
     at = gone[c.MEMORY_ID].map(last).astype(c.TIME)
     key = key_of(archive) or b""
     hashes = gone[c.MEMORY_ID].map(lambda name: hashed(name, key))
-    for dropped in dropped_in(archive):
+    for dropped in archive.dropped():
         names = {facts[c.MEMORY_ID] for facts in facts_in(archive, dropped)}
         at = at.mask(hashes.isin(names), pd.Timestamp(dropped.deleted_at))
     return gone[~(at >= gone[c.WRITTEN_AT])].reset_index(drop=True)

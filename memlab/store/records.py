@@ -154,10 +154,10 @@ def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
         return True
     now, then = json.loads(record), json.loads(archived)
     signals_now = now.pop(SIGNALS, [])
-    known = [_known(each, layout) for each in then.pop(SIGNALS, [])]
+    known = _known(then.pop(SIGNALS, []), layout)
     given = now.keys() - then.keys() - set(COLUMNS)
     then |= {name: now[name] for name in given}
-    return bool(now == then and signals_now == [each for each in known if each])
+    return bool(now == then and signals_now == known)
 
 
 def without_signals(record: bytes) -> bytes:
@@ -388,15 +388,17 @@ def insert_records(
                 "restored: restore into a new file"
             )
         _insert(connection, "memory_items", {"rowid": position} | row)
-        for each in filter(None, (_known(each, layout) for each in signals)):
+        for each in _known(signals, layout):
             connection.execute(_MAKE_WAY, (position,))
             _insert(connection, SIGNALS, each)
         count += 1
     return count
 
 
-def _known(signals: dict[str, Any], layout: Layout) -> dict[str, Any]:
-    return {name: value for name, value in signals.items() if name in layout.signals}
+def _known(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, Any]]:
+    """Return of what was said of a row what the store has columns for."""
+    kept = ({n: value for n, value in each.items() if n in layout.signals} for each in signals)
+    return [each for each in kept if each]
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:

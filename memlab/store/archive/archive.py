@@ -29,18 +29,19 @@ from memlab.store.archive.entries import (
     Apply,
     Archived,
     Copy,
+    Dropped,
     Entry,
     Key,
     SampleRow,
     check_size,
     copy_of,
+    digest_in,
     entry_of,
     key_in,
     moment_in,
     moment_text,
     packed,
     record_of,
-    text_in,
     unpacked,
 )
 from memlab.store.archive.location import ArchiveLocation
@@ -120,6 +121,21 @@ class Archive:
                 )
         return entries
 
+    def dropped(self) -> list[Dropped]:
+        """Return every deletion of which facts alone are kept, oldest first."""
+        if not self.has_table("dropped"):
+            return []
+        dropped = []
+        for number, digest, count, *moments in self.rows(
+            "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
+            "GROUP BY apply ORDER BY apply"
+        ):
+            with self.leaving_out(f"drop {number!r:.40}"):
+                whole(1)(number)
+                deleted, at = map(moment_in, moments, ("deleted_at", "dropped_at"))
+                dropped.append(Dropped(number, digest_in(digest), count, deleted, at))
+        return dropped
+
     def check_entries(self) -> None:
         """Check that every deletion can be read, before another one is added."""
         ((count,),) = self.rows("SELECT count(*) FROM applies")
@@ -142,11 +158,13 @@ class Archive:
             return found[0]
         name = shortened(digest)
         if not found:
-            if dropped := self._dropped_at(digest):
-                raise ArchiveError(
-                    f"plan {name} was dropped from {self.path} on {dropped:%Y-%m-%d %H:%M} UTC: "
-                    "its words are erased, and nothing restores them"
-                )
+            for dropped in self.dropped():
+                if digest and dropped.digest.startswith(digest):
+                    raise ArchiveError(
+                        f"plan {name} was dropped from {self.path} on "
+                        f"{dropped.dropped_at:%Y-%m-%d %H:%M} UTC: its words are erased, and "
+                        "nothing restores them"
+                    )
             raise ArchiveError(
                 f"no plan {name} in {self.path}; memlab archive {self.location.store} lists them"
             )
@@ -380,17 +398,6 @@ class Archive:
             (digest,),
         )
         self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
-
-    def _dropped_at(self, digest: str) -> datetime | None:
-        """Return when the copies of a deletion were erased, where facts of it are kept."""
-        found = (
-            self.rows("SELECT digest, dropped_at FROM dropped") if self.has_table("dropped") else []
-        )
-        for name, at in found:
-            with suppress(ValueError):
-                if digest and text_in(name, "digest").startswith(digest):
-                    return moment_in(at, "dropped_at")
-        return None
 
     def _records_at(
         self, entry: Entry, keys: Iterable[Key], *, seen: bool

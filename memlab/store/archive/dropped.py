@@ -12,14 +12,14 @@ import re
 import secrets
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from memlab import columns as c
 from memlab.clock import moment_of
 from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
 from memlab.store.archive.archive import Archive, archive_errors
-from memlab.store.archive.entries import DROPPED, Entry, digest_in, moment_in, moment_text, text_in
+from memlab.store.archive.entries import DROPPED, Dropped, Entry, moment_text, text_in
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
 _KEY: Final = "facts_key"
@@ -28,32 +28,6 @@ _KEY_BYTES: Final = 32
 _HASHED: Final = re.compile("[0-9a-f]{32}")
 _MOST: Final = 2**45
 """Characters or tokens: all memories of a store together must be a number of 64 bits."""
-
-
-class Dropped(NamedTuple):
-    """A deletion whose words were erased from the archive."""
-
-    apply: int
-    digest: str
-    memories: int
-    deleted_at: datetime
-    dropped_at: datetime
-
-
-def dropped_in(archive: Archive) -> list[Dropped]:
-    """Return every deletion of which facts alone are kept, oldest first."""
-    if not archive.has_table("dropped"):
-        return []
-    dropped = []
-    for number, digest, count, deleted, at in archive.rows(
-        "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
-        "GROUP BY apply ORDER BY apply"
-    ):
-        with archive.leaving_out(f"drop {number!r:.40}"):
-            whole(1)(number)
-            moments = moment_in(deleted, "deleted_at"), moment_in(at, "dropped_at")
-            dropped.append(Dropped(number, digest_in(digest), count, *moments))
-    return dropped
 
 
 def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:

@@ -60,6 +60,16 @@ class Entry(NamedTuple):
     """Whether it put back what somebody else had deleted, and deleted nothing."""
 
 
+class Dropped(NamedTuple):
+    """A deletion whose words were erased from the archive."""
+
+    apply: int
+    digest: str
+    memories: int
+    deleted_at: datetime
+    dropped_at: datetime
+
+
 class Copy(NamedTuple):
     """An archived memory, without its record."""
 
