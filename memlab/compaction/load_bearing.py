@@ -7,8 +7,10 @@ from typing import Any, Final
 import pandas as pd
 
 from memlab import columns as c
+from memlab.compaction.wire import sized
 from memlab.errors import MissingExtraError
 from memlab.frame.loading import load
+from memlab.items import Size
 from memlab.policies.successors import WHY, supersedable
 from memlab.sizing.history import Floor, floor_of
 from memlab.sources.opening import SourceLike, open_source, start_words
@@ -57,7 +59,10 @@ class LoadBearing(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         floor, newer = self.floor, self.supersedable
-        bearing, takes = _size(floor.memories, floor.tokens), "of which no cap can take those away"
+        bearing, takes = (
+            sized(Size(floor.memories, floor.tokens)),
+            "of which no cap can take those away",
+        )
         if not floor.memories:
             bearing, takes = (
                 "nothing: no memory is kept whatever the cap",
@@ -71,7 +76,8 @@ class LoadBearing(Shown):
             ),
         ]
         if floor.memories:
-            facts.append(("supersedable", _size(len(newer), int(newer[c.TOKENS].sum()))))
+            size = Size(len(newer), int(newer[c.TOKENS].sum()))
+            facts.append(("supersedable", sized(size)))
         if self.unseen:
             facts.append(("not looked for", self.unseen))
         rows = list(newer[list(_NEWER)].head(_LISTED).itertuples(index=False, name=None))
@@ -120,7 +126,3 @@ def floor(store: SourceLike) -> LoadBearing:
     loaded = int(frame.loc[frame[c.ACTIVE], c.TOKENS].sum())
     name = store if isinstance(store, str | PathLike) else open_source(store).name
     return LoadBearing(str(name), floor_of(frame), newer, loaded, unseen)
-
-
-def _size(memories: int, tokens: int) -> str:
-    return f"{counted(memories)}, {counted(tokens, 'tokens')}"
