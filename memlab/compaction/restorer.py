@@ -8,7 +8,8 @@ from itertools import chain
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
-from typing import NamedTuple, Self
+from types import MappingProxyType
+from typing import NamedTuple
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
@@ -38,23 +39,11 @@ from memlab.text import counted
 
 
 class Restored(int):
-    """How many memories were put back."""
+    """How many memories were put back; it knows what it leaves out or does not take out again."""
 
-    left_out: int
-    rows_left_out: Mapping[str, int]
-    stay: int | None
-
-    def __new__(
-        cls,
-        count: int,
-        left_out: int = 0,
-        rows_left_out: Mapping[str, int] | None = None,
-        stay: int | None = None,
-    ) -> Self:
-        """Return a number that knows what it leaves out, and what is not taken out again."""
-        made = super().__new__(cls, count)
-        made.left_out, made.rows_left_out, made.stay = left_out, rows_left_out or {}, stay
-        return made
+    left_out: int = 0
+    rows_left_out: Mapping[str, int] = MappingProxyType({})
+    stay: int | None = None
 
 
 def restore(
@@ -183,7 +172,9 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
             raise
         raise not_noted(f"{back:,} memories were restored into {source.name}", error) from error
     watch("recorded")
-    return Restored(back, len(left_out), writer.rows_left_out)
+    restored = Restored(back)
+    restored.left_out, restored.rows_left_out = len(left_out), writer.rows_left_out
+    return restored
 
 
 def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
@@ -237,7 +228,9 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
                 writer.insert(back)
         watch("verified")
     watch("committed")
-    return Restored(len(expected), stay=len(stay))
+    restored = Restored(len(expected))
+    restored.stay = len(stay)
+    return restored
 
 
 def _replaced(asked: _Asked, entry: Entry) -> dict[Key, bytes]:
