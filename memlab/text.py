@@ -50,6 +50,12 @@ class Table(NamedTuple):
     remark: str = ""
     whole: bool = False
 
+    def first(self, most: int, where: str = "") -> "Table":
+        """Return the first rows alone, and say how many more there are, and where."""
+        hidden = len(self.rows) - most
+        remark = f"and {hidden:,} more{where}" if hidden > 0 else self.remark
+        return self._replace(rows=self.rows[:most], remark=remark)
+
 
 class Sheet(NamedTuple):
     """A title, which may be empty, facts by name, and tables."""

@@ -80,12 +80,9 @@ class LoadBearing(Shown):
             facts.append(("supersedable", sized(size)))
         if self.unseen:
             facts.append(("not looked for", self.unseen))
-        rows = list(newer[list(_NEWER)].head(_LISTED).itertuples(index=False, name=None))
-        more = f"and {len(newer) - _LISTED:,} more; --json has all" if len(newer) > _LISTED else ""
-        tables = [
-            *floor.tables("By kind"),
-            Table("A newer one could stand for", tuple(_NEWER.values()), rows, more),
-        ]
+        rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))
+        listed = Table("A newer one could stand for", tuple(_NEWER.values()), rows)
+        tables = [*floor.tables("By kind"), listed.first(_LISTED, "; --json has all")]
         return Sheet(self.store, facts, [table for table in tables if table.rows])
 
     def next_steps(self) -> list[str]:

@@ -546,6 +546,4 @@ def first_of(
     memories: Sequence[PlannedMemory | PlannedLink], heading: str, where: str = ""
 ) -> Table:
     """Return the first memories of a list as a table that says how many more there are."""
-    hidden = len(memories) - LISTED
-    remark = f"and {hidden:,} more{where}" if hidden > 0 else ""
-    return Table(heading, *listing_of(memories[:LISTED]), remark)
+    return Table(heading, *listing_of(memories)).first(LISTED, where)

@@ -127,10 +127,8 @@ class Recovery(Shown):
         title = f"{count} restored into {self.store}" if self.applied else f"restore {count}"
         facts = [("undo", self.undo)] if self.applied and self.kept else []
         columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
-        rows: list[tuple[Cell, ...]] = [*self.frame.head(_LISTED)[columns].itertuples(index=False)]
-        hidden = len(self.frame) - _LISTED
-        remark = f"and {hidden:,} more" if hidden > 0 else ""
-        return Sheet(title, facts, [Table("", ("tokens", "id", "title"), rows, remark)])
+        rows: list[tuple[Cell, ...]] = [*self.frame[columns].itertuples(index=False)]
+        return Sheet(title, facts, [Table("", ("tokens", "id", "title"), rows).first(_LISTED)])
 
 
 def keep_copies(

@@ -312,7 +312,7 @@ def _table(frame: pd.DataFrame) -> Table:
     header = ["asked", "last asked", "deleted", "commit", "tokens", "id"]
     columns = [ASKED, LAST_ASKED, SEEN_AT, c.DELETED_AT, c.COMMIT, c.TOKENS, c.MEMORY_ID, EMPTIED]
     rows = list[list[Cell]]()
-    some = frame.head(_LISTED)[columns].itertuples(index=False, name=None)
+    some = frame[columns].itertuples(index=False, name=None)
     for asked, last, seen, at, commit, tokens, name, emptied in some:
         day = "" if pd.isna(last) else f"{last:%Y-%m-%d}"
         named = f"{name} (emptied)" if emptied else name
@@ -321,9 +321,7 @@ def _table(frame: pd.DataFrame) -> Table:
         del header[3]
         for row in rows:
             del row[3]
-    hidden = len(frame) - _LISTED
-    remark = f"and {hidden:,} more, all in --json" if hidden > 0 else ""
-    return Table("", tuple(header), list(map(tuple, rows)), remark)
+    return Table("", tuple(header), list(map(tuple, rows))).first(_LISTED, ", all in --json")
 
 
 def _between(seen: Any, at: Any) -> str:

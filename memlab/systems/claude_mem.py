@@ -239,8 +239,6 @@ class ObservationReader(TableReader):
             facts.append(("mode", f"{start.mode}: its types are not known, all are counted"))
         if newer := sqlite_rows.newer(schema, KNOWN_SCHEMA):
             facts.append(("schema", f"{newer}; what it knows is read"))
-        hidden = len(projects) - LISTED
-        remark = f"and {hidden:,} more" if hidden > 0 else ""
         header = ("project", "observations", "loaded at start")
         said = {
             "store": self._name,
@@ -252,7 +250,7 @@ class ObservationReader(TableReader):
             "known_schema": KNOWN_SCHEMA,
             "projects": projects,
         }
-        table = Table("", header, projects[:LISTED], remark)
+        table = Table("", header, projects).first(LISTED)
         return About(Sheet("claude-mem", facts, [table]), said)
 
     def _asked(self, query: str, **values: Any) -> list[Any]:

@@ -256,6 +256,4 @@ def _trouble(name: str, found: Sequence[str], words: str, otherwise: str, advice
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
-    hidden = len(rows) - LISTED
-    remark = f"and {hidden:,} more" if hidden > 0 else ""
-    return Table(f"{heading}: {len(rows):,}", header, [*rows[:LISTED]], remark)
+    return Table(f"{heading}: {len(rows):,}", header, rows).first(LISTED)
