@@ -1,7 +1,7 @@
 """The rules themselves: the newest, expiry, worth; who shares room, and what a memory is worth."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, Literal
@@ -529,38 +529,24 @@ def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
     present = [name for name in named if name in rows]
     if (named and not present) or not fields:
         return one_scope(rows)
-    folded = {name: rows[name].astype("str").str.lower() for name in present}
-    values = pd.DataFrame(folded, index=rows.index)
-    tags = [frozenset[str]()] * len(rows)
+    given: list[set[tuple[str, str]]] = [set() for _ in range(len(rows))]
+    for name in present:
+        for own, value in zip(given, rows[name].astype("str").str.lower(), strict=True):
+            if isinstance(value, str):
+                own.add((name, value))
     if col.TAGS in fields:
-        tags = [frozenset(tag.strip().lower() for tag in each) for each in rows[col.TAGS]]
-    return list(_matching(values, tags))
-
-
-def _matching(values: pd.DataFrame, tags: list[frozenset[str]]) -> Iterator[Scope]:
-    """Return a scope for every distinct set of given values and tags, with what matches it."""
-    given = values.notna().to_numpy(dtype=bool)
-    carrying: dict[str, list[int]] = {}
-    for row, each in enumerate(tags):
-        for tag in each:
-            carrying.setdefault(tag, []).append(row)
-    for said in sorted(set(map(tuple, given.tolist()))):
-        shape = np.array(said, dtype=bool)
-        names = values.columns[shape].tolist()
-        fitting = np.flatnonzero(given[:, shape].all(axis=1))
-        groups = [fitting]
-        if names:
-            found = values.iloc[fitting].groupby(names, sort=False).indices
-            groups = [fitting[places] for places in found.values()]
-        exactly = (given == shape).all(axis=1)
-        for members in groups:
-            owners: dict[frozenset[str], list[int]] = {}
-            for row in members[exactly[members]].tolist():
-                owners.setdefault(tags[row], []).append(row)
-            for wanted, own in owners.items():
-                if not names and not wanted:
-                    continue
-                matching = members
-                for tag in wanted:
-                    matching = matching[np.isin(matching, carrying[tag])]
-                yield Scope(matching, np.array(own))
+        for own, tags in zip(given, rows[col.TAGS], strict=True):
+            own.update((col.TAGS, tag.strip().lower()) for tag in tags)
+    matching: dict[tuple[str, str], set[int]] = {}
+    owners: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for row, own in enumerate(given):
+        for each in own:
+            matching.setdefault(each, set()).add(row)
+        if own:
+            owners.setdefault(frozenset(own), []).append(row)
+    scopes = []
+    for wanted, rows_of in owners.items():
+        fewest_first = sorted((matching[each] for each in wanted), key=len)
+        members = np.array(sorted(set.intersection(*fewest_first)))
+        scopes.append(Scope(members, np.array(rows_of)))
+    return scopes
