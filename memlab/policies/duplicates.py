@@ -96,13 +96,6 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     DataFrame
         One row per replaced row, by its label in `rows`: ``memory_id``, ``replaced_by`` (the id of
         the newer one) and ``similarity`` (their cosine).
-
-    Raises
-    ------
-    MissingExtraError
-        If scikit-learn is not installed and the policy has no vectors of its own.
-    ValueError
-        If the policy's vectors are not one per text, or not finite.
     """
     prunable = rows[rows[col.ACTIVE] & ~rows[col.LOAD_BEARING]]
     prunable = prunable.iloc[oldest_first(prunable)]

@@ -212,12 +212,6 @@ def policy_named(name: str) -> Named:
     """Return what a name stands for: one of `NAMED`, or a class as ``package.module:Class``.
 
     A module is looked for in the working folder first, then where Python looks.
-
-    Raises
-    ------
-    PolicyError
-        When there is no such policy, module or class, or the class is no frozen dataclass with
-        :class:`Policy` as its base.
     """
     if name in NAMED:
         return NAMED[name]

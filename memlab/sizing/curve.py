@@ -207,13 +207,7 @@ class Sizing(Prepared):
         return curve
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
-        """Return the curve at these caps, each computed exactly.
-
-        Raises
-        ------
-        ValueError
-            When a cap is no whole number of 0 or more.
-        """
+        """Return the curve at these caps, each computed exactly."""
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
         return _curve(KEEP_RECENT, wanted, self._columns(wanted, self.history.boot_at(wanted)))
 
@@ -309,13 +303,7 @@ class BudgetSizing(Prepared):
         return self.floor + int(np.ceil(cap * self.mean))
 
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
-        """Return the curve at these budgets.
-
-        Raises
-        ------
-        ValueError
-            When one is no whole number of 0 or more.
-        """
+        """Return the curve at these budgets."""
         wanted = np.array([arguments.whole_number(MAX_TOKENS, each) for each in budgets], np.int64)
         room = np.maximum(wanted - self.floor, 0)
         kept = np.searchsorted(self.present.tokens_newest, room, side="right") - 1

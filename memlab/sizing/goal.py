@@ -120,13 +120,6 @@ def advise(
     Returns
     -------
     Advice
-
-    Raises
-    ------
-    ValueError
-        When the target or the budget is out of its range.
-    WrongArgumentError
-        When `sizing` is something else.
     """
     arguments.expect(sizing, Sizing, call="memlab.sizing.advise", name="sizing")
     target = arguments.share("target", target)
@@ -200,11 +193,6 @@ def advise_budget(
     Returns
     -------
     BudgetAdvice
-
-    Raises
-    ------
-    ValueError
-        When the target is out of its range.
     """
     target = arguments.share("target", target)
     choice = prepared.choose(target)

@@ -50,11 +50,6 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
         Columns ``keep_recent`` (Int64, <NA> for no cap), ``written`` (rows written by then),
         ``at`` (UTC; the earliest time by which so many rows were dated, whatever order they were
         inserted in), ``memories`` and ``tokens``; sorted by cap as given, then by ``written``.
-
-    Raises
-    ------
-    ValueError
-        When a cap is negative, or `moments` is less than 2.
     """
     frame = with_gaps(past_in(frame, call="memlab.sizing.boot_over_time"))
     wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
@@ -123,11 +118,6 @@ def age_rank_quantiles(
         One row per part: ``first`` and ``last``, the rows written where it begins and ends;
         ``references``; ``p50`` and ``p90`` (Int64, the smallest rank that so many do not pass;
         <NA> for a part without references).
-
-    Raises
-    ------
-    ValueError
-        When `parts` is less than 1, or `references` lacks a column.
     """
     parts = arguments.whole_number("parts", parts, least=1)
     call = "memlab.sizing.age_rank_quantiles"
@@ -172,11 +162,6 @@ def caps_along(
         One row per stretch with at least `FEWEST_AHEAD` references to prunable rows, and one from
         now on, by the store's own references and other projects' together: ``memories``, prunable
         ones written by its beginning; ``cap``.
-
-    Raises
-    ------
-    ValueError
-        When the share or the horizon is out of its range, or `references` lacks a column.
     """
     share, call = arguments.share("share", share), "memlab.sizing.caps_along"
     sizing = prepared(frame, references, until=until, call=call)
