@@ -16,6 +16,7 @@ from memlab.evidence.posterior import Posterior, Terms
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, law_of
 from memlab.evidence.references import with_references
 from memlab.sizing.history import (
+    SHORT,
     History,
     Ints,
     Present,
@@ -219,8 +220,9 @@ class Sizing(Prepared):
         would be now, had none been deleted: beyond that nothing changes.
         """
         present, fits, fails = self.present, -1, self.history.prunable + 1
+        at_once = 64 if len(self.history) <= SHORT else 2  # of a short one more cost no more
         while fails - fits > 1:
-            caps = np.unique(np.linspace(fits + 1, fails - 1, 4).astype(np.int64))
+            caps = np.unique(np.linspace(fits + 1, fails - 1, at_once + 2)[1:-1].astype(np.int64))
             now = present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
             most = np.maximum(now, self.history.boot_at(caps)["boot_tokens_p95"])
             fits = int(caps[most <= token_budget].max(initial=fits))
