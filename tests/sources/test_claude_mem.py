@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from owners import needs_claude_mem, observation, write_claude_mem
-from shell import said
+from shell import run, said
 from stores import run_sql
 
 import memlab
@@ -161,6 +161,10 @@ def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
     assert "memlab compact" not in output
     told = json.loads(said("size", file, "--json"))
     assert (told["setting"], told["command"]) == (f"{SETTING}={number}", None)
+    for unit in ("memories", "tokens"):
+        ends = run("size", file, "--token-budget", 500, "--unit", unit).output
+        assert ends.count(f'next: write "{SETTING}": ') == 2 * (unit == "memories")
+        assert "memlab compact" not in ends
 
 
 def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path) -> None:
