@@ -37,7 +37,7 @@ from memlab.store import SqliteMemoryStore
 
 @st.composite
 def lives(draw: st.DrawFn) -> pd.DataFrame:
-    """A store with a floor, memories superseded later, and references."""
+    """A store with a floor, memories superseded later and dated in any order, and references."""
     count = draw(st.integers(2, 14))
     rows = []
     for number in range(count):
@@ -53,7 +53,9 @@ def lives(draw: st.DrawFn) -> pd.DataFrame:
                 ),
             )
         )
-    return make_frame(*rows)
+    frame = make_frame(*rows)
+    dated = frame[c.CREATED_AT].sample(frac=1, random_state=draw(st.integers(0, 9)))
+    return frame.assign(**{c.CREATED_AT: dated.array})
 
 
 def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[str]]]:
