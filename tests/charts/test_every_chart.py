@@ -31,7 +31,7 @@ from reading import assert_within_its_figure, drawn, note, title, written
 
 from memlab import charts as plots
 from memlab import columns as c
-from memlab import load, store_path
+from memlab import load, sizing, store_path
 from memlab.charts.figure import NARROW, Chart
 from memlab.charts.palette import DARK, LIGHT
 from memlab.compaction.effects import survivors
@@ -41,14 +41,6 @@ from memlab.evidence.usage import age_or_use
 from memlab.growth import boot_context, growth_curve
 from memlab.policies import KeepRecent, Learned, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise
-from memlab.sizing import (
-    age_rank_quantiles,
-    age_ranks,
-    backtest_cap,
-    boot_over_time,
-    cap_curve,
-    recommend_cap,
-)
 
 PICTURES = Path(__file__).parent / "pictures"
 DOTS_PER_INCH = 40
@@ -101,9 +93,13 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     """Every chart of a frame, ready to be drawn: what is called, and what it is given."""
     frame = FRAMES[name]()
     growth, context = growth_curve(frame), boot_context(frame)
-    references, ranks, curve = find_references(frame), age_ranks(frame), cap_curve(frame)
-    advice, tight = recommend_cap(frame), recommend_cap(frame, token_budget=20_000)
-    timeline = boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
+    references, ranks, curve = (
+        find_references(frame),
+        sizing.age_ranks(frame),
+        sizing.cap_curve(frame),
+    )
+    advice, tight = sizing.recommend_cap(frame), sizing.recommend_cap(frame, token_budget=20_000)
+    timeline = sizing.boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
     replays = replay_each(frame, references, POLICIES, workers=1)
     regrets = {label_of(one.policy): one.regret_over_time for one in replays}
     store = pd.DataFrame({"memories": [1 + len(frame) // 9, len(frame)], "cap": len(frame) // 4})
@@ -130,11 +126,11 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
         "ages-parted": (
             plots.plot_age_ranks,
             (ranks,),
-            {"quantiles": age_rank_quantiles(frame), "advice": advice, "cap": 3},
+            {"quantiles": sizing.age_rank_quantiles(frame), "advice": advice, "cap": 3},
         ),
         "age-or-use": (plots.plot_age_or_use, (usage,), {}),
         "reads-served": (plots.plot_reads_served, (usage,), {}),
-        "backtest": (plots.plot_backtest, (backtest_cap(frame),), {}),
+        "backtest": (plots.plot_backtest, (sizing.backtest_cap(frame),), {}),
         "law": (plots.plot_law, (law_lines(0.9),), {"store": store[: len(frame)]}),
         "comparison": (plots.plot_comparison, (summarise(frame, references, replays),), {}),
         "overlap": (plots.plot_overlap, (overlap(replays, share=True),), {}),

@@ -13,21 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 from reading import drawn, lines_named, note, points_of, title, upright_lines, written
 
+from memlab import charts
 from memlab import columns as c
-from memlab.charts import (
-    mark_cap_curve,
-    mark_trade_off,
-    plot_age_or_use,
-    plot_age_ranks,
-    plot_backtest,
-    plot_cap_curve,
-    plot_comparison,
-    plot_growth,
-    plot_law,
-    plot_overlap,
-    plot_regret,
-    plot_trade_off,
-)
 from memlab.charts.palette import LIGHT
 from memlab.evidence import age_or_use, find_references, read_access_log
 from memlab.evidence.posterior import law_lines
@@ -82,19 +69,19 @@ def history() -> History:
 
 
 def test_growth_draws_nothing_that_there_is_none_of_and_says_what_left_no_trace() -> None:
-    ax = plot_growth(growth_curve(make_episodes(5)))
+    ax = charts.plot_growth(growth_curve(make_episodes(5)))
     assert {line.get_label() for line in ax.get_lines()} == {c.PRUNABLE, c.LOAD_BEARING, "_now"}
     assert "deleted earlier" not in note(ax)
     frame = make_episodes(5).drop(index=3)
     frame.loc[2, c.CREATED_AT] = pd.NaT
-    said = note(plot_growth(growth_curve(frame)))
+    said = note(charts.plot_growth(growth_curve(frame)))
     assert "was deleted earlier" in said
     assert "1 memory without a usable time stands where it was inserted" in said
 
 
 @pytest.mark.parametrize(("cap", "deletes"), [(0, 40), (15, 25), (500, 0)])
 def test_growth_draws_a_cap_and_shades_and_says_what_lies_beyond(cap: int, deletes: int) -> None:
-    ax = plot_growth(growth_curve(make_episodes(40)), cap=cap)
+    ax = charts.plot_growth(growth_curve(make_episodes(40)), cap=cap)
     (shade,) = ax.collections
     heights = shade.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (cap, cap + deletes)
@@ -104,13 +91,13 @@ def test_growth_draws_a_cap_and_shades_and_says_what_lies_beyond(cap: int, delet
 
 
 def test_dates_are_drawn_where_they_are_in_utc() -> None:
-    ax = plot_growth(growth_curve(make_episodes(50), freq="h"))
+    ax = charts.plot_growth(growth_curve(make_episodes(50), freq="h"))
     first = date2num((START - pd.Timedelta(hours=1)).to_pydatetime())
     assert ax.get_xlim()[0] == pytest.approx(first)
 
 
 def test_the_law_of_reads_speaks_of_stores_and_searches_and_names_none() -> None:
-    ax = drawn(plot_law(law_lines(0.9, evidence="reads")))
+    ax = drawn(charts.plot_law(law_lines(0.9, evidence="reads")))
     assert ax.get_ylabel() == "cap that serves 90% of reads"
     assert "public stores" in note(ax)
     assert "Notes that agents found by searching" in note(ax)
@@ -122,7 +109,7 @@ def test_the_law_of_reads_speaks_of_stores_and_searches_and_names_none() -> None
 
 def test_a_recommended_cap_beyond_the_rows_is_in_view(curve: pd.DataFrame, advice: Advice) -> None:
     far = replace(advice, verdict=Verdict.CAP_HAS_NO_EFFECT, keep_recent=5_000)
-    ax = plot_cap_curve(curve, advice=far)
+    ax = charts.plot_cap_curve(curve, advice=far)
     assert set(upright_lines(ax)) == {advice.likely, 5_000}
     assert points_of(ax, "_chosen")[0] == [advice.likely]
     assert ax.get_xlim()[1] >= 5_000
@@ -132,30 +119,34 @@ def test_few_references_give_a_curve_that_says_whose_it_is() -> None:
     frame = make_episodes(1_000)
     references = make_references(frame, [10, 20], [3, 4])
     advice = recommend_cap(frame, references)
-    ax = plot_cap_curve(cap_curve(frame, references), advice=advice)
+    ax = charts.plot_cap_curve(cap_curve(frame, references), advice=advice)
     assert title(ax).startswith(f"By other projects the newest {advice.likely} likely serve 90%")
     assert "Estimated: 2% from this store, 98% from other projects." in note(ax)
-    assert not lines_named(plot_cap_curve(cap_curve(frame)), "this store")
+    assert not lines_named(charts.plot_cap_curve(cap_curve(frame)), "this store")
 
 
 def test_every_verdict_has_a_title_of_its_own(curve: pd.DataFrame, advice: Advice) -> None:
-    said = {title(plot_cap_curve(curve, advice=replace(advice, verdict=v))) for v in Verdict}
+    said = {title(charts.plot_cap_curve(curve, advice=replace(advice, verdict=v))) for v in Verdict}
     assert len(said) == len(Verdict)
 
 
 def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(
     sizing: Sizing, curve: pd.DataFrame
 ) -> None:
-    ax = plot_trade_off(curve, advice=advise(sizing, token_budget=9_000))
+    ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=9_000))
     assert title(ax).startswith("90% of references cost ")
     assert title(ax).endswith("the budget is 9,000")
     assert 9_000 in upright_lines(ax)
-    ax = plot_trade_off(curve, advice=advise(sizing, token_budget=1_000), cap=50)
+    ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=1_000), cap=50)
     assert title(ax) == "Load-bearing memories cost 6,491 tokens, the budget is 1,000"
 
 
 @pytest.mark.parametrize(
-    ("plot", "mark"), [(plot_cap_curve, mark_cap_curve), (plot_trade_off, mark_trade_off)]
+    ("plot", "mark"),
+    [
+        (charts.plot_cap_curve, charts.mark_cap_curve),
+        (charts.plot_trade_off, charts.mark_trade_off),
+    ],
 )
 def test_a_bare_chart_and_its_marks_are_the_chart(
     curve: pd.DataFrame, advice: Advice, plot: Callable[..., Axes], mark: Callable[..., None]
@@ -170,8 +161,8 @@ def test_a_bare_chart_and_its_marks_are_the_chart(
 
 
 def test_marks_outside_the_axes_are_left_out(curve: pd.DataFrame, sizing: Sizing) -> None:
-    ax = plot_trade_off(curve, bare=True)
-    mark_trade_off(ax, curve, advice=advise(sizing, token_budget=10**8))
+    ax = charts.plot_trade_off(curve, bare=True)
+    charts.mark_trade_off(ax, curve, advice=advise(sizing, token_budget=10**8))
     assert not upright_lines(ax)
     assert "budget" not in note(ax)
 
@@ -181,7 +172,7 @@ def test_marks_outside_the_axes_are_left_out(curve: pd.DataFrame, sizing: Sizing
 
 def test_references_that_coincide_are_one_dot_as_large_as_they_are_many() -> None:
     ranks = pd.DataFrame({"written": [40] * 16 + [10], "age_rank": [4] * 16 + [1]})
-    ax = plot_age_ranks(ranks, cap=5_000)
+    ax = charts.plot_age_ranks(ranks, cap=5_000)
     sizes = {tuple(line.get_xydata()[0].round()): line.get_markersize() for line in ax.lines}
     assert sizes[40, 4] == pytest.approx(4 * sizes[10, 1], rel=0.1)
     assert "16" in written(ax)
@@ -192,10 +183,10 @@ def test_references_that_coincide_are_one_dot_as_large_as_they_are_many() -> Non
 def test_a_cut_that_missed_and_one_that_nothing_followed_are_said() -> None:
     frame = make_episodes(100)
     backtest = backtest_cap(frame, make_references(frame, [85], [3]), cuts=(0.1, 0.8))
-    ax = plot_backtest(backtest)
+    ax = charts.plot_backtest(backtest)
     assert "no references followed" in written(ax)
     assert "at 1 of 1 cut, " in title(ax)
-    missed = plot_backtest(backtest.assign(reached=False))
+    missed = charts.plot_backtest(backtest.assign(reached=False))
     assert [line.get_marker() for line in lines_named(missed, "chosen")] == ["X"]
     assert sum(text.startswith("missed: ") for text in written(missed)) == 1
 
@@ -203,13 +194,13 @@ def test_a_cut_that_missed_and_one_that_nothing_followed_are_said() -> None:
 def test_what_was_never_read_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
     table = searched.chances.copy()
     table.loc["third quarter", ["chance", "low"]] = 0.0
-    ax = plot_age_or_use(replace(searched, chances=table))
+    ax = charts.plot_age_or_use(replace(searched, chances=table))
     limits = np.concatenate([bars.get_segments() for bars in ax.collections])
     assert limits[7][0][0] == ax.get_xlim()[0] > 0
 
 
 def test_too_few_reads_are_said_in_the_title(searched: AgeOrUse) -> None:
-    ax = plot_age_or_use(replace(searched, reads=19))
+    ax = charts.plot_age_or_use(replace(searched, reads=19))
     assert title(ax) == "Too few reads to tell whether age or use says what is read next"
 
 
@@ -223,7 +214,7 @@ def test_marks_that_coincide_are_counted_and_named_together(
     table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     table.loc["value 50", "served"] = table.loc["recent 50", "served"]
     table.loc["value 50", "boot_tokens_mean"] = table.loc["recent 50", "boot_tokens_mean"] * nearer
-    ax = plot_comparison(table)
+    ax = charts.plot_comparison(table)
     assert ("● 50 = ▲ 50" in written(ax)) == bool(said)
     assert (f"{said} marks coincide" in note(ax)) == bool(said)
     assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
@@ -246,7 +237,7 @@ def test_the_title_of_an_overlap_names_the_two_that_are_least_alike(
     shares: list[list[float]], said: str
 ) -> None:
     names = list("abc"[: len(shares)])
-    assert said in title(plot_overlap(pd.DataFrame(shares, names, names), of="lost"))
+    assert said in title(charts.plot_overlap(pd.DataFrame(shares, names, names), of="lost"))
 
 
 @dataclass(frozen=True)
@@ -269,12 +260,13 @@ def test_a_policy_looks_the_same_in_every_chart_and_has_the_colour_of_what_it_go
     }
     replays = [replay(*history, policy) for some in by_colour.values() for policy in some]
     with pytest.raises(ValueError, match="share=True"):
-        plot_overlap(overlap(replays))
+        charts.plot_overlap(overlap(replays))
     regrets = {label_of(one.policy): one.regret_over_time for one in reversed(replays)}
     compared = {
-        line.get_label(): line for line in plot_comparison(summarise(*history, replays)).lines
+        line.get_label(): line
+        for line in charts.plot_comparison(summarise(*history, replays)).lines
     }
-    regretted = {line.get_label(): line for line in plot_regret(regrets).lines}
+    regretted = {line.get_label(): line for line in charts.plot_regret(regrets).lines}
     for colour, policies in by_colour.items():
         for policy in policies:
             looks = compared[family_of(policy)], regretted[label_of(policy)]
