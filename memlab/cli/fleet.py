@@ -93,16 +93,10 @@ class Job:
         else:
             yield None
 
-    @contextmanager
-    def working(self) -> Iterator[Callable[..., Any]]:
-        """Hand out what makes a call: by those who do the work, with a bar that has a name."""
-        with self.runner() as runner:
-
-            def work(what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
-                with output.bar(what) as progress:
-                    return call(*given, runner=runner, progress=progress, **settings)
-
-            yield work
+    def work(self, what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
+        """Make a call by those who do the work, with a bar that has a name."""
+        with self.runner() as runner, output.bar(what) as progress:
+            return call(*given, runner=runner, progress=progress, **settings)
 
     def kept(self, *below: str, option: str = "--results FOLDER") -> Path | None:
         """Return the folder of results; where that was asked for it is emptied, or those in it."""
@@ -265,8 +259,7 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
     from memlab.fleet import expand_names, survey
 
     members, folder = expand_names(names), job.kept()
-    with job.working() as work:
-        table = work("survey", survey, members, now=now_utc(), out=folder)
+    table = job.work("survey", survey, members, now=now_utc(), out=folder)
     over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
     facts = _loaded(table, members)
     if backlog is not None:
@@ -322,10 +315,9 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
     from memlab.fleet import cohort_of, expand_names, size
 
     members, folder = expand_names(names), job.kept()
-    with job.working() as work:
-        cohort = work("references", cohort_of, members)
-        asked |= {"token_budget": token_budget, "cohort": cohort}
-        table = work("size", size, members, out=folder, **asked)
+    cohort = job.work("references", cohort_of, members)
+    asked |= {"token_budget": token_budget, "cohort": cohort}
+    table = job.work("size", size, members, out=folder, **asked)
     good = table[table["error"].isna()]
     saved = table["boot_now"] - table["boot_after"]
     verdicts = good["verdict"].value_counts().items()
@@ -434,8 +426,8 @@ def plan_fleet(
     members = expand_names(names)
     job.out = None if save_plan is None else saved_beside(save_plan)
     job.kept(option="--save-plan FILE")
-    with faults_of(policy), job.working() as work:
-        made = work("plan", plan, members, policy, now=now_utc(), save=save_plan)
+    with faults_of(policy):
+        made = job.work("plan", plan, members, policy, now=now_utc(), save=save_plan)
     output.print_result(made, as_json=job.as_json)
     output.fail_if(bool(made.refused))
 
@@ -452,8 +444,7 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
     """
     from memlab.fleet import apply
 
-    with job.working() as work:
-        table = work("apply", apply, plan_file, now=now_utc(), all_prunable=all_prunable)
+    table = job.work("apply", apply, plan_file, now=now_utc(), all_prunable=all_prunable)
     good = table[table["error"].isna()]
     is_done = good["status"] == "applied before"
     deleted = counted(int(good["deleted"][~is_done].sum()), "memories")
@@ -486,9 +477,8 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
     from memlab.fleet import expand_names, maintain
 
     members, folder = expand_names(names), job.kept()
-    with job.working() as work:
-        how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": folder}
-        table = work("maintain", maintain, members, **how)
+    how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": folder}
+    table = job.work("maintain", maintain, members, **how)
     failed = table["status"].eq("FAILED").fillna(value=False)
     counts = table["status"].value_counts().items()
     told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
