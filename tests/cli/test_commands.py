@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 import pytest
@@ -305,18 +306,17 @@ def test_a_locked_store_is_told_in_a_sentence(
 
 
 @pytest.mark.parametrize("name", sorted(LOOKING.keys() - PLAIN))
-def test_a_store_that_may_not_be_written_is_looked_at(tmp_path: Path, out: Path, name: str) -> None:
-    store = write_rows(tmp_path / "memory.db", episodes(3), journal_mode="DELETE")
-    (tmp_path / FILE).write_text(REMEMBERED)
-    words = typed(LOOKING[name], store, out)
-    for above in tmp_path.parents[:3]:
-        above.chmod(above.stat().st_mode | 0o055)
-    run(*words)  # imports what only root may read
-    store.chmod(0o444)
-    tmp_path.chmod(0o555)
-    with as_nobody():
-        said = run(*words)
-    tmp_path.chmod(0o755)
+def test_a_store_that_may_not_be_written_is_looked_at(out: Path, name: str) -> None:
+    with TemporaryDirectory() as folder:
+        store = write_rows(Path(folder, "memory.db"), episodes(3), journal_mode="DELETE")
+        Path(folder, FILE).write_text(REMEMBERED)
+        words = typed(LOOKING[name], store, out)
+        run(*words)  # imports what only root may read
+        store.chmod(0o444)
+        Path(folder).chmod(0o555)
+        with as_nobody():
+            said = run(*words)
+        Path(folder).chmod(0o755)
     assert said.exit_code == 0, said.output
 
 
