@@ -88,11 +88,11 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise _no_url(url) from None  # the words of the other may hold a password
-    login, at, where = parts.netloc.rpartition("@")
+    login, _, where = parts.netloc.rpartition("@")
     if "://" not in url or any(map(_NO_PORT.search, where.split(","))):
         raise _no_url(url)
     user, _, password = login.partition(":")
-    secrets = {"password": unquote(password)} if at and password else {}
+    secrets = {"password": unquote(password)} if password else {}
     secrets |= {name: value for name, value in query if name in _SECRETS}
     given = {name: value for name, value in query if name not in _SECRETS}
     address = Address(parts.scheme, unquote(user) or None, where, parts.path, given, secrets)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,14 +22,7 @@ from memlab.sources.folder.files import FileCopy, Folder, opened_folder
 from memlab.sources.folder.journal import Index, folder_moment
 
 Files = dict[str, tuple[bytes, int, int]]
-
-
-class Steps(list[str]):
-    """Calls by name; what is to be done after one, by its name and number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.then: dict[str, Callable[[], object]] = {}
+Steps = dict[str, Callable[[], object]]
 
 
 class Lines(Index):
@@ -112,14 +106,14 @@ def put(folder: Path, index: Lines, back: Mapping[str, Parts]) -> None:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    """What changes names, as it is done; a test may have something else done after one."""
-    made = Steps()
+    """What changes names, numbered, in order, with what a test has done after it."""
+    made, times = Steps(), Counter[str]()
 
     def watched(name: str, call: Callable[..., None]) -> Callable[..., None]:
         def step(*given: Any) -> None:
             call(*given)
-            made.append(name)
-            made.then.pop(f"{name} {made.count(name)}", lambda: None)()
+            times[name] += 1
+            made.setdefault(f"{name} {times[name]}", lambda: None)()
 
         return step
 
@@ -142,8 +136,9 @@ def test_files_and_lines_go_together_and_come_back_byte_for_byte(
     taken = take(folder, index, "b.md", "c.md")
     assert sorted(content(folder)) == ["INDEX", "a.md", "d.md"]
     assert (folder / "INDEX").read_bytes() == b"# head\na.md:x\nd.md:w\n"
-    middle = ["exchange", "move", "move"][:: 1 if index.index_first else -1]
-    assert [each for each in steps if each != "make_folder"] == ["move", *middle, "move"]
+    done = list(steps)
+    assert (done.index("exchange 1") < done.index("move 2")) == index.index_first
+    assert done[-1] == "move 4"
     put(folder, index, taken)
     assert content(folder) == before
 
@@ -190,7 +185,7 @@ def test_what_is_written_meanwhile_even_through_an_open_file_keeps_everything(
     if name == "INDEX" and index.index_first:
         step = "move 2"  # later than the exchange, of which the other order sees no more
     with (folder / name).open("ab", buffering=0) as opened:
-        steps.then[step] = lambda: opened.write(b"late")
+        steps[step] = lambda: opened.write(b"late")
         refused = (StalePlanError, ChangedWhileReadError)
         with pytest.raises(refused, match=f"{name} (was changed|is written)"):
             take(folder, index, "b.md")

@@ -7,7 +7,6 @@ belongs to the life of one file, whatever it was called. A merge is held against
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -318,12 +317,10 @@ def past_moments(
     removed = _emptied(moment, history) if emptied else _removed(moment, history)
     removed = [each for each in removed if is_file_path(each.name)]
     known = frozenset({*moment.names, *(each.name for each in removed)})
-    groups: dict[tuple[str, int], dict[str, Life]] = {}
-    times = Counter[str]()
+    groups: dict[str, dict[str, Life]] = {}
     for each in removed:
-        groups.setdefault((each.index, times[each.name]), {})[each.name] = each
-        times[each.name] += 1
-    for (blob, _), lives in groups.items():
+        groups.setdefault(each.index, {})[each.name] = each
+    for blob, lives in groups.items():
         raw = content(blob) if blob else None
         index = None if raw is None else FileCopy("", raw, 0, 0, (0, 0))
         stamps = {}

@@ -278,9 +278,6 @@ def _operations(folder: Folder) -> list[Operation]:
         _CONTENT(content)
         entries = tuple(Entry(**each) for each in content["entries"])
         operation = Operation(folder, own, content["taking_out"], entries)
-        for each in ([entry.key for entry in entries], operation.names):
-            if len(set(each)) < len(each):
-                raise ValueError("a memory is in it twice")
         with folder.subfolder(operation.files) as files:
             others = files.names() - {str(n) for n, entry in enumerate(entries) if entry.name}
         if others:

@@ -29,7 +29,7 @@ from memlab.sources.base import (
 )
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
-from memlab.sources.folder.git import History, Life, PastMoment, blobs, history_of, past_moments
+from memlab.sources.folder.git import History, PastMoment, blobs, history_of, past_moments
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.store.records import (
     check_canonical,
@@ -129,11 +129,7 @@ class FolderSource(FileSource, Index):
 
     def born(self, moment: FolderMoment) -> dict[str, datetime]:
         """Return when the files of a moment were first committed, as far as git knows them."""
-        if isinstance(moment, PastMoment):
-            lives: Iterable[Life] = moment.lives.values()
-        else:
-            history = self.history()
-            lives = (*history.lives, *history.there.values())  # a name in use counts last
+        lives = moment.lives.values() if isinstance(moment, PastMoment) else self.history().lives
         return {life.name: life.born for life in lives if life.born is not None}
 
     def gone(self, *, with_body: bool) -> Iterator[Rows]:
@@ -180,8 +176,7 @@ class FolderSource(FileSource, Index):
 
     def is_tracked(self) -> bool:
         """Whether git keeps it."""
-        history = self.history()
-        return bool(history.lives or history.there)
+        return bool(self.history().lives)
 
     def past_note(self) -> str:
         """Return what git cannot say of the folder, and why."""
