@@ -338,7 +338,8 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
         facts[name] = facts[name].map(lambda each: hashed(each, key), na_action="ignore")
     for name in _LISTS:
         facts[name] = [[hashed(each, key) for each in names] for names in facts[name]]
-    return facts.to_json(orient="records", lines=True).split()  # no value has a space
+    lines = facts.to_json(orient="records", lines=True, date_format="iso")  # where none has a time
+    return lines.split()  # no value has a space
 
 
 def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
