@@ -136,17 +136,14 @@ class Job:
         table = table.assign(store=table["store"].str.removeprefix(below))
         table = table.sort_values(most, ascending=False, kind="stable")
         good, bad = table[table["error"].isna()], table[table["error"].notna()]
-        listed, left_out = good.head(self.limit), bad.head(self.limit)
-        whole = listed.astype(object).where(listed.notna(), None)
+        whole = good.astype(object).where(good.notna(), None)
         shown = (*columns.values(), "store")
         rows = [tuple(_cell(row, of) for of in shown) for row in whole.itertuples()]
-        more = len(good) - len(listed)
-        remark = f"{more:,} more; --limit, --csv or --json shows them" if more else ""
-        tables = [Table("", (*columns, "store"), rows, remark, whole=True)]
+        listed = Table("", (*columns, "store"), rows, whole=True)
+        tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
         if len(bad):
-            remark = f"{len(bad) - len(left_out):,} more" if len(bad) > len(left_out) else ""
-            wrong = list(zip(left_out["store"], left_out["error"], strict=True))
-            tables.append(Table("left out", (), wrong, remark, whole=True))
+            wrong = list(zip(bad["store"], bad["error"], strict=True))
+            tables.append(Table("left out", (), wrong, whole=True).first(self.limit))
         where = [("below", below)] if below else []
         return Sheet(title, [*where, *facts], tables)
 
