@@ -133,15 +133,7 @@ def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
     assert verdicts.count("use") <= 6
 
 
-def test_a_memory_counts_once_a_day_and_not_on_its_first_however_often_it_is_read() -> None:
-    frame = make_episodes(60)
-    often = [("m5", 2 + n / 5_000) for n in range(20_000)]
-    found = looked_at(frame, ("m5", 0.9), *often)
-    assert (found.reads, found.days) == (4, 4)
-    assert found.left_out == 20_001 - 4
-
-
-def test_what_could_not_be_loaded_is_not_looked_at() -> None:
+def test_what_could_not_be_loaded_is_not_looked_at_and_a_memory_counts_once_a_day() -> None:
     frame = make_frame(
         row("rule", **{c.KIND: "semantic"}),
         row("old", **{c.SUPERSEDED_BY: "new"}),
@@ -149,10 +141,11 @@ def test_what_could_not_be_loaded_is_not_looked_at() -> None:
         row("retired", **{c.SUPERSEDED_BY: "retired"}),
         minutes=1440,
     )
-    assert looked_at(frame, ("rule", 9), ("old", 9)).reads == 0
+    twice_a_day = looked_at(frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10))
+    assert (twice_a_day.reads, twice_a_day.days, twice_a_day.left_out) == (2, 2, 3)
     assert looked_at(frame, ("old", 1.9)).reads == 0
     assert looked_at(frame, ("old", 2)).reads == 1
-    assert looked_at(frame, ("new", 9), ("retired", 9)).reads == 2
+    assert looked_at(frame, ("retired", 9)).reads == 1
     undated = frame.assign(created_at=pd.Series(pd.NaT, range(4), c.TIME))
     assert looked_at(undated, ("new", 9)).reads == 0
     gone = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
