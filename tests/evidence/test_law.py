@@ -21,7 +21,6 @@ from memlab.evidence.prior import (
     DEFAULT_UNTIL,
     EVIDENCE,
     STRETCH,
-    Evidence,
     Floats,
     fitted_law,
     law_of,
@@ -51,19 +50,11 @@ def fitting() -> Iterator[ModuleType]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("evidence", EVIDENCE)
-def test_the_numbers_that_ship_are_what_the_histories_give(
-    fitting: ModuleType, evidence: Evidence
-) -> None:
+def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) -> None:
     if not any(HISTORIES.glob("history-*")):
         pytest.skip("no recorded histories (shared/data) beside the checkout")
-    assert fitting.fit(fitting.read_histories(HISTORIES, evidence)) == fitted_law(evidence)
-
-
-@pytest.mark.long
-def test_the_figures_of_use_that_ship_are_what_the_stores_give(fitting: ModuleType) -> None:
-    if not any(HISTORIES.glob("recalls-*")):
-        pytest.skip("no recorded histories (shared/data) beside the checkout")
+    for evidence in EVIDENCE:
+        assert fitting.fit(fitting.read_histories(HISTORIES, evidence)) == fitted_law(evidence)
     assert fitting.measure_usage(HISTORIES) == other_stores()
 
 
