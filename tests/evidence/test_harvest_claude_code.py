@@ -154,6 +154,15 @@ def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
     assert (found.apart, found.left_out[COPIES]) == ({}, 1)
 
 
+def test_a_log_still_knows_who_wrote_once_the_transcript_of_it_was_deleted(desk: Desk) -> None:
+    session = desk.session("s1")
+    write(session, "m1.md")
+    desk.save(session)
+    session.lines.clear()
+    read(session, "m1.md")
+    assert desk.save(session).apart == {"own session": 1}
+
+
 @pytest.mark.parametrize("by_agent", [False, True])
 def test_a_line_without_a_session_belongs_to_its_file_or_to_who_sent_the_agent(
     desk: Desk, by_agent: bool
