@@ -330,11 +330,13 @@ def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_
     assert next(numbers) < since <= next(numbers)
 
 
-def test_what_it_keeps_is_what_the_policy_keeps() -> None:
+def test_a_safe_budget_keeps_what_the_policy_keeps_and_meets_the_target() -> None:
     frame, references = work()
+    frame[c.TOKENS] = 3 + np.arange(len(frame)) % 16
     advice = recommend_budget(frame, references, target=0.5)
     decided = memlab.decide(frame, TokenBudget(advice.max_tokens))
     assert int((~decided["keep"]).sum()) == advice.pruned > 0
+    assert advice.served_limits[0] >= 0.5
 
 
 @pytest.mark.parametrize("spare", [0, -1])
