@@ -249,7 +249,7 @@ def _under_budget(
     """Return the verdict on a choice under a budget."""
     if token_budget is None:
         return choice.verdict
-    if fits is None or sizing.present.floor.tokens > token_budget:
+    if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
     if min(choice.keep_recent, sizing.present.prunable) > fits.keep_recent:
         return Verdict.TARGET_EXCEEDS_BUDGET

@@ -249,6 +249,7 @@ def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing(
     assert (advice.verdict, advice.memories) == (Verdict.FROM_OTHER_PROJECTS, 1)
     assert advice.number >= advice.likely >= 1
     assert advice.command("memory.db") is None
+    assert "the likely number" not in "".join(advice.next_steps())
     assert recommend is recommend_budget or "limits are wider for it" in str(advice)
 
 
