@@ -173,7 +173,7 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
         raise not_noted(f"{back:,} memories were restored into {source.name}", error) from error
     watch("recorded")
     restored = Restored(back)
-    restored.left_out, restored.rows_left_out = len(left_out), writer.rows_left_out
+    restored.left_out, restored.rows_left_out = len(left_out), dict(writer.rows_left_out)
     return restored
 
 
