@@ -1,6 +1,6 @@
 """A store's life as arrays: what was active when, and how far back references reached in ranks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
@@ -177,7 +177,7 @@ class History:
                 yield kept, upto[there] - upto[there - kept]
             return
         if len(self) <= SHORT:
-            yield from self._kept_by_ranks([*caps])
+            yield from self._kept_by_ranks(np.array([*caps]))
             return
         from memlab.sizing.kernels import kept_over_time
 
@@ -185,18 +185,23 @@ class History:
         for cap in caps:
             yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
 
-    def _kept_by_ranks(self, caps: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
+    def _kept_by_ranks(self, caps: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield what `kept_over_time` does for a short history: for all caps at each moment."""
-        largest = np.zeros(len(self), np.int64)
-        kept = np.empty((len(caps), 2, len(self)), np.int64)
-        for moment in range(len(self)):
+        n = len(self)
+        largest, upto, tokens = (
+            np.zeros(n, np.int64),
+            np.arange(1, n + 1),
+            np.zeros(n + 1, np.int64),
+        )
+        kept = np.empty((len(caps), 2, n), np.int64)
+        for moment in range(n):
             there = self.ever_prunable[: moment + 1] & (self.end[: moment + 1] > moment)
-            newest_first = np.flatnonzero(there)[::-1]
-            ranks = np.maximum(largest[newest_first], np.arange(1, len(newest_first) + 1))
+            newest_first = there.nonzero()[0][::-1]
+            ranks = np.maximum(largest[newest_first], upto[: len(newest_first)])
             largest[newest_first] = ranks
-            count = np.searchsorted(ranks, caps, side="right")
-            kept[:, 0, moment] = count
-            kept[:, 1, moment] = np.append(0, self.tokens[newest_first].cumsum())[count]
+            count = ranks.searchsorted(caps, side="right")
+            self.tokens[newest_first].cumsum(out=tokens[1 : len(ranks) + 1])
+            kept[:, 0, moment], kept[:, 1, moment] = count, tokens[count]
         yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
