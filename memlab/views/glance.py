@@ -172,5 +172,7 @@ def _stores_inside(where: object) -> "Inventory | None":
 
     found = find(folder)
     if not found.stores:
-        raise StoreError(f"{folder} is a folder without a store in it; name a store, or its folder")
+        has_notes = any(folder.glob("*.md"))
+        named = f"notes by their system, as claude:{folder}" if has_notes else "a store"
+        raise StoreError(f"{folder} is a folder without a store in it; name {named}")
     return found
