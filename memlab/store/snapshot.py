@@ -16,15 +16,7 @@ from memlab.arguments import expect
 from memlab.clock import wait_out
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import limit_like, whole_file
-from memlab.store.database import (
-    SIDE_FILES,
-    check_side_files,
-    check_table,
-    connect,
-    connect_reading,
-    sqlite_errors_in_words,
-    store_file,
-)
+from memlab.store import database
 from memlab.text import refused
 
 Result = TypeVar("Result")
@@ -43,7 +35,7 @@ def open_snapshot(path: Path) -> Iterator[str]:
     reads it.
     """
     file = path.resolve()  # side files lie beside what a link points to
-    with ExitStack() as stack, sqlite_errors_in_words(path):
+    with ExitStack() as stack, database.sqlite_errors_in_words(path):
         try:
             uri, before = _way_in(file, stack)
         except OSError as error:
@@ -70,13 +62,13 @@ def read_snapshot(
     path: Path,
     read: Callable[[str], Result],
     *,
-    check: Callable[[sqlite3.Connection, Path], None] = check_table,
+    check: Callable[[sqlite3.Connection, Path], None] = database.check_table,
 ) -> Result:
     """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace."""
 
     def look() -> Result:
         with open_snapshot(path) as uri:
-            with closing(connect_reading(uri)) as connection:
+            with closing(database.connect_reading(uri)) as connection:
                 check(connection, path)
             return read(uri)
 
@@ -101,12 +93,13 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
         When `source` is no store, or `target` exists or cannot be written.
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
-    path = store_file(source)
+    path = database.store_file(source)
     with whole_file(target, limit=limit_like(path), replace=False) as draft:
 
         def read(uri: str) -> None:
-            with closing(connect_reading(uri)) as original, closing(connect(draft)) as made:
-                original.backup(made)
+            with ExitStack() as stack:
+                original = stack.enter_context(closing(database.connect_reading(uri)))
+                original.backup(stack.enter_context(closing(database.connect(draft))))
 
         read_snapshot(path, read)
     return Path(target)
@@ -123,9 +116,9 @@ def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
 
     Nothing, when locks see to it that nobody changes what is read.
     """
-    check_side_files(file)
+    database.check_side_files(file)
     locking = f"{file.as_uri()}?mode=ro"
-    wal, shm, journal = (_side_file(file, suffix) for suffix in SIDE_FILES)
+    wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
     is_left = _stamp(wal)[1] > 0 and not shm.exists()
     in_use = wal.exists() and shm.exists()
     # What a writer that holds a lock has begun is not rolled back: whoever reads waits for it.
@@ -134,7 +127,7 @@ def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
         or _is_refused(locking, "SQLITE_READONLY", "SQLITE_CANTOPEN", busy_timeout=0)
     )
     if is_left:
-        before = _state(file, ("", *SIDE_FILES))
+        before = _state(file, ("", *database.SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, Path(folder)), before
     if in_use or not _is_wal(file):
@@ -155,7 +148,7 @@ def _is_wal(file: Path) -> bool:
 def _is_refused(uri: str, *why: str, busy_timeout: float = 5.0) -> bool:
     """Whether SQLite cannot read a file, for one of these reasons."""
     try:
-        with closing(connect_reading(uri, busy_timeout=busy_timeout)) as connection:
+        with closing(database.connect_reading(uri, busy_timeout=busy_timeout)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.Error as error:
         return error.sqlite_errorname.startswith(why)
@@ -172,7 +165,7 @@ def _recovered_copy(file: Path, folder: Path) -> str:
     for suffix in ("-wal", "-journal"):
         with suppress(FileNotFoundError):  # its writer may have gone since
             shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
-    with closing(connect(copy)) as connection:
+    with closing(database.connect(copy)) as connection:
         connection.execute("SELECT count(*) FROM sqlite_schema")
         connection.execute("PRAGMA journal_mode = DELETE")
     return f"{copy.as_uri()}?mode=ro&immutable=1"

@@ -30,19 +30,9 @@ from memlab.items import (
     strings_of,
     tags_as_text,
 )
+from memlab.store import database
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.runtime import Compacted, Why, archived_first, note_deleted, note_earlier
-from memlab.store.database import (
-    COLUMNS,
-    CREATE_TABLE,
-    NO_DATABASE,
-    check_table,
-    connect,
-    looked_at,
-    roomy_cache,
-    sqlite_errors_in_words,
-    transaction,
-)
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 
 
@@ -70,7 +60,7 @@ def row_of(item: MemoryItem) -> tuple[Any, ...]:
 
 def item_of(row: tuple[Any, ...]) -> MemoryItem:
     """Return the item that a row of these values is."""
-    values = dict(zip(COLUMNS, row, strict=True))
+    values = dict(zip(database.COLUMNS, row, strict=True))
     try:
         return MemoryItem(
             values["memory_id"],
@@ -111,11 +101,12 @@ def _json(values: tuple[str, ...]) -> str:
     return json.dumps(values, separators=(",", ":"))
 
 
-_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM memory_items"
+_NAMES: Final = ", ".join(database.COLUMNS)
+_SELECT: Final = f"SELECT {_NAMES} FROM memory_items"
 _UPSERT: Final = (
-    f"INSERT INTO memory_items ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
+    f"INSERT INTO memory_items ({_NAMES}) VALUES ({', '.join('?' * len(database.COLUMNS))}) "
     "ON CONFLICT (memory_id) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+    + ", ".join(f"{name} = excluded.{name}" for name in database.COLUMNS[1:])
 )
 _SMALLEST_DATABASE: Final = 512
 """Bytes: one page of the smallest size."""
@@ -192,17 +183,17 @@ class SqliteMemoryStore:
             )
         if self.path is not None:
             _prepare(self.path)
-        self.connection: Final = connect(path, busy_timeout=busy_timeout)
+        self.connection: Final = database.connect(path, busy_timeout=busy_timeout)
         """For code that keeps tables of its own in the same file."""
         try:
-            with sqlite_errors_in_words(path):
+            with database.sqlite_errors_in_words(path):
                 exists = self.connection.execute(
                     "SELECT 1 FROM sqlite_schema WHERE name = 'memory_items'"
                 ).fetchone()
                 if exists:
-                    check_table(self.connection, path)
+                    database.check_table(self.connection, path)
                 self.connection.execute("PRAGMA journal_mode = WAL")
-                self.connection.execute(CREATE_TABLE)
+                self.connection.execute(database.CREATE_TABLE)
         except BaseException:
             self.connection.close()
             raise
@@ -320,7 +311,7 @@ class SqliteMemoryStore:
         BadRowError
             When its row cannot be read as an item; nothing is changed.
         """
-        with self._errors_in_words(), transaction(self.connection):
+        with self._errors_in_words(), database.transaction(self.connection):
             return self._mark_superseded(memory_id, by_memory_id)
 
     def compact_episodic(self, keep_recent: int) -> Compacted:
@@ -359,16 +350,17 @@ class SqliteMemoryStore:
         """
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
-        with self._errors_in_words(), roomy_cache(self.connection), transaction(self.connection):
-            load_bearing = classify_rows(self.connection)
-            surplus = surplus_condition(self.connection, keep_recent)
+        opened = self.connection
+        with self._errors_in_words(), database.roomy_cache(opened), database.transaction(opened):
+            load_bearing = classify_rows(opened)
+            surplus = surplus_condition(opened, keep_recent)
             digest, deleted = None, 0
             if surplus:
                 with self._archived(surplus, keep_recent, now) as digest:
-                    deleted = delete_rows(self.connection, surplus, load_bearing)
+                    deleted = delete_rows(opened, surplus, load_bearing)
             elif self.archive is not None:
-                note_earlier(self.connection, self.archive, at=now)
-            forget_verdicts(self.connection)
+                note_earlier(opened, self.archive, at=now)
+            forget_verdicts(opened)
         if self.archive is not None and digest is not None:
             note_deleted(self.archive, digest, at=now)
         return Compacted(deleted, digest=digest, store=self.path)
@@ -404,7 +396,7 @@ class SqliteMemoryStore:
 
     @contextmanager
     def _errors_in_words(self) -> Iterator[None]:
-        with sqlite_errors_in_words(self.path or ":memory:"):
+        with database.sqlite_errors_in_words(self.path or ":memory:"):
             yield
 
 
@@ -420,6 +412,6 @@ def _prepare(path: Path) -> None:
             f"the folder of {path} cannot be made ({error.strerror}); check the path and its "
             "permissions"
         ) from error
-    found = looked_at(path)
+    found = database.looked_at(path)
     if found and S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_DATABASE:
-        raise StoreError(NO_DATABASE.format(path=path))
+        raise StoreError(database.NO_DATABASE.format(path=path))

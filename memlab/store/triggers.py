@@ -14,17 +14,13 @@ from memlab.store.records import quoted
 from memlab.store.signals import SIGNALS, signal_columns
 
 INSERTS: Final = "inserts into"
-UPDATES: Final = "updates"
-REPLACES: Final = "replaces in"
 DELETES: Final = "deletes from"
-
 _DOES: Final = {
     sqlite3.SQLITE_INSERT: INSERTS,
-    sqlite3.SQLITE_UPDATE: UPDATES,
+    sqlite3.SQLITE_UPDATE: "updates",
     sqlite3.SQLITE_DELETE: DELETES,
 }
 _REPLACING: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
-
 
 _GOES, _COMES_BACK = "goes", "comes back"
 _STATEMENTS: Final = {
@@ -44,19 +40,25 @@ class TriggerEffect(NamedTuple):
 
 def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[TriggerEffect, ...]:
     """Check that deleting the `chosen` rows costs no other table anything; changes nothing."""
-    for table, rows in _referring(connection, chosen):
-        instead = "take them out with the program that wrote them"
-        raise UnsafeDeletionError(
-            f"{rows:,} row{'s' * (rows != 1)} of the table {table} would refer to nothing, for a "
-            f"foreign key ties them to memories that would go; nothing was deleted: {instead}",
-            instead=instead,
-        )
+    for table, columns in _ties(connection):
+        (rows,) = connection.execute(
+            f"SELECT count(*) FROM main.{quoted(table)} AS other WHERE EXISTS (SELECT 1 FROM "
+            f"main.memory_items AS item WHERE {' AND '.join(columns)} AND ({chosen}))"
+        ).fetchone()
+        if rows:
+            instead = "take them out with the program that wrote them"
+            raise UnsafeDeletionError(
+                f"{rows:,} row{'s' * (rows != 1)} of the table {table} would refer to nothing, for "
+                "a foreign key ties them to memories that would go; nothing was deleted: "
+                f"{instead}",
+                instead=instead,
+            )
     return _undone(connection, _GOES, _COMES_BACK)
 
 
 def is_tied(connection: sqlite3.Connection) -> bool:
     """Whether another table has a foreign key on memories."""
-    return bool(_tables_tied(connection))
+    return bool(_ties(connection))
 
 
 def check_insertion(connection: sqlite3.Connection) -> None:
@@ -66,12 +68,7 @@ def check_insertion(connection: sqlite3.Connection) -> None:
 
 def _undone(connection: sqlite3.Connection, when: str, back: str) -> tuple[TriggerEffect, ...]:
     """Return what a change does to other tables, once it is known that another undoes it."""
-    if not _has_triggers(connection):
-        return ()
-    written, again = (
-        _written(connection, [_STATEMENTS[each].format(table) for table in _own_tables(connection)])
-        for each in (when, back)
-    )
+    written, again = (_written(connection, _STATEMENTS[each]) for each in (when, back))
     undone = {each.table for each in again}
     _refuse([each for each in written if each.does != INSERTS and each.table not in undone], when)
     return written
@@ -79,14 +76,11 @@ def _undone(connection: sqlite3.Connection, when: str, back: str) -> tuple[Trigg
 
 def check_supersession(connection: sqlite3.Connection) -> None:
     """Check that letting a row stand for another costs no other table anything; changes nothing."""
-    if _has_triggers(connection):
-        update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
-        written = _written(connection, [update])
-        again = {each.table for each in written if each.does != DELETES}
-        _refuse(
-            [each for each in written if each.does == DELETES and each.table not in again],
-            "is superseded",
-        )
+    update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
+    written = _written(connection, update)
+    again = {each.table for each in written if each.does != DELETES}
+    lost = [each for each in written if each.does == DELETES and each.table not in again]
+    _refuse(lost, "is superseded")
 
 
 def _refuse(lost: list[TriggerEffect], when: str) -> None:
@@ -100,23 +94,14 @@ def _refuse(lost: list[TriggerEffect], when: str) -> None:
         )
 
 
-def _has_triggers(connection: sqlite3.Connection) -> bool:
-    (enforced,) = connection.execute("PRAGMA foreign_keys").fetchone()
-    found = connection.execute(
-        "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
-        "SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' LIMIT 1"
-    ).fetchone()
-    return bool(enforced or found)
-
-
-def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[TriggerEffect, ...]:
-    """Return what statements would write besides what they name, without carrying them out.
+def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
+    """Return what a statement, about each table of ours, would write elsewhere; none is run.
 
     SQLite asks an authorizer about each table that a statement, its triggers and the triggers of
     these would write to, when it compiles the statement.
     """
     asked: set[tuple[str, str, str]] = set()
-    own = _own_tables(connection)
+    own = ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
 
     def note(action: int, table: str | None, _: object, __: object, trigger: str | None) -> int:
         if action in _DOES and table is not None and table.lower() not in own:
@@ -125,57 +110,32 @@ def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[Tri
 
     connection.set_authorizer(note)
     try:
-        for statement in statements:
-            connection.execute(f"EXPLAIN {statement}").close()
+        for table in own:
+            connection.execute("EXPLAIN " + statement.format(table)).close()
     finally:
         connection.set_authorizer(None)
-    replacing = {
-        name
-        for name, sql in connection.execute(
-            "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
-            "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"
-        )
-        if _REPLACING.search(sql)
-    }
-    return tuple(
-        sorted(
-            TriggerEffect(
-                trigger, REPLACES if does == INSERTS and trigger in replacing else does, table
-            )
-            for trigger, does, table in asked
-        )
+    triggers = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
+        "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"
     )
-
-
-def _tables_tied(connection: sqlite3.Connection) -> list[str]:
-    found = connection.execute(
-        "SELECT name FROM main.sqlite_schema WHERE type = 'table' "
-        "AND sql LIKE '%references%memory_items%'"
+    replacing = {name for name, sql in triggers if _REPLACING.search(sql)}
+    found = (
+        (trigger, "replaces in" if does == INSERTS and trigger in replacing else does, table)
+        for trigger, does, table in asked
     )
-    return [table for (table,) in found if table.lower() != "memory_items"]
+    return tuple(TriggerEffect(*each) for each in sorted(found))
 
 
-def _own_tables(connection: sqlite3.Connection) -> list[str]:
-    return ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
-
-
-def _referring(connection: sqlite3.Connection, chosen: str) -> list[tuple[str, int]]:
-    """Return the other tables whose rows refer to the chosen ones by a foreign key."""
-    found = []
-    for table in _tables_tied(connection):
-        ties: dict[int, list[str]] = {}
-        for tie, parent, own, theirs in connection.execute(
-            'SELECT id, "table", "from", coalesce("to", \'memory_id\') '
-            "FROM pragma_foreign_key_list(?)",
-            (table,),
-        ):
-            if parent.lower() == "memory_items":
-                ties.setdefault(tie, []).append(f"item.{quoted(theirs)} = other.{quoted(own)}")
-        for columns in ties.values():
-            (rows,) = connection.execute(
-                f"SELECT count(*) FROM main.{quoted(table)} AS other WHERE EXISTS (SELECT 1 FROM "
-                f"main.memory_items AS item WHERE {' AND '.join(columns)} AND ({chosen}))"
-            ).fetchone()
-            if rows:
-                found.append((table, rows))
-    return found
+def _ties(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
+    """Return, for each foreign key of another table on memories, which columns must be the same."""
+    keys = connection.execute(
+        'SELECT item.name, key.id, key."from", coalesce(key."to", \'memory_id\') '
+        "FROM main.sqlite_schema AS item, pragma_foreign_key_list(item.name) AS key WHERE "
+        "item.type = 'table' AND lower(key.\"table\") = 'memory_items' "
+        "AND lower(item.name) <> 'memory_items'"
+    )
+    ties: dict[tuple[str, int], list[str]] = {}
+    for table, key, own, theirs in keys:
+        same = f"item.{quoted(theirs)} = other.{quoted(own)}"
+        ties.setdefault((table, key), []).append(same)
+    return [(table, columns) for (table, _), columns in ties.items()]

@@ -224,7 +224,7 @@ def test_a_store_that_somebody_writes_to_is_refused_in_words(
 ) -> None:
     prepare, run = CHANGES[name]
     what, connect = prepare(store), database.connect
-    monkeypatch.setattr(database, "connect", lambda path: connect(path, busy_timeout=0.05))
+    monkeypatch.setattr(database, "connect", lambda path, **_: connect(path, busy_timeout=0.05))
     before, copies = rows_of(store), copies_of(store)
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")

@@ -13,7 +13,7 @@ from stores import episodes, files_in, item, write_rows
 import memlab
 from memlab import SqliteMemoryStore
 from memlab.errors import StoreError
-from memlab.store import snapshot
+from memlab.store import database
 from memlab.store.database import connect_reading
 from memlab.store.snapshot import read_snapshot
 
@@ -145,7 +145,7 @@ def test_a_writer_with_a_journal_is_waited_for_once(
             waits.append(busy_timeout)
         return connect_reading(uri, busy_timeout=0)
 
-    monkeypatch.setattr(snapshot, "connect_reading", noting)
+    monkeypatch.setattr(database, "connect_reading", noting)
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = DELETE")
         writer.execute("BEGIN EXCLUSIVE")

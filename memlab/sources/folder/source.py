@@ -16,17 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError
-from memlab.sources.base import (
-    FileSource,
-    Key,
-    Loss,
-    Reader,
-    Rows,
-    WholeReader,
-    Writer,
-    portions,
-    rows_of_each,
-)
+from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import History, PastMoment, blobs, history_of, past_moments
@@ -69,7 +59,7 @@ class Found(NamedTuple):
     place: dict[str, Any]
 
 
-class FolderSource(FileSource, Index):
+class FolderSource(base.FileSource, Index):
     """A folder of memory files: its index is edited by what a kind of folder knows of it."""
 
     is_folder = True
@@ -95,7 +85,7 @@ class FolderSource(FileSource, Index):
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the memories of a folder."""
 
-    def records_in(self, moment: FolderMoment) -> dict[Key, bytes]:
+    def records_in(self, moment: FolderMoment) -> dict[base.Key, bytes]:
         """Return the records of the memories of a folder by key."""
         return {each.key: record_of(each, _file_of(each, moment)) for each in self.memories(moment)}
 
@@ -112,13 +102,13 @@ class FolderSource(FileSource, Index):
         """Check what an archive's record says of a memory's place, and of its index."""
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> Iterator[base.Reader]:
         """Open the folder at one moment; what was read is looked at again at the end."""
         with folder_moment(self.path, self) as moment:
-            yield WholeReader(self, self.records_in(moment))
+            yield base.WholeReader(self, self.records_in(moment))
 
     @contextmanager
-    def changing(self) -> Iterator[Writer]:
+    def changing(self) -> Iterator[base.Writer]:
         """Open the folder for a change that lasts when the block ends, and not where it raises."""
         with changed_folder(self.path, self) as change:
             yield FolderWriter(self, change)
@@ -132,25 +122,25 @@ class FolderSource(FileSource, Index):
         lives = moment.lives.values() if isinstance(moment, PastMoment) else self.history().lives
         return {life.name: life.born for life in lives if life.born is not None}
 
-    def gone(self, *, with_body: bool) -> Iterator[Rows]:
+    def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what was committed to git and is not there any more."""
-        for some in portions(self._gone()):
+        for some in base.portions(self._gone()):
             others: dict[str, list[object]] = {
                 DELETED_AT: [each.at for each in some],
                 WRITTEN_AT: [each.since for each in some],
                 COMMIT: [each.commit for each in some],
             }
             rows = [self.row_of(each.record) for each in some]
-            yield rows_of_each(rows, with_body=with_body, others=others)
+            yield base.rows_of_each(rows, with_body=with_body, others=others)
 
-    def losses(self) -> Iterator[Loss]:
+    def losses(self) -> Iterator[base.Loss]:
         """Yield what was committed to git and is not there any more, or has no words any more."""
         for emptied in (False, True):  # what git cannot read, or was empty all along, is no loss
             yield from (
                 each for each in self._gone(emptied=emptied) if not self.is_empty(each.record)
             )
 
-    def _gone(self, *, emptied: bool = False) -> Iterator[Loss]:
+    def _gone(self, *, emptied: bool = False) -> Iterator[base.Loss]:
         history = self.history()
         if not history.lives:
             return
@@ -159,7 +149,7 @@ class FolderSource(FileSource, Index):
                 for found in self.memories(then):
                     life, record = then.lives[found.name], record_of(found, then.read(found.name))
                     own = life.taken, life.written, life.commit
-                    yield Loss(found.key, record, *own, is_emptied=emptied)
+                    yield base.Loss(found.key, record, *own, is_emptied=emptied)
 
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""
@@ -189,7 +179,7 @@ class FolderSource(FileSource, Index):
         own = self.row(found, file)
         return {"position": place, "key": key, "memory_id": key, "confidence": 1.0, **own}
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of such a folder can have a record."""
         check_canonical(record, said)
         _RECORD(said)
@@ -201,35 +191,35 @@ class FolderSource(FileSource, Index):
         self.check_place(found)
 
 
-class FolderWriter(Writer):
+class FolderWriter(base.Writer):
     """A folder that is locked and being changed."""
 
     suspect = "somebody else who writes to the folder"
 
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
         self._source, self._change = source, change
-        self._known: tuple[object, WholeReader] | None = None
+        self._known: tuple[object, base.WholeReader] | None = None
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         """Yield what is there now."""
         return self._reader().batches(with_body=with_body, columns=columns)
 
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records that are there now."""
         return self._reader().records(keys)
 
-    def _reader(self) -> WholeReader:
+    def _reader(self) -> base.WholeReader:
         """Return what reads the folder as it is now; one of a moment like the last is known."""
         moment = self._now()
         seen = moment.listing, moment.index
         if self._known is None or self._known[0] != seen:
-            self._known = seen, WholeReader(self._source, self._source.records_in(moment))
+            self._known = seen, base.WholeReader(self._source, self._source.records_in(moment))
         return self._known[1]
 
     def _now(self) -> FolderMoment:
         return moment_now(self._change.folder, self._source)
 
-    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
+    def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
         """Keep the files that were compared: no other may be moved out."""
         there = self._reader().memories
         self._leaving = self._derived()
@@ -238,10 +228,10 @@ class FolderWriter(Writer):
         self._stay = there.keys() - expected.keys()
         return [key for key, now in expected.items() if fingerprint_of(there.get(key, b"")) != now]
 
-    def _delete(self, expected: Mapping[Key, str]) -> None:  # noqa: ARG002 - as they were compared
+    def _delete(self, expected: Mapping[base.Key, str]) -> None:  # noqa: ARG002 - as they were compared
         self._change.take_out(self._leaving)
 
-    def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:  # noqa: ARG002
+    def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
         """Check that just these went; what somebody wrote meanwhile may be there."""
         now = self._keys()
         if wrong := sorted((self._stay - now) | (expected.keys() & now)):
@@ -253,16 +243,16 @@ class FolderWriter(Writer):
     def _count(self) -> int:
         return len(self._keys())
 
-    def _keys(self) -> set[Key]:
+    def _keys(self) -> set[base.Key]:
         return {each.key for each in self._source.memories(self._now())}
 
-    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+    def conflicts(self, records: Iterable[tuple[base.Key, bytes]]) -> list[str]:
         """Say which files are there under the names of memories that come back."""
         here = set(self._now().names)
         files = (_kept(record)[1] for _, record in records)
         return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
 
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: Iterable[tuple[base.Key, bytes]]) -> int:
         coming = {}
         for key, record in records:
             found, file = _kept(record)

@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.store.shapes import fields, listed, raw_text, some, text, truth, whole
-from memlab.systems.claude_code.markdown import (
-    FileNames,
-    Mention,
-    is_entry,
-    is_local,
-    mentions_in,
-    read_front_matter,
-    unlinked,
-)
+from memlab.systems.claude_code import markdown
 
 INDEX: Final = "MEMORY.md"
 RETIRED: Final = "RETIRED.md"
@@ -86,14 +78,14 @@ class Block(NamedTuple):
     text: str
     state: State
     is_entry: bool
-    mentions: tuple[Mention, ...]
+    mentions: tuple[markdown.Mention, ...]
 
-    def files(self, names: FileNames) -> list[str]:
+    def files(self, names: markdown.FileNames) -> list[str]:
         """Return the files of the folder that it names, each once."""
         found = (names.file_of(mention.target) for mention in self.mentions)
         return list(dict.fromkeys(name for name in found if name is not None))
 
-    def without(self, gone: Collection[str], names: FileNames) -> str | None:
+    def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
         """Return its text without the links to `gone`; None where nothing is left to say.
 
         An entry that names nothing else goes whole. Anywhere else the words of a link stay.
@@ -102,9 +94,9 @@ class Block(NamedTuple):
         others = (m.target for m, goes in zip(self.mentions, going, strict=True) if not goes)
         if not any(going):
             return self.text
-        if self.is_entry and not any(is_local(t) or names.file_of(t) for t in others):
+        if self.is_entry and not any(markdown.is_local(t) or names.file_of(t) for t in others):
             return None
-        return unlinked(self.text, gone, names)
+        return markdown.unlinked(self.text, gone, names)
 
 
 @dataclass(frozen=True)
@@ -141,7 +133,7 @@ class MemoryIndex:
         """All of the file, in order."""
         lines, masked, states = self._lines, self._masked, self.states
         entries = [
-            state is not State.UNSEEN and is_entry(line)
+            state is not State.UNSEEN and markdown.is_entry(line)
             for line, state in zip(masked, states, strict=True)
         ]
         found, at = [], 0
@@ -154,7 +146,7 @@ class MemoryIndex:
             is_parent = (
                 end < len(lines) and entries[end] and _indent(lines[end]) > _indent(lines[at])
             )
-            mentions = mentions_in("".join(masked[at:end]).replace(HIDDEN, " "))
+            mentions = markdown.mentions_in("".join(masked[at:end]).replace(HIDDEN, " "))
             is_whole = entries[at] and not is_parent
             found.append(Block(at + 1, "".join(lines[at:end]), states[at], is_whole, mentions))
             at = end
@@ -165,7 +157,7 @@ class MemoryIndex:
         """The digest of each line that is not blank."""
         return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
 
-    def named(self, names: FileNames) -> dict[str, list[Block]]:
+    def named(self, names: markdown.FileNames) -> dict[str, list[Block]]:
         """Return the blocks that name each file; a file that none names is missing."""
         found: dict[str, list[Block]] = {}
         for block in self.blocks:
@@ -173,16 +165,16 @@ class MemoryIndex:
                 found.setdefault(name, []).append(block)
         return found
 
-    def dangling(self, names: FileNames) -> list[tuple[int, str]]:
+    def dangling(self, names: markdown.FileNames) -> list[tuple[int, str]]:
         """Return line and target of every link to a file that is not there."""
         return [
             (block.number, mention.target)
             for block in self.blocks
             for mention in block.mentions
-            if is_local(mention.target) and names.file_of(mention.target) is None
+            if markdown.is_local(mention.target) and names.file_of(mention.target) is None
         ]
 
-    def without(self, gone: Collection[str], names: FileNames) -> bytes:
+    def without(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
         """Return the file with nothing in it that names any of `gone`, all else as it is.
 
         Where a rule comes to stand first, and would begin front matter, an empty line goes before
@@ -190,8 +182,9 @@ class MemoryIndex:
         """
         kept = (block.without(gone, names) for block in self.blocks)
         text = "".join(text for text in kept if text is not None)
-        had_head = read_front_matter("".join(self._lines)).text_at
-        return encoded(_EMPTY + text if read_front_matter(text).text_at and not had_head else text)
+        had_head = markdown.read_front_matter("".join(self._lines)).text_at
+        begins = markdown.read_front_matter(text).text_at and not had_head
+        return encoded(_EMPTY + text if begins else text)
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -213,7 +206,7 @@ def units_of(text: str) -> int:
 
 def without_comments(lines: Sequence[str]) -> Iterator[str]:
     """Yield each line, as long as it was, with front matter and comments as `HIDDEN` characters."""
-    head = read_front_matter("".join(lines)).text_at
+    head = markdown.read_front_matter("".join(lines)).text_at
     at, in_comment, in_code = 0, False, ""
     for line in lines:
         at += len(line)
@@ -282,7 +275,7 @@ class _Form(NamedTuple):
     new: list[str]
 
 
-def entries_of(index: MemoryIndex, names: FileNames) -> dict[str, Sequence[IndexEntry]]:
+def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Sequence[IndexEntry]]:
     """Return what an index says of each file it names."""
     also = {file: {"also": alias} for alias, file in names.aliases.items()}
     return {
@@ -291,7 +284,7 @@ def entries_of(index: MemoryIndex, names: FileNames) -> dict[str, Sequence[Index
     }
 
 
-def _entry_of(index: MemoryIndex, names: FileNames, block: Block) -> dict[str, Any]:
+def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> dict[str, Any]:
     """Return a block, and what stands around it."""
     first, digests = block.number - 1, index.digests
     end = first + len(lines_of(block.text))
@@ -327,16 +320,16 @@ def insert_entries(raw: bytes, back: Entries, there: Iterable[str], folder: Path
     return encoded("".join(lines))
 
 
-def _names(entries: Entries, there: Iterable[str], folder: Path) -> FileNames:
+def _names(entries: Entries, there: Iterable[str], folder: Path) -> markdown.FileNames:
     also = {str(each["also"]): file for file in entries for each in entries[file] if "also" in each}
-    return FileNames(folder, {*there, *entries}, also)
+    return markdown.FileNames(folder, {*there, *entries}, also)
 
 
-def _form(entry: IndexEntry, back: Collection[str], names: FileNames) -> _Form:
+def _form(entry: IndexEntry, back: Collection[str], names: markdown.FileNames) -> _Form:
     missing = set(entry["files"]) - set(names.names)
     known = replace(names, names={*names.names, *entry["files"]})
     text = entry["text"]
-    block = Block(entry["line"], text, State.LOADED, entry["entry"], mentions_in(text))
+    block = Block(entry["line"], text, State.LOADED, entry["entry"], markdown.mentions_in(text))
     old, new = block.without(missing | set(back), known), block.without(missing, known)
     return _Form(entry, lines_of(old or ""), lines_of(new or text))
 
