@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from claude_store import memory
@@ -192,22 +191,16 @@ def test_a_class_of_ones_own_is_imported_only_where_a_person_lists_its_module(
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "settings"),
+    "policy",
     [
-        ("recent", memlab.KeepRecent, {"keep": 546}),
-        ("ttl", memlab.TimeToLive, {"ttl": timedelta(days=30)}),
-        ("odek", memlab.Pipeline.odek, {"keep": 20}),
-        (
-            "value",
-            memlab.policies.ValueCap,
-            {"max_items": 30, "half_life": timedelta(hours=36), "scope": ("agent_id",)},
-        ),
+        memlab.KeepRecent(546),
+        memlab.TimeToLive(timedelta(days=30)),
+        memlab.Pipeline.odek(keep=20),
+        memlab.policies.ValueCap(30, half_life=timedelta(hours=36), scope=("agent_id",)),
     ],
 )
-def test_what_is_written_of_a_policy_is_read_as_it_was(
-    name: str, make: Callable[..., memlab.Policy], settings: dict[str, Any]
-) -> None:
-    assert policy_in(Settings(policy=as_setting(name, settings))) == make(**settings)
+def test_what_is_written_of_a_policy_is_read_as_it_was(policy: memlab.Policy) -> None:
+    assert policy_in(Settings(policy=as_setting(policy))) == policy
 
 
 @pytest.mark.parametrize(
@@ -215,7 +208,7 @@ def test_what_is_written_of_a_policy_is_read_as_it_was(
     [
         ('{ name = "newest" }', "'newest' is no policy"),
         ('{ name = "recent" }', "the policy 'recent' needs keep"),
-        ('{ name = "recent", keep = 3, cap = 4 }', "'cap' is no setting of 'recent'"),
+        ('{ name = "recent", keep = 3, cap = 4 }', "cap is no setting of the policy 'recent'"),
         ('{ name = "recent", keep = -3 }', "keep=-3 is not a whole number"),
         ('{ name = "recent", keep = 2.5 }', "keep=2.5 is not a whole number"),
         ('{ name = "ttl", ttl = 30 }', "ttl"),

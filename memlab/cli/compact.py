@@ -1,7 +1,7 @@
 """Commands that plan a change, carry it out, and take it back."""
 
 import json
-from collections.abc import Sequence
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.cli import options, output
-from memlab.cli.policy import (
-    SettingsCommand,
-    faults_of,
-    policy_asked,
-    policy_option,
-    set_option,
-    typed_again,
-)
+from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
 from memlab.files import check_writable, limit_like, read_whole, write_whole
@@ -55,7 +48,6 @@ def _change_options(command: options.Command) -> options.Command:
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
 @click.argument("store", type=options.STORE)
 @policy_option()
-@set_option
 @click.option(
     "--retire/--delete",
     default=None,
@@ -69,8 +61,7 @@ def _change_options(command: options.Command) -> options.Command:
 @_change_options
 def compact(
     store: Path,
-    policy_name: str | None,
-    given: tuple[str, ...],
+    policy: "Policy | None",
     retire: bool | None,
     save: bool,
     save_plan: Path | None,
@@ -80,7 +71,6 @@ def compact(
     list_rows: bool,
     log: Path | None,
     as_json: bool,
-    **settings: Any,
 ) -> None:
     """Show what a cap would delete from STORE; with --apply, archive and delete it.
 
@@ -101,25 +91,24 @@ def compact(
     from memlab.sources.opening import open_source, remember, settings_of
 
     source = open_source(store)
-    chosen = policy_asked(policy_name, settings, given)
     if list_rows and (do_it or as_json):
         raise click.UsageError(
             "--rows is for the dry run: --json has every memory, and --apply deletes them"
         )
-    if save and chosen is None:
+    if save and policy is None:
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
     if save_plan is not None:
         check_writable(save_plan, replace=False)
-    policy, number = _remembered(source) if chosen is None else (chosen.policy, "")
+    policy, number = _remembered(source) if policy is None else (policy, "")
     retires = settings_of(source).retire if retire is None else retire
     watch = output.telling("reading the store", output.PLANNING)
     with faults_of(policy):
         made = plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
-    if save and chosen is not None:
+    if save:
         how: dict[str, Any] = {} if retire is None else {"retire": retire or None}
         how |= {"log": log} if log else {}
-        file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)} | how)
+        file = remember(source, {"policy": as_setting(policy)} | how)
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
     if against is not None:
@@ -136,24 +125,22 @@ def compact(
         costs = [_cost(source, made, log), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
         after = _after_planning(made, save_plan, "under this policy every memory stays")
-        words = typed_again(policy_name, settings, given)
         lists = list_rows and not made.is_empty
-        listed = _costliest(source, policy, words, log) if lists else []
+        listed = _costliest(source, policy, log) if lists else []
         doubts = [*(_about_retiring(source, made, log) if retires else []), *made.doubts()]
         output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
-def _costliest(
-    source: "Source", policy: "Policy", words: Sequence[str], log: Path | None
-) -> list[Sheet | str]:
-    """List the costliest that a policy does not keep; `words` are its options."""
+def _costliest(source: "Source", policy: "Policy", log: Path | None) -> list[Sheet | str]:
+    """List the costliest that a policy does not keep."""
     from memlab.compaction.listing import NOT_KEPT, rows, table_of
+    from memlab.policies.named import options_of
 
     listed = rows(source, policy, where=NOT_KEPT, log=log)
     table = table_of(
         listed, most=options.LISTED_ROWS, width=output.terminal_width() or options.WIDTH
     )
-    words = [*words, *(("--log", str(log)) if log else ())]
+    words = [*shlex.split(options_of(policy)), *(("--log", str(log)) if log else ())]
     every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
     table = table._replace(heading="the costliest that would go")
     one = f"{command('restore', source.name)} DIGEST --id ID"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.cli import options, output
-from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
+from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
 from memlab.text import Cell, Sheet, Table, command, counted
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from memlab.fleet import Cohort, Members, Runner
     from memlab.fleet.task import Progress
+    from memlab.policies import Policy
 
 Function = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
@@ -393,18 +394,12 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
 )
 @NAMES
 @policy_option()
-@set_option
 @options.save_plan_option
 @click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
 @options.json_option
 @job_options(keeps=False, prints=False)
 def plan_fleet(
-    names: tuple[str, ...],
-    policy_name: str | None,
-    given: tuple[str, ...],
-    save_plan: Path | None,
-    job: Job,
-    **settings: Any,
+    names: tuple[str, ...], policy: "Policy | None", save_plan: Path | None, job: Job
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
@@ -418,8 +413,6 @@ def plan_fleet(
     from memlab.fleet import expand_names, plan
     from memlab.fleet.change import saved_beside
 
-    chosen = policy_asked(policy_name, settings, given)
-    policy = chosen and chosen.policy
     members = expand_names(names)
     job.out = None if save_plan is None else saved_beside(save_plan)
     job.kept(option="--save-plan FILE")

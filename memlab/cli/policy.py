@@ -1,11 +1,10 @@
 """Options that name a policy and its settings, made from what the policies say of themselves."""
 
 import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from memlab.policies import Policy
     from memlab.policies.named import Named
     from memlab.policies.typed import Setting
-
-_METAVARS: Final = {int: "N", float: "X", timedelta: "AGE", bool: "yes|no"}
 
 
 class PolicyCommand(click.Command):
@@ -41,12 +38,12 @@ class PolicyCommand(click.Command):
 
 
 class SettingsCommand(PolicyCommand):
-    """A command that takes the settings of every policy of the package as options."""
+    """A command that takes a policy, and the settings of every one of the package, as options."""
 
     @cached_property
     def _settings(self) -> list[click.Parameter]:
         return [
-            click.Option([one.option, name], metavar=_metavar(one), help=_help_of(takers))
+            click.Option([one.option, name], metavar=one.metavar, help=_help_of(takers))
             for name, takers in _takers().items()
             for one in list(takers.values())[:1]
         ]
@@ -59,11 +56,23 @@ class SettingsCommand(PolicyCommand):
         settings = [one for one in self._settings if not taken & {*one.opts}]
         return [*own[:place], *settings, *own[place:]]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Give the command the policy that was asked for, by a setting alone the newest."""
+        from memlab.policies import policy_named
+
+        name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
+        texts = {one.name: ctx.params.pop(one.name, None) for one in self._settings}
+        texts = {key: text for key, text in texts.items() if text is not None}
+        texts |= dict(map(split_setting, given))
+        is_asked = name or given or texts
+        ctx.params["policy"] = made(policy_named(name or "recent"), texts) if is_asked else None
+        return super().invoke(ctx)
+
 
 def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option ``--policy``."""
+    """Return the options ``--policy`` and ``--set``."""
     several = bool(more.get("multiple"))
-    return click.option(
+    policy = click.option(
         "--policy",
         "policy_names" if several else "policy_name",
         metavar="NAME",
@@ -75,6 +84,14 @@ def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., A
         }
         | more,
     )
+    setting = click.option(
+        "--set",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting by its name in Python; for a class of your own, and any other.",
+    )
+    return lambda command: policy(setting(command))
 
 
 def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -84,69 +101,14 @@ def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [name for name in NAMED if name.startswith(incomplete)]
 
 
-def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--set`` to a command."""
-    return click.option(
-        "--set",
-        "given",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="A setting by its name in Python; for a class of your own, and any other.",
-    )(command)
-
-
-class Chosen(NamedTuple):
-    """A policy that the command line names, and what was given for it."""
-
-    policy: "Policy"
-    name: str
-    settings: Mapping[str, Any]
-
-
-def policy_asked(
-    name: str | None, options: Mapping[str, str | None], given: Collection[str]
-) -> Chosen | None:
-    """Return the policy that the command line names, by a setting alone the newest; or None."""
-    from memlab.policies import policy_named
-
-    texts = {key: text for key, text in options.items() if text is not None}
-    if not (name or given or texts):
-        return None
-    name = name or "recent"
-    named = policy_named(name)
-    texts |= dict(map(split_setting, given))
-    if foreign := sorted(texts.keys() - named.settings.keys()):
-        raise no_such_setting(foreign, [named])
-    if name == "ttl" and "ttl" not in texts:
-        raise click.UsageError(
-            "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by an expiry "
-            "of its own"
-        )
-    return made(named, texts)
-
-
-def typed_again(
-    name: str | None, options: Mapping[str, str | None], given: Collection[str]
-) -> list[str]:
-    """Return the words that name the same policy to another command."""
-    context = click.get_current_context()
-    spelled = {one.name: one.opts[0] for one in context.command.get_params(context)}
-    pairs = [("--policy", name)] if name else []
-    pairs += [(spelled[key], text) for key, text in options.items() if text is not None]
-    pairs += [("--set", each) for each in given]
-    return [word for pair in pairs for word in pair]
-
-
-def made(named: "Named", texts: Mapping[str, str]) -> Chosen:
+def made(named: "Named", texts: Mapping[str, str]) -> "Policy":
     """Return a policy with what these texts mean to its settings."""
-    from memlab.policies.typed import REQUIRED
+    from memlab.policies.named import policy_of
 
-    own = named.settings.items()
-    if missing := [one for key, one in own if one.default is REQUIRED and key not in texts]:
-        raise click.UsageError(f"the policy {named.name!r} needs {_options(named, missing)}")
     try:
-        settings = {key: named.settings[key].parsed(text) for key, text in texts.items()}
-        return Chosen(named.make(**settings), named.name, settings)
+        return policy_of(named, texts)
+    except PolicyError:
+        raise
     except (ValueError, TypeError) as error:
         name, _, words = str(error).partition("=")
         is_option = ":" not in named.name and name in named.settings
@@ -160,19 +122,6 @@ def split_setting(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"--set {text} has no value; write --set {text}=VALUE")
     return name.strip(), value
-
-
-def no_such_setting(names: Collection[str], policies: "Sequence[Named]") -> click.UsageError:
-    """Return the error for settings that none of some policies has."""
-    from memlab.policies import NAMED
-
-    known = {key: one.option for named in NAMED.values() for key, one in named.settings.items()}
-    foreign = ", ".join(known.get(name, name) for name in names)
-    takes = "; ".join(
-        f"{named.name!r}, which takes {_options(named, named.settings.values())}"
-        for named in policies
-    )
-    return click.UsageError(f"{foreign} is no setting of the policy {takes}")
 
 
 @contextmanager
@@ -201,19 +150,9 @@ def _takers() -> "dict[str, dict[str, Setting]]":
     takers: dict[str, dict[str, Setting]] = {}
     for named in NAMED.values():
         for name, setting in named.settings.items():
-            if _metavar(setting):
+            if setting.metavar:
                 takers.setdefault(name, {})[named.name] = setting
     return takers
-
-
-def _metavar(setting: "Setting") -> str:
-    """Return what stands for a value in a line of help; nothing where it cannot be a text."""
-    kinds = [one for one in get_args(setting.type) or (setting.type,) if one is not type(None)]
-    if get_origin(setting.type) is Literal:
-        return "|".join(map(str, kinds))
-    if get_origin(setting.type) is tuple:
-        return "NAMES"
-    return _METAVARS.get(kinds[0], "TEXT" if kinds[0] is str else "")
 
 
 def _help_of(takers: "Mapping[str, Setting]") -> str:
@@ -230,11 +169,4 @@ def _described(setting: "Setting") -> tuple[str, str]:
     from memlab.policies.typed import REQUIRED
 
     default = "" if setting.default is REQUIRED else f"  [default: {setting.default}]"
-    return f"--set {setting.name}={_metavar(setting) or '…'}", f"{setting.help}{default}"
-
-
-def _options(named: "Named", settings: "Iterable[Setting]") -> str:
-    """Return what to write for some settings of a policy."""
-    if ":" not in named.name:
-        return ", ".join(one.option for one in settings if _metavar(one)) or "no settings"
-    return ", ".join(f"--set {one.name}=VALUE" for one in settings) or "no settings"
+    return f"--set {setting.name}={setting.metavar or '…'}", f"{setting.help}{default}"

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,16 +14,16 @@ from memlab.cli.policy import (
     SettingsCommand,
     faults_of,
     made,
-    no_such_setting,
-    policy_asked,
     policy_option,
-    set_option,
     split_setting,
 )
 from memlab.files import check_writable
 from memlab.store.snapshot import copy_store
 from memlab.text import Sheet, command, counted, for_terminal
 from memlab.views.bundled import store_path
+
+if TYPE_CHECKING:
+    from memlab.policies import Policy
 
 
 @click.command(short_help="Show what an agent loads at every start.")
@@ -66,7 +66,6 @@ _WHERE: Final = (
 )
 @click.argument("store", type=options.STORE)
 @policy_option()
-@set_option
 @click.option("--where", type=click.Choice(_WHERE), help="Only these.  [default: all in the store]")
 @click.option("--tag", help="Only those with this tag.")
 @click.option("--author", help="Only those this one wrote.")
@@ -89,8 +88,7 @@ _WHERE: Final = (
 @options.json_option
 def rows(
     store: Path,
-    policy_name: str | None,
-    given: tuple[str, ...],
+    policy: "Policy | None",
     where: str | None,
     tag: str | None,
     author: str | None,
@@ -99,7 +97,6 @@ def rows(
     log: Path | None,
     as_csv: bool,
     as_json: bool,
-    **settings: Any,
 ) -> None:
     """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
 
@@ -114,8 +111,6 @@ def rows(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction import listing
 
-    chosen = policy_asked(policy_name, settings, given)
-    policy = chosen and chosen.policy
     output.doing("reading the store and its archive")
     with faults_of(policy):
         listed = listing.rows(store, policy, where=where, tag=tag, author=author, by=order, log=log)
@@ -269,7 +264,6 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     help="A policy to try: a name below, or your own package.module:Class; may be given several "
     "times.  [default: recent, ttl, value, learned]",
 )
-@set_option
 @click.option(
     "--keep-recent",
     "count",
@@ -326,6 +320,7 @@ def compare(
     too where no policy is named, and its logs are read.
     """
     from memlab.policies import policy_named
+    from memlab.policies.named import check_known
     from memlab.replay import comparison
     from memlab.replay.candidates import RETIRING, TRIED, variants, with_remembered
     from memlab.sources.opening import open_source
@@ -335,10 +330,8 @@ def compare(
         check_writable(chart)
     tried = [policy_named(name) for name in policy_names or (RETIRING if retire else TRIED)]
     texts = _settings_in(given)
-    if foreign := sorted(texts.keys() - {key for named in tried for key in named.settings}):
-        raise no_such_setting(foreign, tried)
-    every_one = variants(tried, sizes, texts, both=retire)
-    policies = [made(named, each).policy for named, each in every_one]
+    check_known(texts, tried)
+    policies = [made(*each) for each in variants(tried, sizes, texts, both=retire)]
     policies = policies if policy_names else with_remembered(policies, source)
     output.quiet()
     with faults_of(*policies):

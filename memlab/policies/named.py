@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -287,14 +287,17 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
         raise settings.error("policy", f"policy: {error}") from error
 
 
-def as_setting(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a policy's name and settings as a file of settings holds them.
+def as_setting(policy: Policy) -> dict[str, Any]:
+    """Return a policy that has a name, and its settings, as a file of settings holds them.
 
     Examples
     --------
-    >>> as_setting("ttl", {"ttl": timedelta(days=30)})
+    >>> from memlab.policies import TimeToLive
+    >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
     """
+    name, _, values = _known_as(policy) or (policy.address, {}, {})
+    name = name if name in NAMED else policy.address
     return {"name": name, **{key: _written(value) for key, value in values.items()}}
 
 
@@ -320,19 +323,33 @@ def _written(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
+    """Refuse settings that none of some policies has."""
+    if foreign := [name for name in names if not any(name in one.settings for one in policies)]:
+        known = (f"{one.name!r}, which takes {_in_words(one, one.settings)}" for one in policies)
+        raise PolicyError(f"{', '.join(foreign)} is no setting of the policy {'; '.join(known)}")
+
+
+def _in_words(named: Named, names: Iterable[str]) -> str:
+    """Name settings as Python and ``memlab.toml`` do, and as the command line does."""
+    typed = [named.settings[name] for name in names if named.settings[name].metavar]
+    if named.name not in NAMED:
+        return ", ".join(f"{one.name} (--set {one.name}=VALUE)" for one in typed) or "no settings"
+    return ", ".join(f"{one.name} ({one.option})" for one in typed) or "no settings"
+
+
 def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
     """Return a policy with settings, each of which may be a text."""
-    if foreign := [name for name in given if name not in named.settings]:
-        known = ", ".join(named.settings) or "no settings"
-        raise PolicyError(f"{foreign[0]!r} is no setting of {named.name!r}, which takes {known}")
-    for name, setting in named.settings.items():
-        if setting.default is REQUIRED and name not in given:
-            raise PolicyError(f"the policy {named.name!r} needs {name}")
-    meant = {}
-    for name, value in given.items():
-        setting = named.settings[name]
-        meant[name] = setting.parsed(value) if isinstance(value, str) else setting.checked(value)
-    return named.make(**meant)
+    check_known(given, [named])
+    own = named.settings
+    if missing := [name for name in own if own[name].default is REQUIRED and name not in given]:
+        raise PolicyError(f"the policy {named.name!r} needs {_in_words(named, missing)}")
+    return named.make(
+        **{
+            name: own[name].parsed(value) if isinstance(value, str) else own[name].checked(value)
+            for name, value in given.items()
+        }
+    )
 
 
 def family_of(policy: Policy) -> str:

@@ -38,6 +38,16 @@ class Setting:
         """Call the option as the setting is called."""
         object.__setattr__(self, "option", self.option or f"--{self.name.replace('_', '-')}")
 
+    @property
+    def metavar(self) -> str:
+        """What stands for a value in a line of help; nothing where that cannot be a text."""
+        first, *_ = _alternatives(self.type)
+        if get_origin(first) is Literal:
+            return "|".join(map(str, get_args(first)))
+        if get_origin(first) is tuple:
+            return "NAMES"
+        return _KINDS[first].metavar if first in _KINDS else ""
+
     def checked(self, value: Any) -> Any:
         """Return `value` as its type has it; numpy's numbers become Python's."""
         return self._meant(self.type, value)
@@ -131,17 +141,18 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 class _Kind(NamedTuple):
-    """What one type accepts beside itself, and how it is read from a text that is written so."""
+    """What one type accepts beside itself, how it is read from a text, and what one is called."""
 
     accepts: Any
     read: Callable[[str], Any]
+    metavar: str
     written: str
 
 
 _KINDS: Final[dict[Any, _Kind]] = {
-    int: _Kind(Real, int, "a whole number"),
-    float: _Kind(Real, number_of, "a number"),
-    bool: _Kind((bool, np.bool_), lambda text: _FLAGS[text.lower()], "yes or no"),
-    str: _Kind(str, str, "text"),
-    timedelta: _Kind(timedelta, age_of, "an age; write one like 30d, 12h or 2w"),
+    int: _Kind(Real, int, "N", "a whole number"),
+    float: _Kind(Real, number_of, "X", "a number"),
+    bool: _Kind((bool, np.bool_), lambda text: _FLAGS[text.lower()], "yes|no", "yes or no"),
+    str: _Kind(str, str, "TEXT", "text"),
+    timedelta: _Kind(timedelta, age_of, "AGE", "an age; write one like 30d, 12h or 2w"),
 }
