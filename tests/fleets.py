@@ -16,7 +16,7 @@ from typing import Any
 from stores import episodes, row, write_rows
 
 from memlab.fleet import FleetPlan, Outcome, Runner, StoreLine
-from memlab.fleet.change import Applied, SavedPlans, apply_saved
+from memlab.fleet.change import Applied, apply_saved, saved_plans
 from memlab.fleet.overview import survey_task
 from memlab.fleet.sweep import outcomes_of
 from memlab.fleet.task import FleetTask
@@ -89,9 +89,9 @@ def applied(
     made: FleetPlan, runner: Runner | None = None, work: Callable[..., Applied] | None = None
 ) -> list[Outcome[Applied]]:
     """What became of each store that a plan changes."""
-    saved = SavedPlans(made)
+    members, given = saved_plans(made)
     task = FleetTask("apply", work or partial(apply_saved, now=NOW), Applied, changes=True)
-    return outcomes_of(task, saved.members, runner=runner, given=saved.of)
+    return outcomes_of(task, members, runner=runner, given=given)
 
 
 @contextmanager

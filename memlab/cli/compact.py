@@ -2,9 +2,8 @@
 
 import json
 import shlex
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from memlab.compaction.plans import Plan
     from memlab.policies import Policy
     from memlab.sources.base import Source
-
-_END: Final = "\n}\n"
-"""With what the JSON of a plan ends."""
 
 
 def _change_options(command: options.Command) -> options.Command:
@@ -101,7 +97,7 @@ def compact(
         check_writable(save_plan, replace=False)
     policy, number = _remembered(source) if policy is None else (policy, "")
     retires = settings_of(source).retire if retire is None else retire
-    watch = output.telling("reading the store", output.PLANNING)
+    watch = output.telling("planning")
     with faults_of(policy):
         made = plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
@@ -118,9 +114,7 @@ def compact(
     elif as_json and retires:
         output.print_text(made.to_json())
     elif as_json:
-        cost = _cost(source, made, log)
-        added = json.dumps({"cost": cost if isinstance(cost, str) else asdict(cost)})
-        output.print_text(f"{made.to_json().removesuffix(_END)},\n{added[1:]}\n")
+        output.print_json(json.loads(made.to_json()) | {"cost": _cost(source, made, log)})
     else:
         costs = [_cost(source, made, log), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
@@ -172,7 +166,7 @@ def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bo
     """Apply a plan that was just made."""
     from memlab.compaction.applier import apply
 
-    watch = output.telling("waiting to write", output.APPLYING)
+    watch = output.telling("applying")
     receipt = apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
     output.print_text(receipt.to_json()) if as_json else output.print_lines(
         *told, made, "", receipt
@@ -308,12 +302,10 @@ def apply_plan(
 
     output.doing("reading the plan")
     if digest is None:
-        made, watch = _plan_in(place), output.telling("waiting to write", output.APPLYING)
+        made, watch = _plan_in(place), output.telling("applying")
         receipt = apply(made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable)
     elif store is None:
-        receipt = finish(
-            place, digest, now=now_utc(), watch=output.telling("reading the plan", output.APPLYING)
-        )
+        receipt = finish(place, digest, now=now_utc(), watch=output.telling("applying"))
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     output.print_result(receipt, as_json=as_json)
@@ -353,7 +345,7 @@ def restore_plan(
     """
     from memlab.compaction.restorer import restore
 
-    watch = output.telling("reading the archive", output.RESTORING)
+    watch = output.telling("restoring")
     count = restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
     if as_json:

@@ -1,12 +1,11 @@
 """``memlab fleet``: many stores at once; what reads them, and one review before the change."""
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from memlab.policies import Policy
 
 Function = Callable[..., Any]
-Columns = Mapping[str, str | Callable[[Any], str | None]]
-"""By what a column is headed, the field that stands in it, or what makes its cell of a row."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 _KEPT: Final = (
@@ -110,51 +107,52 @@ class Job:
                 start_over(folder)
         return self.out
 
-    def show(self, table: "pd.DataFrame", sheet: Sheet, *steps: str, fails: bool = False) -> None:
-        """Print a table whole for a script, where that was asked for, else as a page of lines.
+    def show(
+        self,
+        title: str,
+        table: "pd.DataFrame",
+        columns: str,
+        *steps: str,
+        most: "pd.Series[int]",
+        facts: Sequence[tuple[str, str]] = (),
+        errors: "pd.Series[str] | None" = None,
+        fails: bool = False,
+    ) -> None:
+        """Print a table whole for a script, where that was asked for, else some of its columns.
 
-        The command ends with 1 for an error of a store, and where something else fails.
+        Those stores come first that have most of something, those with an error last. The command
+        ends with 1 for an error of a store, and where something else fails.
         """
         if self.as_json:
             output.print_records(table)
         elif self.as_csv:
             output.print_text(table.to_csv(index=False))
         else:
-            output.print_lines(sheet, *([""] if steps else []), *steps)
+            errors = table["error"] if errors is None else errors
+            ranked = table.assign(error=errors).loc[
+                most.sort_values(ascending=False, kind="stable").index
+            ]
+            shown = ranked.loc[ranked["error"].isna(), [*columns.split(), "store"]]
+            shown = shown.dropna(axis=1, how="all").astype(object)
+            whole = shown.where(shown.notna(), None).itertuples(index=False, name=None)
+            rows = [tuple(map(_cell, row)) for row in whole]
+            listed = Table("", tuple(shown.columns), rows, whole=True)
+            tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
+            wrong = ranked.dropna(subset="error")[["store", "error"]].to_numpy().tolist()
+            if wrong:
+                told = Table("left out", (), [*map(tuple, wrong)], whole=True)
+                tables.append(told.first(self.limit))
+            output.print_lines(Sheet(title, facts, tables), *([""] if steps else []), *steps)
         output.fail_if(fails or bool(table["error"].notna().any()))
 
-    def sheet(
-        self,
-        title: str,
-        table: "pd.DataFrame",
-        columns: Columns,
-        *,
-        most: str,
-        facts: Sequence[tuple[str, str]] = (),
-    ) -> Sheet:
-        """Return the stores that have most of something, and those that have an error."""
-        below = common_folder(table["store"].tolist())
-        table = table.assign(store=table["store"].str.removeprefix(below))
-        table = table.sort_values(most, ascending=False, kind="stable")
-        good, bad = table[table["error"].isna()], table[table["error"].notna()]
-        whole = good.astype(object).where(good.notna(), None)
-        shown = (*columns.values(), "store")
-        rows = [tuple(_cell(row, of) for of in shown) for row in whole.itertuples()]
-        listed = Table("", (*columns, "store"), rows, whole=True)
-        tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
-        if len(bad):
-            wrong = list(zip(bad["store"], bad["error"], strict=True))
-            tables.append(Table("left out", (), wrong, whole=True).first(self.limit))
-        where = [("below", below)] if below else []
-        return Sheet(title, [*where, *facts], tables)
 
-
-def _cell(row: Any, of: str | Callable[[Any], str | None]) -> Cell:
-    """Return a cell of a row: numbers whole, and a dash for what is missing."""
-    value = getattr(row, of) if isinstance(of, str) else of(row)
+def _cell(value: Any) -> Cell:
+    """Return a cell: a share in per cent, a time as its day, a dash for what is missing."""
     if value is None:
         return "–"
-    return value if isinstance(value, str) else int(value)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d}"
+    return f"{value:.0%}" if isinstance(value, float) else value
 
 
 def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:
@@ -174,59 +172,8 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
     return add
 
 
-def common_folder(names: Sequence[str]) -> str:
-    """Return the folder that all names begin with, its slash included; empty where there is none.
-
-    Examples
-    --------
-    >>> common_folder(["/srv/a/memory.db", "/srv/b/memory.db"])
-    '/srv/'
-    """
-    if len(names) < 2 or not all(name.startswith("/") for name in names):
-        return ""
-    folder = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120 - text
-    return "" if folder == "/" else f"{folder}/"
-
-
-def _share(part: float, whole: float) -> str:
-    """Return a part in per cent of the whole, a dash where there is no whole."""
-    return f"{part / whole:.1%}" if whole else "–"
-
-
 VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
 """Those that make the exit code 1: somebody has to choose."""
-
-LOADED: Final[Columns] = {
-    "at start": "boot_memories",
-    "tokens": "boot_tokens",
-    "floor": "floor_tokens",
-    "prunable": "prunable",
-    "share": lambda row: _share(row.prunable_tokens, row.boot_tokens),
-    "written": lambda row: row.last_at and f"{row.last_at:%Y-%m-%d}",
-}
-FITS: Final = "fits (serves)"
-"""The column that there is where there is a budget."""
-CAPS: Final[Columns] = {
-    "safe": "keep_recent",
-    "likely": "likely",
-    FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({row.fits_served:.0%})",
-    "own/fleet": lambda row: f"{row.own:.0%}/{row.fleet:.0%}",
-    "refs": "references",
-    "would go": "deletes",
-    "tokens": "boot_now",
-    "after": "boot_after",
-}
-APPLIED: Final[Columns] = {
-    "deleted": "deleted",
-    "at start": "boot_before",
-    "after": "boot_after",
-    "status": "status",
-}
-MAINTAINED: Final[Columns] = {
-    "deletes": "deleted",
-    "status": "status",
-    "compact": lambda row: shorten(row.compact or "", 40, placeholder=" …"),
-}
 
 
 @click.group(short_help="Do with many stores what is done with one.")
@@ -264,24 +211,24 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
         facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
     bad = int(table["error"].notna().sum())
     title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
-    sheet = job.sheet(title, table, LOADED, most="boot_tokens", facts=facts)
+    shown = "boot_memories boot_tokens floor_tokens prunable prunable_tokens last_at"
     step = f"next: {command('fleet size', *names)}    a cap for each"
-    job.show(table, sheet, step, fails=over > 0 or table["unreadable"].gt(0).any())
+    fails = over > 0 or table["unreadable"].gt(0).any()
+    job.show(title, table, shown, step, most=table["boot_tokens"], facts=facts, fails=fails)
 
 
 def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
     sums = table.sum(numeric_only=True).astype(int)
-    loaded = f"{counted(sums['boot_memories'])}, {counted(sums['boot_tokens'], 'tokens')}"
-    prunable = counted(sums["prunable_tokens"], "tokens")
+    share = sums["prunable_tokens"] / max(sums["boot_tokens"], 1)
     disk = f"{sums['bytes'] / 1e6:,.1f} MB"
     if sums["free_bytes"] * 20 > sums["bytes"]:  # else a vacuum is not worth it
         disk += f", of which a vacuum gives back {sums['free_bytes'] / 1e6:,.1f} MB"
     facts = [
-        ("loaded at start", loaded),
         (
-            "prunable share",
-            f"{_share(sums['prunable_tokens'], sums['boot_tokens'])}, {prunable}",
+            "loaded at start",
+            f"{counted(sums['boot_memories'])}, {counted(sums['boot_tokens'], 'tokens')}",
         ),
+        ("prunable share", f"{share:.1%}, {counted(sums['prunable_tokens'], 'tokens')}"),
         ("on the disk", disk),
     ]
     if sums["unreadable"]:
@@ -326,16 +273,14 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
         ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
     ]
     caps = f"{int(good['keep_recent'].notna().sum()):,} of {counted(len(table), 'stores')}"
-    without = {FITS} if good["fits"].isna().all() else set()
-    columns = {name: cell for name, cell in CAPS.items() if name not in without}
-    most = table.assign(saved=saved)
-    sheet = job.sheet(f"a cap for {caps}", most, columns, most="saved", facts=facts)
+    shown = "keep_recent likely fits fits_served own fleet references deletes boot_now boot_after"
     plan = command("fleet plan", *names)
     steps = [f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
     if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
-    job.show(table, sheet, *steps, fails=table["verdict"].isin(VERDICTS).any())
+    fails = table["verdict"].isin(VERDICTS).any()
+    job.show(f"a cap for {caps}", table, shown, *steps, most=saved, facts=facts, fails=fails)
 
 
 def _shared(cohort: "Cohort") -> str:
@@ -449,9 +394,9 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
         facts.append(("applied before", f"{words}; nothing is applied twice"))
     stores, refused = counted(len(table), "stores"), len(table) - len(good)
     title = f"{len(good):,} of {stores} applied, {refused:,} refused"
-    sheet = job.sheet(title, table, APPLIED, most="deleted", facts=facts)
-    undo = next(iter(good["undo"]), "")
-    job.show(table, sheet, *([f"undo one: {undo}"] if undo else []))
+    shown = "deleted boot_before boot_after status"
+    steps = [f"undo one: {undo}" for undo in good["undo"].head(1)]
+    job.show(title, table, shown, *steps, most=table["deleted"], facts=facts)
 
 
 @fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
@@ -473,8 +418,14 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
     counts = table["status"].value_counts().items()
     told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
     why = table[["vacuum", "drop", "compact", "doctor"]].bfill(axis=1)["vacuum"]
-    most = table.assign(error=table["error"].mask(failed, why))
     title = f"maintenance of {counted(len(table), 'stores')}: {told}"
-    sheet = job.sheet(title, most, MAINTAINED, most="deleted")
-    asked = [] if do_it else ["nothing was changed; add --apply to do it"]
-    job.show(table, sheet, *asked, fails=failed.any())
+    steps = [] if do_it else ["nothing was changed; add --apply to do it"]
+    job.show(
+        title,
+        table,
+        "deleted status compact",
+        *steps,
+        most=table["deleted"],
+        errors=table["error"].mask(failed, why),
+        fails=failed.any(),
+    )

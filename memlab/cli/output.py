@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path, PurePath
@@ -33,26 +33,6 @@ EVERY: Final = 0.5
 _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 """Of rows, by the mark that they begin with, as in charts; bold yellow cannot be read on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
-
-PLANNING: Final = {"read": "deciding", "decided": "listing what would go"}
-APPLYING: Final = {
-    "locked": "comparing the store with the plan",
-    "checked": "copying into the archive",
-    "archived": "deleting",
-    "deleted": "looking at what was deleted",
-    "verified": "writing to the disk",
-    "committed": "noting it in the archive",
-}
-RESTORING: Final = {
-    "locked": "looking for the places",
-    "checked": "putting memories back",
-    "inserted": "comparing them with the archive",
-    "verified": "writing to the disk",
-    "committed": "noting it in the archive",
-}
-RECOVERING: Final = {"locked": "copying into the archive", "archived": "putting memories back"}
-REWRITING: Final = {"checked": "rewriting the file", "rewritten": "giving the room back"}
-"""What comes after each step of a plan, an apply, a restore and a vacuum."""
 
 
 def print_json(value: Any) -> None:
@@ -206,10 +186,10 @@ def doing(what: str) -> None:
         one.doing = what
 
 
-def telling(first: str, then: Mapping[str, str]) -> Callable[[str], None]:
-    """Say what is done first, and return what says after each step what comes then."""
-    doing(first)
-    return lambda step: doing(then[step]) if step in then else None
+def telling(what: str) -> Callable[[str], None]:
+    """Say what is done, and return what says after each step how far that is."""
+    doing(what)
+    return lambda step: doing(f"{what}: {step}")
 
 
 def quiet() -> None:

@@ -187,9 +187,7 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
         return
     some = None if ids == (options.EVERY,) else ids
     if do_it:
-        found = recover(
-            store, some, now=now, watch=output.telling("looking for it", output.RECOVERING)
-        )
+        found = recover(store, some, now=now, watch=output.telling("restoring"))
     else:
         found = plan_recovery(store, some, now=now)
     output.print_result(found, as_json=as_json)
@@ -208,7 +206,7 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, space, vacuum
 
     if do_it:
-        done = vacuum(store, watch=output.telling("looking at the file", output.REWRITING))
+        done = vacuum(store, watch=output.telling("rewriting the file"))
         output.print_result(done, as_json=as_json, applied=True)
         return
     try:

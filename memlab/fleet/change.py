@@ -28,7 +28,7 @@ from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.overview import bytes_of
 from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
-from memlab.fleet.task import FleetTask, Progress, Runner
+from memlab.fleet.task import FleetTask, Given, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import policy_in_force
@@ -152,9 +152,13 @@ class FleetPlan(Shown):
         }
 
     @property
+    def _ranked(self) -> list[PlannedStore]:
+        return sorted(self.changed, key=lambda s: (-s.deleted_tokens, s.store))
+
+    @property
     def largest(self) -> list[PlannedStore]:
         """The ten stores that most goes from."""
-        return sorted(self.changed, key=lambda s: (-s.deleted_tokens, s.store))[:LARGEST]
+        return self._ranked[:LARGEST]
 
     def to_json(self) -> str:
         """Return the plan as text that diffs well: totals, the largest, and one line a store."""
@@ -225,21 +229,15 @@ class FleetPlan(Shown):
         ]
         changed = f"{totals['changed']:,} of {counted(totals['stores'], 'stores')} change"
         title = f"plan {self.digest[:12]}: {changed}"
-        tables = []
-        if self.largest:
-            rows = [
-                (each.deleted, each.deleted_tokens, each.boot_before, each.boot_after, each.store)
-                for each in self.largest
-            ]
-            more = len(self.changed) - len(rows)
-            header = ("memories go", "tokens", "at start", "after", "store")
-            remark = f"{more:,} more change" if more else ""
-            tables.append(Table("where most goes", header, rows, remark, whole=True))
-        if self.refused:
-            listed = [(each.store, each.error) for each in self.refused[:LARGEST]]
-            more = len(self.refused) - len(listed)
-            remark = f"{more:,} more" if more else ""
-            tables.append(Table("refused", (), listed, remark, whole=True))
+        rows = [
+            (each.deleted, each.deleted_tokens, each.boot_before, each.boot_after, each.store)
+            for each in self._ranked
+        ]
+        header = ("memories go", "tokens", "at start", "after", "store")
+        refused = [(each.store, each.error) for each in self.refused]
+        tables = [Table("where most goes", header, rows, whole=True)] if rows else []
+        tables += [Table("refused", (), refused, whole=True)] if refused else []
+        tables = [each.first(LARGEST) for each in tables]
         return Sheet(title, facts, tables)
 
     def next_steps(self) -> list[str]:
@@ -464,11 +462,12 @@ def apply(
         When the file is no plan of many stores.
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
-    saved = SavedPlans(plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan))
+    reviewed = plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan)
+    members, given = saved_plans(reviewed)
     moment = moment_or_now(now, call="memlab.fleet.apply")
     work = partial(apply_saved, now=moment, all_prunable=all_prunable)
     task = FleetTask("apply", work, Applied, changes=True)
-    return table_of(task, saved.members, runner=runner, progress=progress, given=saved.of)
+    return table_of(task, members, runner=runner, progress=progress, given=given)
 
 
 def apply_saved(
@@ -496,21 +495,21 @@ def apply_saved(
     return Applied(plan.digest, status, done.deleted, *starts, done.archive, done.undo)
 
 
-class SavedPlans:
-    """The stores that a plan changes, and their own plans, read from one part at a time."""
+def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
+    """Return the stores that a plan changes, and what hands each its digest and its own plan.
 
-    def __init__(self, plan: FleetPlan) -> None:
-        self._plan = plan
-        self._digests = {each.store: each.digest for each in plan.changed}
-        self.members = Members(tuple(map(Member.at, self._digests)))
-        self._parts = index_of(plan.folder) if plan.folder and self._digests else {}
-        self._texts_in = lru_cache(maxsize=1)(partial(column_of, name="plan"))
+    Those are read from one part at a time; the plan is None where it is missing.
+    """
+    digests = {each.store: each.digest for each in plan.changed}
+    parts = index_of(plan.folder) if plan.folder and digests else {}
+    texts_in = lru_cache(maxsize=1)(partial(column_of, name="plan"))
 
-    def of(self, member: Member) -> tuple[str, bytes | None]:
-        """Return the digest that was reviewed, and the plan; None where it is missing."""
-        part = self._parts.get(member.name)
-        texts = self._plan.texts if part is None else self._texts_in(part)
-        return self._digests[member.name], texts.get(member.name)
+    def given(member: Member) -> tuple[str, bytes | None]:
+        part = parts.get(member.name)
+        texts = plan.texts if part is None else texts_in(part)
+        return digests[member.name], texts.get(member.name)
+
+    return Members(tuple(map(Member.at, digests))), given
 
 
 @dataclass(frozen=True)
