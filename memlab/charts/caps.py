@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from memlab.charts.figure import on_its_own
 from memlab.charts.palette import Palette
-from memlab.charts.parts import Kind, MarkedCap, Names, Plot, percent_of, shade, share, short
+from memlab.charts.parts import MarkedCap, Names, Plot, percent_of, shade, share, short
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
@@ -55,12 +55,9 @@ def plot_cap_curve(
         return plot.empty("What each cap serves", _NOTHING)
     ax, paint = plot.ax, plot.paint
     caps = curve.index.to_numpy()
-    ax.fill_between(caps, curve["low"], curve["high"], step="post", **shade(paint.likely))
     limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
-    key: list[Any] = _estimate_key(paint, limits)
-    if curve["served_own"].notna().any():
-        key.append(("this store alone", paint.ink, "dashed"))
-    key.append(("other projects alone", paint.grey, "dotted"))
+    shaded = shade(paint.likely) | {"step": "post", "label": limits}
+    key: list[Any] = [ax.fill_between(caps, curve["low"], curve["high"], **shaded)]
     for column, name, colour, width, dashes in (
         ("served_elsewhere", "other projects", paint.grey, 1.4, ":"),
         ("served_own", "this store", paint.ink, 1.4, (0, (5, 3))),
@@ -69,11 +66,11 @@ def plot_cap_curve(
     ):
         if curve[column].notna().any():
             look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
-            ax.step(caps, curve[column], where="post", label=name, **look)
+            key += ax.step(caps, curve[column], where="post", label=name, **look)
     _caps_across(plot, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
     ax.set_ylim(0, 1.03)
     plot.percent_axis("share of references served")
-    plot.heading(_curve_title(curve, advice, cap), key=key)
+    plot.heading(_curve_title(curve, advice, cap), key=key[::-1])
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
         plot.footnote(_curve_note(advice))
@@ -141,18 +138,19 @@ def plot_trade_off(
         return plot.empty("What references cost", _NOTHING)
     ax, paint = plot.ax, plot.paint
     tokens = curve["boot_tokens_p95"]
-    key: list[Any] = _estimate_key(paint, "its limits")
-    ax.fill_between(tokens, curve["low"], curve["high"], **shade(paint.likely))
-    ax.plot(tokens, curve["low"], color=paint.safe, linewidth=1.4, label="lower limit")
-    ax.plot(tokens, curve["served"], color=paint.likely, linewidth=1.8, label="estimated")
+    key: list[Any] = [
+        *ax.plot(tokens, curve["served"], color=paint.likely, linewidth=1.8, label="estimated"),
+        ax.fill_between(tokens, curve["low"], curve["high"], label="limits", **shade(paint.likely)),
+        *ax.plot(tokens, curve["low"], color=paint.safe, linewidth=1.4, label="lower limit"),
+    ]
     budget = None if advice is None else advice.token_budget
     what = plot.by_start("boot context in tokens", "tokens to recall from")
     _tokens_across(plot, tokens, budget, f"{what} (only 5% of the moments had more)")
     ax.set_ylim(0, 1.03)
     if tokens.iloc[0] > ax.get_xlim()[0]:
-        key.append(("load-bearing: no cap goes below", paint.load_bearing, "shade"))
         ends = ax.get_xlim()[0], float(tokens.iloc[0])
-        ax.axvspan(*ends, zorder=0, **shade(paint.load_bearing))
+        below = shade(paint.load_bearing) | {"label": "load-bearing: no cap goes below"}
+        key.append(ax.axvspan(*ends, zorder=0, **below))
     plot.percent_axis("share of references served")
     plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
@@ -183,14 +181,6 @@ def mark_trade_off(
         place = float(row["boot_tokens_p95"]), float(row["served"])
         if names.name(*place, f"{round_cap:,}", paint.muted) is not None:
             ax.plot(*place, "o", color=paint.likely, markersize=4, label="_named")
-
-
-def _estimate_key(paint: Palette, limits: str) -> list[tuple[str, str, Kind]]:
-    return [
-        ("estimated", paint.likely, "line"),
-        (limits, paint.likely, "shade"),
-        ("lower limit", paint.safe, "line"),
-    ]
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":

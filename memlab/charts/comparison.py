@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from memlab import columns as c
@@ -22,8 +23,6 @@ NEWEST: Final = "recent"
 WORTH_NAMING: Final = 0.02
 """A gain in what is served that is said, where it is two standard errors too."""
 _MOST_ANNOTATED: Final = 16
-_COINCIDE: Final = 4.0
-"""Points within which one mark covers another."""
 
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
@@ -64,7 +63,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         plot.end(float(path["served"].iloc[-1]), text, look["color"])
-    together = _name_settings(plot, drawn)
+    _name_settings(plot, drawn)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
@@ -73,11 +72,9 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.heading(
         _gain_title(table, drawn) or title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
-        f"{together} marks coincide: their names are joined by =" if together else "",
         key=[
-            (f"goes by {by or 'neither'}", Style("", "", goes_by=by).of(paint), "line")
-            for by in ("age", "use", "")
-            if by in {style.goes_by for _, _, style in drawn}
+            Line2D([], [], color=colour, label=f"goes by {by or 'neither'}")
+            for by, colour in sorted({(style.goes_by, style.of(paint)) for *_, style in drawn})
         ],
     )
     return ax
@@ -134,40 +131,18 @@ def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
-def _name_settings(plot: parts.Plot, drawn: Families) -> int:
-    """Write the setting beside each mark that has room, the first and last of each line first.
-
-    Marks that coincide have one name, of all of them. Returns how many these are.
-    """
+def _name_settings(plot: parts.Plot, drawn: Families) -> None:
+    """Write the setting beside each mark that has room, the first and last of each line first."""
     names, marks = parts.Names(plot), []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
-            x, y = row["boot_tokens_mean"], row["served"]
-            names.keep_clear(x, y)
+            at = row["boot_tokens_mean"], row["served"]
+            names.keep_clear(*at)
             setting = str(label).removeprefix(str(row["policy"])).strip()
-            marks.append((min(place, len(path) - 1 - place), x, y, setting, style))
-    groups: list[list[tuple[int, float, float, str, Style]]] = []
-    for mark in sorted(marks, key=lambda mark: mark[0]):
-        together = next((group for group in groups if _coincide(plot, mark, group[0])), None)
-        if together is None:
-            groups.append(together := [])
-        together.append(mark)
-    for group in groups:
-        _, x, y, setting, style = group[0]
-        if len(group) > 1:
-            every = " = ".join(f"{style.glyph} {setting}".strip() for *_, setting, style in group)
-            for text in every, f"{len(group)} here":
-                if names.name(x, y, text, plot.paint.ink) is not None:
-                    break
-        elif 0 < len(setting) < 11:
+            marks.append((min(place, len(path) - 1 - place), *at, setting, style))
+    for _, x, y, setting, style in sorted(marks, key=lambda mark: mark[0]):
+        if 0 < len(setting) < 11:
             names.name(x, y, setting, style.of(plot.paint))
-    return sum(len(group) for group in groups if len(group) > 1)
-
-
-def _coincide(plot: parts.Plot, *marks: tuple[Any, ...]) -> bool:
-    """Whether one of two marks covers the other."""
-    one, other = plot.ax.transData.transform([(x, y) for _, x, y, *_ in marks])
-    return bool(np.hypot(*(one - other)) < _COINCIDE * plot.figure.dpi / 72)
 
 
 @on_its_own
@@ -282,7 +257,7 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         lost = int(regret["lost"].iloc[-1])
         plot.end(lost, f"{style.glyph} {label}: {lost:,}", look["color"])
     ax.margins(x=0.01)
-    plot.time_axis(when)
+    plot.time_axis()
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "references lost so far")
     plot.label_ends()

@@ -15,8 +15,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure, FigureBase
-from matplotlib.layout_engine import LayoutEngine
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from memlab.charts.palette import DARK, LIGHT, Palette, roles
@@ -141,96 +140,21 @@ WIDTH: Final = 8.0
 """Inches: the width of a notebook's output at 100%."""
 NARROW: Final = 4.0
 """Inches: the width of a telephone, and of a column."""
+PAD: Final = 0.1
+"""Inches around what is drawn."""
+AROUND: Final[dict[str, Any]] = {"w_pad": PAD, "h_pad": PAD}
 DPI: Final = 100
-TITLE: Final = "title"
 SUBTITLE: Final = "subtitle"
-KEY: Final = "key"
 FOOTNOTE: Final = "footnote"
 """What a text on a chart is, as its ``gid``; the others are labels."""
-
-
-class AllInside(LayoutEngine):
-    """Make one pair of axes as large as leaves everything around them within the figure.
-
-    What is said above and below begins at the left edge of the figure. Once for each size: what
-    stands around the axes hardly depends on where they are.
-    """
-
-    _adjust_compatible = False
-    _colorbar_gridspec = False
-    pad: Final = 0.1
-    """Inches around it all."""
-    least: Final = 0.25
-    """Share of the figure that the axes take at least, whatever stands beside them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._done: object = None
-
-    def execute(self, fig: FigureBase) -> None:
-        """Place the axes."""
-        figure = cast("Figure", fig)
-        if len(figure.axes) != 1:
-            return
-        ax = figure.axes[0]
-        size = tuple(figure.get_size_inches())
-        if self._done == size:
-            return
-        self._done = size
-        said = _said_around(ax)
-        for each in said.values():
-            each.set_in_layout(False)
-        ax.set_position((0.1, 0.1, 0.8, 0.8))
-        for _ in range(12):
-            before = ax.get_window_extent().frozen()
-            self._place(figure, ax, said)
-            now = ax.get_window_extent()
-            if abs(now.width - before.width) < 1 and abs(now.height - before.height) < 1:
-                break
-
-    def _place(self, figure: Figure, ax: Axes, said: dict[str, Any]) -> None:
-        """Leave room for what stands around the axes as they are, and begin all words on one line.
-
-        Words above and below keep their distance from the axes, so they only take height.
-        """
-        box, around = ax.get_window_extent(), ax.get_tightbbox() or ax.get_window_extent()
-        wide, high, pad = figure.bbox.width, figure.bbox.height, self.pad * figure.dpi
-        if FOOTNOTE in said:
-            below = (box.y0 - around.y0) * 72 / figure.dpi
-            said[FOOTNOTE].set_position((0, -below - 6))
-        extents = [each.get_window_extent() for each in said.values()]
-        top = max([around.y1, *(extent.y1 for extent in extents)]) - box.y1
-        low = box.y0 - min([around.y0, *(extent.y0 for extent in extents)])
-        x0, x1 = (box.x0 - around.x0 + pad) / wide, 1 - (around.x1 - box.x1 + pad) / wide
-        y0, y1 = (low + pad) / high, 1 - (top + pad) / high
-        ax.set_position((x0, y0, max(self.least, x1 - x0), max(self.least, y1 - y0)))
-        placed = ax.get_window_extent()
-        left = (pad - placed.x0) / placed.width
-        for name, each in said.items():
-            if name == KEY:
-                each.set_bbox_to_anchor((left, 1), transform=ax.transAxes)
-            elif name == TITLE:
-                each.set_x(left)
-            else:
-                each.xy = (left, each.xy[1])
-
-
-def _said_around(ax: Axes) -> dict[str, Any]:
-    """Return the words above and below the axes, by what they are."""
-    named = {child.get_gid(): child for child in ax.get_children() if child.get_gid() is not None}
-    said: dict[str, Any] = {n: named[n] for n in (TITLE, SUBTITLE, FOOTNOTE) if n in named}
-    if (legend := ax.get_legend()) is not None:
-        said[KEY] = legend
-    return said
 
 
 class Chart(Figure):
     """A figure with one chart, which can be drawn again on other paper."""
 
     def __init__(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> None:
-        super().__init__(
-            figsize=(width, width / 2), dpi=DPI, facecolor=palette.paper, layout=AllInside()
-        )
+        super().__init__(figsize=(width, width / 2), dpi=DPI, facecolor=palette.paper)
+        self.set_layout_engine("constrained", **AROUND)
         FigureCanvasAgg(self)
         self.again: Callable[..., Axes] | None = None
 

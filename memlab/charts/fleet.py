@@ -5,9 +5,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from memlab.charts.figure import on_its_own
-from memlab.charts.parts import Kind, Plot, without_zone
+from memlab.charts.parts import Plot, without_zone
 from memlab.text import counted
 
 DRAWN: Final = 800
@@ -40,17 +41,17 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     tokens = ordered["boot_tokens"].to_numpy(float)
     place = np.linspace(0, len(ordered) - 1, min(len(ordered), DRAWN)).round().astype(np.int64)
     drawn = ordered.iloc[place]
-    size = float(np.clip(40 / np.sqrt(len(place)), 3.2, 8))  # smaller where there are more
+    size = float(np.clip(40 / np.sqrt(len(place)), 4, 8))  # smaller where there are more
     dots: Any = {"linestyle": "none", "markersize": size, "alpha": 0.75, "markeredgewidth": 0}
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
-    ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
-    ax.plot(place + 1, tokens[place], "o", color=paint.ink, label="tokens at start", **dots)
+    key = ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
+    key += ax.plot(place + 1, tokens[place], "o", color=paint.ink, label="tokens at start", **dots)
     plot.log_axis(ax.yaxis, "tokens")
     plot.count_axis(ax.xaxis, "stores, largest first")
     half = int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1
     plot.heading(
         f"Half of all tokens at start are in {half:,} of {counted(len(ordered), 'stores')}",
-        key=[("tokens at start", paint.ink, "o"), ("floor", paint.load_bearing, "s")],
+        key=key[::-1],
     )
     some = f"{len(place):,} stores are drawn, evenly spread over the order."
     zero = "Zero is drawn as 1." if (drawn["floor_tokens"] == 0).any() else ""
@@ -85,7 +86,7 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.plot(times, bearing, color=paint.load_bearing, linewidth=2, label="load-bearing")
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "memories")
-    plot.time_axis(times)
+    plot.time_axis()
     plot.end(whole[-1], f"{whole[-1]:,.0f} memories", paint.ink)
     plot.end(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing)
     plot.label_ends()
@@ -126,7 +127,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     safe = ~below & (there["boot_after"] < there["boot_now"]).to_numpy(bool)
     less = (there["likely"] < there["prunable"]).to_numpy(bool, na_value=False)
     likely = ~below & ~safe & less
-    kinds: tuple[tuple[Any, Kind, str, str], ...] = (
+    kinds: tuple[tuple[Any, str, str, str], ...] = (
         (safe, "o", paint.safe, "the safe cap helps"),
         (likely, "^", paint.likely, "only the likely cap helps"),
         (below, "s", paint.load_bearing, "the floor is the problem"),
@@ -147,7 +148,11 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         f"one in {int((safe | likely).sum()):,}",
         "Below the line the floor is more than half of what is loaded",
         f"A larger dot is up to {most:,} stores that coincide" if most > 1 else "",
-        key=[(name, colour, mark) for chosen, mark, colour, name in kinds if chosen.any()],
+        key=[
+            Line2D([], [], linestyle="none", marker=mark, color=colour, label=name)
+            for chosen, mark, colour, name in kinds
+            if chosen.any()
+        ],
     )
     plot.footnote("Zero is drawn as 1." if (points == 1).any() else "")
     return ax

@@ -214,7 +214,7 @@ def _time_by_count(plot: parts.Plot, curve: pd.DataFrame, name: str) -> None:
     last = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
     ax.set_xlim(times[0], min(ax.get_xlim()[1], last))
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax))
-    plot.time_axis(times)
+    plot.time_axis()
     plot.count_axis(ax.yaxis, name)
 
 

@@ -156,7 +156,7 @@ def plot_boot_over_time(
         plot.draw_across(budget, f"budget: {parts.short(budget)}")
     ax.margins(x=0)
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
-    plot.time_axis(when)
+    plot.time_axis()
     plot.count_axis(ax.yaxis, measure)
     plot.label_ends()
     plot.heading(

@@ -6,23 +6,23 @@ leaves no trace in the reader's own figures. Text is never parsed as mathematics
 """
 
 from collections.abc import Sequence
+from functools import partial
 from textwrap import fill
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.dates import MONTHLY, AutoDateLocator, date2num, num2date
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.dates import MONTHLY, AutoDateLocator, ConciseDateFormatter
 from matplotlib.text import Annotation
-from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, MaxNLocator, NullLocator
-from matplotlib.transforms import Bbox
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.transforms import Bbox, blended_transform_factory
 
 from memlab import columns as c
-from memlab.charts.figure import FOOTNOTE, SUBTITLE, TITLE, Chart
+from memlab.charts.figure import AROUND, FOOTNOTE, PAD, SUBTITLE, Chart
 from memlab.charts.palette import palette_of
 from memlab.sizing import Advice
 from memlab.text import counted, for_terminal
@@ -49,16 +49,7 @@ NO_REFERENCES: Final = "No later reference to an earlier memory is known"
 
 Numbers = npt.NDArray[np.float64]
 Times = npt.NDArray[np.datetime64]
-Kind = Literal["line", "dashed", "dotted", "shade", "o", "^", "s", "D"]
 Measure = Literal["memories", "tokens"]
-
-
-class EndLabel(NamedTuple):
-    """A direct label for one line: the value it ends at, in data units, and what to write there."""
-
-    y: float
-    text: str
-    colour: str
 
 
 class MarkedCap(NamedTuple):
@@ -77,7 +68,11 @@ class Plot:
         self.paint = palette_of(self.ax)
         self.told = {key: value for frame in frames for key, value in frame.attrs.items()}
         self.figure = self.ax.figure.get_figure(root=True)
-        self._ends: list[EndLabel] = []
+        self._alone = isinstance(self.figure, Chart)
+        self._left, self._across = 0.0, self.ax.transAxes
+        if self._alone:  # words begin at the left edge of the figure
+            self._left, self._across = PAD, self.figure.dpi_scale_trans
+        self._ends: list[tuple[float, str, str]] = []
         if height is not None:
             self._set_height(height)
             self._tone_down()
@@ -95,7 +90,7 @@ class Plot:
 
     def _set_height(self, inches: float) -> None:
         """Make a figure of our own so high; one that was given is left as it is."""
-        if isinstance(self.figure, Chart):
+        if self._alone:
             self.figure.set_figheight(inches)
 
     def _grow(self, points: float) -> None:
@@ -132,31 +127,37 @@ class Plot:
         ax.text(0, 0.5, words, transform=ax.transAxes, **style)
         return ax
 
-    def heading(self, title: str, *said: str, key: Sequence[tuple[str, str, Kind]] = ()) -> None:
+    def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
         """Say above the axes what is shown and, smaller below, whose it is and how to read it.
 
-        `said` are phrases, the empty ones left out, each ended with a full stop. The key of
-        ``(name, colour, kind)`` is for what has no end to stand at.
+        `said` are phrases, the empty ones left out, each ended with a full stop. The key is of
+        what has no end to stand at, by its label.
         """
         across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
         text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
         lines = fill(text, across)
         titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
-        rooms = [len(name) + 8 for name, _, _ in key]
+        rooms = [len(str(each.get_label())) + 8 for each in key]
         columns = len(key) if sum(rooms) <= across else max(1, across // max(rooms))
         key_lines = -(-len(key) // columns) if key else 0
         key_height = 2 + 14 * key_lines if key else 0
         self._grow(17 * titled.count("\n") + 13 * lines.count("\n") + 14 * max(0, key_lines - 1))
         pad = 8 + 13 * len(lines.splitlines()) + key_height
-        drawn = self.ax.set_title(titled, loc="left", pad=pad, parse_math=False, gid=TITLE)
+        drawn = self.ax.set_title(titled, loc="left", pad=pad, parse_math=False)
         drawn.set(color=self.paint.ink, fontsize=LARGE, fontweight="bold")
+        across_figure = partial(blended_transform_factory, self._across)
+        drawn.set(x=self._left, transform=across_figure(drawn.get_transform()))
+        around = across_figure(self.ax.transAxes)
         if lines:
-            self._write_outside(lines, (0, 1), (0, 6 + key_height), va="bottom", gid=SUBTITLE)
+            beside: dict[str, Any] = {"xycoords": around, "in_layout": not self._alone}
+            at, offset = (self._left, 1), (0, 6 + key_height)
+            self._write_outside(lines, at, offset, va="bottom", gid=SUBTITLE, **beside)
         if key:
             self.ax.legend(
-                handles=[_sample(*each) for each in key],
+                handles=key,
                 loc="lower left",
-                bbox_to_anchor=(0, 1),
+                bbox_to_anchor=(self._left, 1),
+                bbox_transform=around,
                 ncols=columns,
                 frameon=False,
                 fontsize=SMALL,
@@ -166,15 +167,21 @@ class Plot:
                 borderaxespad=0.1,
                 borderpad=0.2,
                 columnspacing=1.4,
-            )
+            ).set_in_layout(not self._alone)
 
     def footnote(self, *said: str) -> None:
         """Write the caveats below the axes, wrapped to their width."""
         if text := " ".join(phrase for phrase in said if phrase):
-            below = 42 if self.ax.get_xlabel() else 34
             lines = fill(text, self.characters_across)
             self._grow(13 * lines.count("\n"))
-            self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
+            if not self._alone:
+                below = 42 if self.ax.get_xlabel() else 34
+                self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
+                return
+            room = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
+            self.figure.set_layout_engine("constrained", rect=(0, room, 1, 1 - room), **AROUND)
+            style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
+            self._write_outside(lines, (PAD, PAD), (0, 0), **style)
 
     def write(
         self,
@@ -193,7 +200,7 @@ class Plot:
     ) -> Annotation:
         """Write outside the axes: `at` in fractions of them."""
         outside = {"xycoords": "axes fraction", "annotation_clip": False, "linespacing": 1.25}
-        return self.write(text, at, offset, **outside, **style)
+        return self.write(text, at, offset, **outside | style)
 
     @property
     def on_paper(self) -> dict[str, Any]:
@@ -202,25 +209,22 @@ class Plot:
 
     def end(self, y: float, text: str, colour: str) -> None:
         """Let :meth:`label_ends` name a line by the value, in data units, that it ends at."""
-        self._ends.append(EndLabel(y, text, colour))
+        self._ends.append((y, text, colour))
 
-    def label_ends(self) -> list[Annotation]:
+    def label_ends(self) -> None:
         """Name lines at the right edge, moved apart where they would overlap.
 
-        Call it once the limits are final. The annotations come in the order of :meth:`end`.
+        Call it once the limits are final.
         """
-        labels = self._ends
         right, line = self.ax.get_xlim()[1], 1.25 * SMALL / self._height_in_points
-        heights = np.array([self.in_axes(right, label.y)[1] for label in labels])
+        heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])
         texts = [
-            fill(for_terminal(label.text), LONGEST_LABEL, break_on_hyphens=False)
-            for label in labels
+            fill(for_terminal(text), LONGEST_LABEL, break_on_hyphens=False)
+            for _, text, _ in self._ends
         ]
         places = spread(heights, [line * (1 + text.count("\n")) for text in texts])
-        return [
-            self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=label.colour)
-            for label, text, place in zip(labels, texts, places, strict=True)
-        ]
+        for text, place, (*_, colour) in zip(texts, places, self._ends, strict=True):
+            self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
 
     def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
         """Return the likely cap, the safe one, and another that is looked at, as far as known."""
@@ -299,15 +303,13 @@ class Plot:
     @property
     def _height_in_points(self) -> float:
         """About how high the axes will be once there is a layout."""
-        alone = len(self.figure.axes) == 1
-        share_left = 0.66 if alone else float(self.ax.get_position().height)
+        share_left = 0.66 if self._alone else float(self.ax.get_position().height)
         return share_left * float(self.figure.get_size_inches()[1]) * 72
 
     @property
     def characters_across(self) -> int:
         """About how many small characters fit across the axes; across the figure, if alone."""
-        alone = len(self.figure.axes) == 1
-        share_left = 0.96 if alone else float(self.ax.get_position().width)
+        share_left = 0.96 if self._alone else float(self.ax.get_position().width)
         inches = share_left * self.figure.get_size_inches()[0]
         return max(24, int(inches * 72 / (0.56 * SMALL)))
 
@@ -356,33 +358,20 @@ class Plot:
         axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         self.name_axis(axis, name)
 
-    def time_axis(self, times: Times) -> None:
-        """Give the x axis dates that say which day and year it is, from the first tick on."""
-        low, high = self.ax.get_xlim()
-        few, many = (2, 5) if self.is_narrow else (4, 9)
+    def time_axis(self) -> None:
+        """Give the x axis dates, as short as can be told apart."""
+        few, many = (3, 5) if self.is_narrow else (4, 9)
         locator = AutoDateLocator(minticks=few, maxticks=many)  # type: ignore[no-untyped-call]
         locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
-        shown = locator.tick_values(*num2date((low, high)))  # type: ignore[no-untyped-call]
-        inside = [float(tick) for tick in shown if low <= tick <= high]
-        if len(inside) < 2:
-            inside = [float(tick) for tick in date2num(times[[0, -1]])]  # type: ignore[no-untyped-call]
-        self.ax.xaxis.set_major_locator(FixedLocator(inside))
-        self.ax.xaxis.set_major_formatter(_Dates(inside))
+        self.ax.xaxis.set_major_locator(locator)
+        self.ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        self.ax.xaxis.get_offset_text().set(color=self.paint.muted, fontsize=SMALL)
 
     def name_rows(self, places: Sequence[float], names: Sequence[str]) -> None:
         """Name what stands in rows, without ticks or lines across."""
         self.ax.set_yticks(places, names, color=self.paint.ink)
         self.ax.grid(visible=False, axis="y")
         self.ax.tick_params(axis="y", length=0)
-
-
-def _sample(name: str, colour: str, kind: Kind) -> Patch | Line2D:
-    """Return what stands in a key for a line, a shade or a mark."""
-    if kind == "shade":
-        return Patch(facecolor=colour, alpha=0.3, linewidth=0, label=name)
-    lines: dict[str, Any] = {"line": "-", "dashed": "--", "dotted": ":"}
-    look = {"linestyle": lines.get(kind, "none"), "marker": "" if kind in lines else kind}
-    return Line2D([], [], color=colour, label=name, **look)
 
 
 def check_measure(measure: str) -> None:
@@ -397,27 +386,19 @@ def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
 
 
 def spread(places: np.ndarray, sizes: Sequence[float]) -> np.ndarray:
-    """Move `places` as little as needed for things of these sizes to lie apart, order kept.
+    """Move `places` for things of these sizes to lie apart, order kept, to both sides alike.
 
-    Least squares under ``y[i + 1] - y[i] >= (size[i] + size[i + 1]) / 2``: with those gaps
-    subtracted the answer is the non-decreasing sequence nearest to the places, found by pooling
-    adjacent violators (Ayer et al., 1955).
+    With the room between them subtracted, what is needed is a sequence that never falls: the mean
+    of the least above the places and of the greatest below them is one.
     """
-    if not len(places):
-        return places
     order = np.argsort(places, kind="stable")
-    half = np.asarray(sizes, dtype=float)[order] / 2
-    gaps = np.concatenate([[0.0], np.cumsum(half[:-1] + half[1:])])
-    blocks: list[tuple[float, int]] = []
-    for place, gap in zip(places[order], gaps, strict=True):
-        mean, size = float(place) - gap, 1
-        while blocks and blocks[-1][0] > mean:
-            before, count = blocks.pop()
-            mean, size = (mean * size + before * count) / (size + count), size + count
-        blocks.append((mean, size))
-    level = np.repeat([mean for mean, _ in blocks], [size for _, size in blocks])
+    taken = np.asarray(sizes, dtype=float)[order]
+    room = np.cumsum(taken) - taken / 2
+    level = places[order] - room
+    above = np.maximum.accumulate(level)
+    below = np.minimum.accumulate(level[::-1])[::-1]
     result = np.empty(len(places))
-    result[order] = level + gaps
+    result[order] = (above + below) / 2 + room
     return result
 
 
@@ -428,13 +409,12 @@ class Names:
     """
 
     def __init__(self, plot: Plot) -> None:
-        self._plot, self._ax = plot, plot.ax
+        self._plot = plot
         self._taken: list[Bbox] = []
 
     def keep_clear(self, x: float, y: float) -> None:
         """Let no name cover a point."""
-        across, up = self._ax.transData.transform((x, y))
-        self._taken.append(Bbox.from_extents(across - 3, up - 3, across + 3, up + 3))
+        self._taken.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
 
     def name(
         self, x: float, y: float, text: str, colour: str, *, above: bool = False
@@ -443,34 +423,23 @@ class Names:
 
         In the last tenth of the axes it stands to the left; `above` begins above left.
         """
+        inside = self._plot.ax.get_window_extent()
         far = self._plot.in_axes(x, y)[0] > 0.9
         sides = [(-1, -1), (-1, 1)] if far else [(1, -1), (-1, 1), (1, 1), (-1, -1)]
         if above:
             sides.sort(key=lambda side: -side[1])
         for across, up in sides:
-            room = self._room(x, y, text, across, up)
-            if self._fits(room):
+            side: dict[str, Any] = {"ha": "left" if across > 0 else "right"}
+            side |= {"va": "bottom" if up > 0 else "top", "bbox": self._plot.on_paper}
+            note = self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
+            room = note.get_window_extent()
+            within = inside.x0 <= room.x0 and room.x1 <= inside.x1
+            within &= inside.y0 <= room.y0 and room.y1 <= inside.y1 + 12
+            if within and not room.count_overlaps(self._taken):
                 self._taken.append(room)
-                side: dict[str, Any] = {"ha": "left" if across > 0 else "right"}
-                side |= {"va": "bottom" if up > 0 else "top", "bbox": self._plot.on_paper}
-                return self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
+                return note
+            note.remove()
         return None
-
-    def _fits(self, room: Bbox) -> bool:
-        """Whether a name would lie within the axes and cover no other."""
-        inside = self._ax.get_window_extent()
-        within = inside.x0 <= room.x0 and room.x1 <= inside.x1
-        within &= inside.y0 <= room.y0 and room.y1 <= inside.y1 + 12
-        return within and not any(room.overlaps(other) for other in self._taken)
-
-    def _room(self, x: float, y: float, text: str, across: int, up: int) -> Bbox:
-        """Return about what a name covers, in pixels."""
-        left, low = self._ax.transData.transform((x, y))
-        point = self._plot.figure.dpi / 72
-        wide, high = 0.62 * SMALL * len(text) * point, 1.25 * SMALL * point
-        left += 5 * across * point - (wide if across < 0 else 0)
-        low += 4 * up * point - (high if up < 0 else 0)
-        return Bbox.from_extents(left, low, left + wide, low + high)
 
 
 def short(value: float) -> str:
@@ -520,53 +489,15 @@ def without_zone(times: Any) -> Times:
     return pd.DatetimeIndex(times).tz_localize(None).to_numpy()
 
 
-def _round_numbers(low: float, high: float, most: int) -> list[float]:
+def _round_numbers(low: float, high: float, most: int) -> Any:
     """Return numbers between two limits: powers of ten, with 2 and 5, with all digits, or even."""
-    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
-    found: list[float] = []
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [
-            d * 10.0**power for power in powers for d in digits if low <= d * 10**power <= high
-        ]
+        ticks = np.outer(powers, digits).ravel()
+        found = ticks[(low <= ticks) & (ticks <= high)]
         if len(found) <= most:
             break
-    if len(found) > most:
-        found = found[:: -(-len(found) // most)]
-    if len(found) < 3:
-        even = MaxNLocator(nbins=max(3, most - 2), steps=STEPS)
-        found = [float(tick) for tick in even.tick_values(low, high) if low <= tick <= high]
-    return found
-
-
-class _Dates(Formatter):
-    """Dates as short as can be told apart; the first, and where it changes, with what contains it.
-
-    Hours say their day, days and months their year.
-    """
-
-    def __init__(self, ticks: list[float]) -> None:
-        step = min(np.diff(ticks)) if len(ticks) > 1 else 1.0  # matplotlib counts days
-        self._near, self._far = next(
-            (near, far)
-            for below, near, far in (
-                (0.9 * 60 / 86_400, "{0:%H:%M:%S}", "{0.day} {0:%b %Y}"),
-                (0.9, "{0:%H:%M}", "{0.day} {0:%b %Y}"),
-                (27, "{0.day} {0:%b}", "{0.year}"),
-                (360, "{0:%b}", "{0.year}"),
-                (np.inf, "{0.year}", ""),
-            )
-            if step < below
-        )
-        self._before = dict(zip(ticks[1:], ticks, strict=False))
-
-    def __call__(self, x: float, pos: int | None = None) -> str:  # noqa: ARG002
-        """Return the label of a tick."""
-        near, far = self._words(x)
-        before = self._before.get(x)
-        if before is not None and self._words(before)[1] == far:
-            return near
-        return f"{near}\n{far}" if far else near
-
-    def _words(self, x: float) -> tuple[str, str]:
-        moment = num2date(x)  # type: ignore[no-untyped-call]
-        return self._near.format(moment), self._far.format(moment)
+    if len(found) < 2:
+        even: Any = MaxNLocator(nbins=max(3, most - 2), steps=STEPS).tick_values(low, high)
+        return even[(low <= even) & (even <= high)]
+    return found[:: -(-len(found) // most)]

@@ -49,13 +49,14 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     ax.set_xlim(least, 1.6 * np.nanmax(shown))
     use, age = table.iloc[: len(TIMES)], table.iloc[len(TIMES) :]
+    key: list[Any] = []
     for rows, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
         beside: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
         ax.plot(rows["other_stores"], rows["row"], color=paint.grey, label="other stores", **beside)
         known = rows[rows["expected"] > 0]
         limits = known["row"], known["low"].clip(lower=least), known["high"]
         ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
-        ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
+        key += ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
     names = [f"read {name}" if name != "never" else "never read" for name in use.index]
     plot.name_rows(places.tolist(), [*names, *map(str, age.index)])
     ax.set_ylim(places[-1] + 0.6, -0.6)
@@ -69,12 +70,8 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     plot.heading(
         _chance_title(found),
         f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
-        "Bars: limits",
-        key=[
-            ("by use", paint.by_use, "o"),
-            ("by age", paint.by_age, "o"),
-            (stores, paint.grey, "line"),
-        ],
+        f"Bars: limits. Grey: {stores}",
+        key=key,
     )
     plot.footnote("A memory counts once a day, by what was known when the day began.")
     return ax
@@ -101,13 +98,13 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         return plot.empty("What loading by age or by use serves", _NO_READS)
     ax, paint = plot.ax, plot.paint
     served = found.served[c.TOKENS]
-    ax.plot([0, 1], [0, 1], color=paint.grey, linewidth=1, linestyle=":", label="by chance")
+    key: list[Any] = ax.plot([0, 1], [0, 1], ":", color=paint.grey, linewidth=1, label="by chance")
     for name, column, colour, up in (
         ("by age", "newest", paint.by_age, served["newest"] > served["most used"]),
         ("by use", "most used", paint.by_use, served["most used"] >= served["newest"]),
     ):
         line = served[column]
-        ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
+        key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
         for size in SIZES:
             ax.plot(size, line.loc[size], "o", color=colour, markersize=6, label="_size")
             if plot.is_narrow and size < 0.25:
@@ -127,11 +124,8 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     plot.heading(
         f"In a quarter of the tokens the most used serve {used} of reads, the newest {newest}",
         f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
-        key=[
-            ("by age: the newest first", paint.by_age, "line"),
-            ("by use: the most used per token first", paint.by_use, "line"),
-            ("by chance", paint.grey, "dotted"),
-        ],
+        "By age: the newest first. By use: the most used per token first",
+        key=key[::-1],
     )
     plot.footnote("Chosen before each day; a read counts half after 14 days.", plot.token_note)
     return ax
