@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from functools import partial
 from math import inf
 from numbers import Integral, Real
 from os import PathLike
@@ -147,8 +148,8 @@ def number_of(text: str) -> float:
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
-def share(name: str, value: object) -> float:
-    """Return `value` as a share between 0 and 1, or raise a ValueError that names the argument.
+def share(name: str, value: object, *, least: float = 0) -> float:
+    """Return `value` as a share between two bounds, or raise a ValueError that names the argument.
 
     Examples
     --------
@@ -158,26 +159,22 @@ def share(name: str, value: object) -> float:
     ValueError: target=90 is not between 0 and 1; is 0.9 meant?
     """
     number = _number(value)
-    if number is not None and 0 < number < 1:
+    if number is not None and least < number < 1:
         return number
     meant = f"; is {number / 100:g} meant?" if number is not None and 1 < number < 100 else ""
-    raise ValueError(f"{name}={value!r} is not between 0 and 1{meant}")
+    raise ValueError(f"{name}={value!r} is not between {least:g} and 1{meant}")
 
 
-def confidence(value: object) -> float:
-    """Return `value` as the confidence of a limit, or raise a ValueError that says what it is."""
-    number = _number(value)
-    if number is None or not 0.5 < number < 1:
-        raise ValueError(f"confidence={value!r} is not between 0.5 and 1")
-    return number
+confidence: Final = partial(share, least=0.5)
+"""Returns the confidence of a limit, as `share` does a share."""
 
 
-def until(value: object) -> float:
+def until(name: str, value: object) -> float:
     """Return `value` as a horizon, or raise a ValueError that says what one is."""
     number = _number(value)
     if number is None or not 1 < number < inf:
         raise ValueError(
-            f"until={value!r} is no horizon: how many times what is written now a number speaks "
+            f"{name}={value!r} is no horizon: how many times what is written now a number speaks "
             "for, such as 1.2"
         )
     return number

@@ -15,12 +15,12 @@ import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from stat import S_ISLNK
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Final, NamedTuple
 
 from memlab.arguments import confidence, share, until, whole_number
@@ -54,28 +54,135 @@ class Sized(NamedTuple):
     until: int
 
 
+def _text(_name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.80} is not text")  # noqa: TRY004 - told with its line
+    return value
+
+
+def _texts(value: Any) -> list[str]:
+    """Return a text, or a list of them, as a list."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return value
+    return [_text("", value)]
+
+
+def _policy(_name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError(  # noqa: TRY004 - told with its line
+            'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
+        )
+    sized = {SIZED: _sized(value[SIZED], value["name"])} if SIZED in value else {}
+    return MappingProxyType(value | sized)
+
+
+def _sized(value: Any, policy: str) -> Sized:
+    """Return what ``size --save`` wrote of a policy's number."""
+    known = isinstance(value, dict) and set(value) == set(Sized._fields)
+    if policy not in NUMBERS or not known or not isinstance(at := value["at"], datetime):
+        raise ValueError(
+            "sized is what memlab size --save notes of a number: at, memories and until; take it "
+            "out where the number is yours"
+        )
+    counts = (whole_number(name, value[name], least=1) for name in ("memories", "until"))
+    return Sized(at if at.tzinfo else at.replace(tzinfo=UTC), *counts)
+
+
+def _age(name: str, value: Any) -> timedelta | None:
+    never = "ever" if name == "archive_for" else "never"
+    if value == never:
+        return None
+    try:
+        return age_of(_text(name, value))
+    except ValueError as error:
+        words = f'{name}={value!r:.80} is not an age like "365d", or "{never}"'
+        raise ValueError(words) from error
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r:.80} is neither true nor false")  # noqa: TRY004
+    return value
+
+
+def _claude(_name: str, value: Any) -> Mapping[str, Any]:
+    """Return how Claude Code's memory is read."""
+    if not isinstance(value, dict) or (unknown := [key for key in value if key not in _CLAUDE]):
+        what = "it" if not isinstance(value, dict) else shortened(unknown[0])
+        raise ValueError(f"claude takes {', '.join(_CLAUDE)}, and {what} is none of these")
+    return MappingProxyType({key: _CLAUDE[key](key, each) for key, each in value.items()})
+
+
+def _kinds(_name: str, value: Any) -> Mapping[str, str]:
+    known = [kind.value for kind in MemoryKind]
+    if not isinstance(value, dict) or not all(each in known for each in value.values()):
+        raise ValueError(
+            f"kinds must say of each type which of {', '.join(known)} it is, as in "
+            '{ project = "semantic" }'
+        )
+    return MappingProxyType(value)
+
+
+def _paths(_name: str, value: Any) -> tuple[Path, ...]:
+    return tuple(Path(each).expanduser() for each in _texts(value))
+
+
+_CLAUDE: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "lines": partial(whole_number, least=1),
+    "characters": partial(whole_number, least=1),
+    "kinds": _kinds,
+}
+
+
+def _setting(read: Callable[[str, Any], Any], means: str, default: type = NoneType) -> Any:
+    """Declare a setting: what a value of it means, and what is written behind it."""
+    return field(default_factory=default, metadata={"read": read, "means": means})
+
+
 @dataclass(frozen=True)
 class Settings:
     """What is remembered of a store; None, or nothing, where a thing is not."""
 
-    policy: Mapping[str, Any] | None = None
-    target: float | None = None
-    confidence: float | None = None
-    until: float | None = None
-    token_budget: int | None = None
-    log: tuple[Path, ...] = ()
-    protected_tags: frozenset[str] = frozenset()
-    archive_for: timedelta | None = None
-    keep_copies: bool = False
-    retire: bool = False
-    delete_retired_after: timedelta | None = None
-    harvest: str | None = None
-    vacuum_free: float | None = None
-    max_per_run: int | None = None
-    claude: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    policy: Mapping[str, Any] | None = _setting(
+        _policy, "what memlab compact and maintain delete by"
+    )
+    target: float | None = _setting(
+        share, "share of later references that should find their memory"
+    )
+    confidence: float | None = _setting(confidence, "of the limit that meets the target")
+    until: float | None = _setting(
+        until, "how many times what is written now a number is to speak for"
+    )
+    token_budget: int | None = _setting(
+        whole_number, "tokens that the memories loaded at start may take"
+    )
+    log: tuple[Path, ...] = _setting(_paths, "what the agent read; paths from this folder", tuple)
+    protected_tags: frozenset[str] = _setting(
+        lambda _, value: frozenset(_texts(value)),
+        "memories with one of these are never deleted",
+        frozenset,
+    )
+    archive_for: timedelta | None = _setting(_age, "how long the archive keeps what was deleted")
+    keep_copies: bool = _setting(
+        _truth, "memlab maintain copies what is new into the archive", bool
+    )
+    retire: bool = _setting(_truth, "what the policy does not keep is retired, not deleted", bool)
+    delete_retired_after: timedelta | None = _setting(
+        _age, "what was retired and not needed for so long is deleted"
+    )
+    harvest: str | None = _setting(
+        _text, "where memlab maintain harvests reads from, into the first log"
+    )
+    vacuum_free: float | None = _setting(
+        share, "share of the file that must be free before it is rewritten"
+    )
+    max_per_run: int | None = _setting(
+        whole_number, "a run of maintain that takes out more stops before"
+    )
+    claude: Mapping[str, Any] = _setting(_claude, "how Claude Code's memory is read", dict)
     file: Path | None = None
     name: str = ""
-    lines: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    lines: Mapping[str, int] = field(default_factory=dict)
     not_obeyed: str = ""
 
     @property
@@ -102,6 +209,8 @@ class Settings:
         return _error(self.file or Path(FILE), self.lines.get(setting), words)
 
 
+SETTINGS: Final = {each.name: each.metadata for each in fields(Settings) if each.metadata}
+"""Every setting in the order in which a mistake lists them."""
 NOTHING: Final = Settings()
 """What is remembered where nothing is."""
 
@@ -180,7 +289,7 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         if value is None:
             own.pop(key, None)
             continue
-        had = own.item(key).trivia.comment if key in own else f"# {SETTINGS[key][1]}"
+        had = own.item(key).trivia.comment if key in own else f"# {SETTINGS[key]['means']}"
         own[key] = written = item(value)
         if had:
             written.comment(had.removeprefix("#").strip())
@@ -213,7 +322,7 @@ def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     if any(abs(number) >= 2**63 for number in _whole_numbers_in(value)):
         raise _error(file, line, f"a number of {key} is too large: TOML's have 64 bits")
     try:
-        found = SETTINGS[key][0](key, value)
+        found = SETTINGS[key]["read"](key, value)
     except (TypeError, ValueError) as error:
         raise _error(file, line, str(error)) from error
     return tuple(file.parent / each for each in found) if key == "log" else found
@@ -301,110 +410,4 @@ def _line_of(text: str, *path: str) -> int | None:
     return None
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r:.80} is not text")  # noqa: TRY004 - told with its line
-    return value
-
-
-def _texts(value: Any) -> list[str]:
-    """Return a text, or a list of them, as a list."""
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return value
-    return [_text(value)]
-
-
-def _policy(_name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ValueError(  # noqa: TRY004 - told with its line
-            'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
-        )
-    sized = {SIZED: _sized(value[SIZED], value["name"])} if SIZED in value else {}
-    return MappingProxyType(value | sized)
-
-
-def _sized(value: Any, policy: str) -> Sized:
-    """Return what ``size --save`` wrote of a policy's number."""
-    known = isinstance(value, dict) and set(value) == set(Sized._fields)
-    if policy not in NUMBERS or not known or not isinstance(at := value["at"], datetime):
-        raise ValueError(
-            "sized is what memlab size --save notes of a number: at, memories and until; take it "
-            "out where the number is yours"
-        )
-    counts = (whole_number(name, value[name], least=1) for name in ("memories", "until"))
-    return Sized(at if at.tzinfo else at.replace(tzinfo=UTC), *counts)
-
-
-def _age(name: str, value: Any) -> timedelta | None:
-    never = "ever" if name == "archive_for" else "never"
-    if value == never:
-        return None
-    try:
-        return age_of(_text(value))
-    except ValueError as error:
-        words = f'{name}={value!r:.80} is not an age like "365d", or "{never}"'
-        raise ValueError(words) from error
-
-
-def _truth(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{name}={value!r:.80} is neither true nor false")  # noqa: TRY004
-    return value
-
-
-def _claude(_name: str, value: Any) -> Mapping[str, Any]:
-    """Return how Claude Code's memory is read."""
-    if not isinstance(value, dict) or (unknown := [key for key in value if key not in _CLAUDE]):
-        what = "it" if not isinstance(value, dict) else shortened(unknown[0])
-        raise ValueError(f"claude takes {', '.join(_CLAUDE)}, and {what} is none of these")
-    return MappingProxyType({key: _CLAUDE[key](key, each) for key, each in value.items()})
-
-
-def _kinds(_name: str, value: Any) -> Mapping[str, str]:
-    known = [kind.value for kind in MemoryKind]
-    if not isinstance(value, dict) or not all(each in known for each in value.values()):
-        raise ValueError(
-            f"kinds must say of each type which of {', '.join(known)} it is, as in "
-            '{ project = "semantic" }'
-        )
-    return MappingProxyType(value)
-
-
 _KEY: Final = re.compile(r"""(?!\s*#)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^="'])*""")
-_CLAUDE: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "lines": partial(whole_number, least=1),
-    "characters": partial(whole_number, least=1),
-    "kinds": _kinds,
-}
-
-SETTINGS: Final[Mapping[str, tuple[Callable[[str, Any], Any], str]]] = {
-    "policy": (_policy, "what memlab compact and maintain delete by"),
-    "target": (share, "share of later references that should find their memory"),
-    "confidence": (lambda _, value: confidence(value), "of the limit that meets the target"),
-    "until": (
-        lambda _, value: until(value),
-        "how many times what is written now a number is to speak for",
-    ),
-    "token_budget": (whole_number, "tokens that the memories loaded at start may take"),
-    "log": (
-        lambda _, value: tuple(Path(each).expanduser() for each in _texts(value)),
-        "what the agent read; paths from this folder",
-    ),
-    "protected_tags": (
-        lambda _, value: frozenset(_texts(value)),
-        "memories with one of these are never deleted",
-    ),
-    "archive_for": (_age, "how long the archive keeps what was deleted"),
-    "keep_copies": (_truth, "memlab maintain copies what is new into the archive"),
-    "retire": (_truth, "what the policy does not keep is retired, not deleted"),
-    "delete_retired_after": (_age, "what was retired and not needed for so long is deleted"),
-    "harvest": (
-        lambda _, value: _text(value),
-        "where memlab maintain harvests reads from, into the first log",
-    ),
-    "vacuum_free": (share, "share of the file that must be free before it is rewritten"),
-    "max_per_run": (whole_number, "a run of maintain that takes out more stops before"),
-    "claude": (_claude, "how Claude Code's memory is read"),
-}
-"""Every setting in the order in which a mistake lists them: what a value of it means, where it does
-not raise ValueError, and what is written behind it."""

@@ -67,7 +67,7 @@ def test_what_is_no_share_is_refused_by_name(value: object) -> None:
     with pytest.raises(ValueError, match=r"target=.* is not between 0 and 1$"):
         share("target", value)
     with pytest.raises(ValueError, match=r"confidence=.* is not between 0.5 and 1"):
-        confidence(value)
+        confidence("confidence", value)
     with pytest.raises(ValueError, match=r"is not between 0 and 1; is 0.975 meant?"):
         share("target", 97.5)
     assert type(share("target", np.float32(0.5))) is float

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
-from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ import click
 from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
-from memlab.text import Cell, Sheet, Table, command, counted
+from memlab.text import Sheet, command, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,26 +132,13 @@ class Job:
                 most.sort_values(ascending=False, kind="stable").index
             ]
             shown = ranked.loc[ranked["error"].isna(), [*columns.split(), "store"]]
-            shown = shown.dropna(axis=1, how="all").astype(object)
-            whole = shown.where(shown.notna(), None).itertuples(index=False, name=None)
-            rows = [tuple(map(_cell, row)) for row in whole]
-            listed = Table("", tuple(shown.columns), rows, whole=True)
+            listed = output.table_of(shown, whole=True)
             tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
-            wrong = ranked.dropna(subset="error")[["store", "error"]].to_numpy().tolist()
-            if wrong:
-                told = Table("left out", (), [*map(tuple, wrong)], whole=True)
-                tables.append(told.first(self.limit))
+            wrong = output.table_of(ranked.dropna(subset="error")[["store", "error"]], whole=True)
+            wrong = wrong._replace(heading="left out", header=())
+            tables += [wrong.first(self.limit)] if wrong.rows else []
             output.print_lines(Sheet(title, facts, tables), *([""] if steps else []), *steps)
         output.fail_if(fails or bool(table["error"].notna().any()))
-
-
-def _cell(value: Any) -> Cell:
-    """Return a cell: a share in per cent, a time as its day, a dash for what is missing."""
-    if value is None:
-        return "–"
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d}"
-    return f"{value:.0%}" if isinstance(value, float) else value
 
 
 def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:

@@ -53,6 +53,7 @@ class Store(click.Path):
 
 
 STORE: Final = Store()
+PATH: Final = click.Path(path_type=Path)
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 """A file that a command writes, or reads."""
 
@@ -79,19 +80,6 @@ def digests_beginning(
         if entry.digest.startswith(incomplete)
         and (entry.finished_at is None or ctx.command.name != "apply")
     ]
-
-
-def ids_beginning(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of what the store that was typed has lost, what was asked for most first."""
-    from memlab.evidence.losses import lost
-
-    try:
-        store: Any = next(filter(None, [ctx.params.get("store"), *ctx.args]))
-        found = lost(Path(store).expanduser())
-    except Exception:  # noqa: BLE001 - a shell is never told what is wrong
-        return []
-    rows = zip([EVERY, *found["memory_id"]], ["all that is lost", *found["title"]], strict=True)
-    return [CompletionItem(name, help=title) for name, title in rows if name.startswith(incomplete)]
 
 
 class Share(click.ParamType[float]):
@@ -142,7 +130,7 @@ save_plan_option = click.option(
 )
 log_option = click.option(
     "--log",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE",
     help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
 )

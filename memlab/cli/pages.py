@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from memlab.cli.options import FILE, STORE, question_options, store_and_moment
+from memlab.cli.options import FILE, PATH, STORE, question_options, store_and_moment
 from memlab.cli.output import doing, print_lines, print_result, quiet, write_picture
 from memlab.clock import now_utc
 from memlab.files import check_writable
@@ -90,7 +90,7 @@ def _draw(name: str, store: Path, file: Path, *, narrow: bool, **asked: Any) -> 
 @click.argument("store", type=STORE, required=False)
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where to put the notebooks; by default a folder of the store's own in memlab-notebooks. "
     "A notebook that is there already is left as it is.",
 )

@@ -32,12 +32,7 @@ if TYPE_CHECKING:
     "--example", is_flag=True, help="Make STORE first, or memory.db: an example of 300 issues."
 )
 @options.backlog_option
-@click.option(
-    "--log",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="An access log: which memories nobody read, and what the cut of an index loses.",
-)
+@options.log_option
 @options.json_option
 def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
@@ -132,24 +127,15 @@ def rows(
 
 
 @click.command(short_help="Find the stores below a folder.")
-@click.argument("folder", type=options.STORE, required=False)
+@click.argument("folder", type=click.Path(), required=False)
 @options.json_option
-def find(folder: Any, as_json: bool) -> None:
+def find(folder: str | None, as_json: bool) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
     Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
     from memlab.growth import inventory
-    from memlab.sources.opening import open_source
 
-    if folder is not None and (
-        not isinstance(folder, Path)
-        or (":" in str(folder) and not folder.is_dir() and open_source(folder).is_folder)
-    ):
-        raise click.UsageError(
-            f"{folder} names one store, and this looks through folders; next: "
-            f"{command('show', folder)}"
-        )
     output.print_result(inventory.find(folder), as_json=as_json)
 
 
@@ -176,7 +162,7 @@ def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> Non
 @options.sizing_options
 @click.option(
     "--confidence",
-    type=options.Share(lambda _, value: confidence(value)),
+    type=options.Share(confidence),
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )
@@ -226,13 +212,13 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
     "-o",
     "--output",
     "log",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="LOG",
     help="The access log to append to.  [default: SOURCE.reads.log]",
 )
 @click.option(
     "--transcripts",
-    type=click.Path(path_type=Path),
+    type=options.PATH,
     metavar="DIR",
     help="Where Claude Code's transcripts or Codex's sessions lie, if not where they usually do.",
 )

@@ -2,18 +2,14 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
 from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
-from memlab.text import Sheet, Table, counted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from memlab.text import Sheet, counted
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -110,9 +106,9 @@ def archive(
         output.doing("copying what is new")
         output.print_result(keep_copies(store, now=now_utc()), as_json=as_json)
         return
-    if drop_before is not None and drop is not None:
-        raise click.UsageError("give either --drop-before or --drop")
     if drop_before is not None or drop is not None:
+        if drop_before and drop:
+            raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
         act = drop_archived if do_it else what_drops
         found = act(store, before=before, digest=drop, facts_too=facts_too)
@@ -132,23 +128,14 @@ def archive(
         if as_json:
             output.print_records(listed)
         else:
-            page = Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)])
+            shown = output.table_of(listed.assign(digest=listed["digest"].str[:12]))
+            page = Sheet(f"{counted(len(listed))} in the archive", [], [shown])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             output.print_lines(
                 page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])
             )
     else:
         output.print_result(archive_listing(store), as_json=as_json)
-
-
-def _table(found: "pd.DataFrame") -> Table:
-    """List archived rows so that one line is one row, whatever stands in it."""
-    shown = found.assign(digest=found["digest"].str[:12]).astype(object)
-    if shown["namespace"].isna().all():
-        shown = shown.drop(columns="namespace")
-    rows = shown.where(shown.notna(), "").itertuples(index=False, name=None)
-    cells = [tuple(c if isinstance(c, int) else str(c) for c in row) for row in rows]
-    return Table("", tuple(shown.columns), cells)
 
 
 @click.command("lost", short_help="Show what somebody else deleted; with --restore, take it back.")
@@ -158,7 +145,6 @@ def _table(found: "pd.DataFrame") -> Table:
     "ids",
     multiple=True,
     metavar="ID",
-    shell_complete=options.ids_beginning,
     help="What to put back, an id or all; may be given several times.",
 )
 @click.option("--apply", "do_it", is_flag=True, help="Put it back. Without it, only show.")

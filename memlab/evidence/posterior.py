@@ -45,8 +45,8 @@ class Terms:
 
     def __post_init__(self) -> None:
         """Refuse a confidence or a horizon that is none."""
-        arguments.confidence(self.confidence)
-        arguments.until(self.until)
+        arguments.confidence("confidence", self.confidence)
+        arguments.until("until", self.until)
 
 
 @dataclass(frozen=True)

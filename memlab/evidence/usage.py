@@ -340,7 +340,7 @@ def age_or_use(
     >>> age_or_use(past, memlab.find_references(past, log)).verdict
     'use'
     """
-    arguments.confidence(confidence)
+    arguments.confidence("confidence", confidence)
     past, references = with_references(frame, references, call="memlab.evidence.age_or_use")
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     log = references[(references[c.KIND] == "log").to_numpy()]

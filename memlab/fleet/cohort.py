@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from memlab import arguments
 from memlab.columns import KIND
 from memlab.evidence.prior import Floats, Law, fitted_law, law_of
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
+from memlab.settings import NOTHING
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import Question
 
@@ -297,10 +297,8 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     MemlabError
         When no store was named, or `out` holds something else.
     """
-    target = None if target is None else arguments.share("target", target)
-    if token_budget is not None:
-        token_budget = arguments.whole_number("token_budget", token_budget)
-    until = None if until is None else arguments.until(until)
+    asked = {"target": target, "token_budget": token_budget, "until": until}
+    Question.of(NOTHING, **asked)  # what is out of its range is said once, not of each store
     members = members_of(sources)
     shared = cohort_of(members, runner=runner) if cohort is None else cohort
 
@@ -308,7 +306,6 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
         others = shared.without(member.name)
         return None if others is shared else others.prior
 
-    asked = {"target": target, "token_budget": token_budget, "until": until}
     task = size_task(shared.prior, asked)
     return table_of(task, members, runner=runner, progress=progress, out=out, given=prior)
 

@@ -115,7 +115,8 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     places = usual_places() if folder is None else [Path(folder).expanduser()]
     there = [place for place in places if place.is_dir()]
     if folder is not None and not there:
-        raise StoreError(f"there is no folder {folder}; name one to look through")
+        words = f"or look at one store: {command('show', folder)}"
+        raise StoreError(f"there is no folder {folder}; name one to look through, {words}")
     search = find_below(there)
     return Inventory(
         tuple(map(str, there)),

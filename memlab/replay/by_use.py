@@ -155,8 +155,8 @@ def budget_by_use(
         If `target` is not between 0 and 1, `confidence` between 0.5 and 1, or `until` above 1.
     """
     arguments.share("target", target)
-    arguments.confidence(confidence)
-    arguments.until(until)
+    arguments.confidence("confidence", confidence)
+    arguments.until("until", until)
     past, found = with_references(frame, references, call="memlab.replay.budget_by_use")
     life = life_of(past, found)
     history, every = life.history, -(-len(life) // APPLIED) or 1

@@ -8,7 +8,7 @@ import pandas as pd
 from memlab import arguments
 from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
-from memlab.settings import Settings
+from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
 from memlab.sizing.curve import (
     BudgetSizing,
@@ -38,8 +38,9 @@ class Question(NamedTuple):
     def of(cls, settings: Settings, **asked: Any) -> "Question":
         """Return what is asked; where nothing is said, what the settings say of it."""
         given = {name: value for name, value in asked.items() if value is not None}
-        if "keep_recent" in given:  # whoever sizes checks the others
-            arguments.whole_number("keep_recent", given["keep_recent"])
+        for name, value in given.items():
+            read = arguments.whole_number if name == "keep_recent" else SETTINGS[name]["read"]
+            given[name] = read(name, value)
         known = {name: getattr(settings, name) for name in cls._fields} | given
         return cls(**{name: value for name, value in known.items() if value is not None})
 

@@ -12,7 +12,7 @@ import pytest
 from archives import leave_unfinished
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
-from stores import episodes, run_sql, write_rows
+from stores import episodes, write_rows
 
 import memlab
 from memlab.cli import main
@@ -63,15 +63,6 @@ def test_digests_complete_by_the_archive_of_the_store(tmp_path: Path) -> None:
     store.with_name("memory.db.archive.db").write_text("no archive")
     for words in (("restore", store), ("restore", "no://store"), ("archive", "--drop")):
         assert offered(*words) == []
-
-
-def test_ids_complete_by_what_is_lost(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", episodes(3))
-    memlab.compaction.keep_copies(store)
-    run_sql(store, "DELETE FROM memory_items WHERE memory_id <> 'e2'")
-    assert offered("lost", store, "--restore") == ["all", "e1", "e3"]
-    assert offered("lost", store, "--restore", beginning="e3") == ["e3"]
-    assert offered("lost", "no://store", "--restore") == []
 
 
 START = {

@@ -69,7 +69,7 @@ def test_notebooks_open_on_a_server_and_on_a_folder(
         assert SECRET not in written + opened
 
 
-ELSEWHERE = "names one store, and this looks through folders; next: memlab show"
+ELSEWHERE = "name one to look through, or look at one store: memlab show"
 
 
 @pytest.mark.parametrize(
