@@ -28,6 +28,7 @@ from memlab.evidence.past import (
     with_gaps,
 )
 from memlab.evidence.reads import Log, log_option, reads_in, remembered_reads
+from memlab.frame.labelling import called
 from memlab.frame.loading import expect_references
 from memlab.settings import NOTHING, Settings
 from memlab.sources.base import Source
@@ -190,11 +191,13 @@ class Evidence(NamedTuple):
     references: pd.DataFrame
     counts: pd.DataFrame
     now: datetime
+    log_option: tuple[str, ...] = ()
+    """How a command is given the log; nothing where there is none or the settings name it."""
 
-    @property
-    def log_option(self) -> tuple[str, ...]:
-        """How a command is given the log; nothing where there is none or the settings name it."""
-        return log_option(self.log, self.log_file, self.settings)
+    def by_folder(self) -> "Evidence":
+        """Return it with store and log called as in the folder that each lies in."""
+        log = self.log_option and ("--log", Path(self.log_option[-1]).name)
+        return self._replace(name=called(self.name), log_option=log)
 
 
 def evidence_of(
@@ -218,7 +221,8 @@ def evidence_of(
     until = None if reads is None else now
     found = references_and_counts(past, reads, only_log=only_log, now=until)
     name = name or str(past.attrs.get(c.SOURCE, ""))
-    return Evidence(name, source, settings, past, reads, file, *found, now)
+    option = log_option(reads, file, settings)
+    return Evidence(name, source, settings, past, reads, file, *found, now, option)
 
 
 def with_references(

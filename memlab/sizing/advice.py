@@ -14,7 +14,7 @@ from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
 from memlab.sizing.record import Record, Verdict
 from memlab.sources.base import Source
-from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
+from memlab.sources.opening import is_harvestable, is_named_by_scheme, start_words
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
@@ -211,12 +211,11 @@ class _Advice(Shown):
         header = (self.NUMBER, "served", "limits", *self.SHARES, *self.LEFT)
         return Table("", header, lines, f"{self._remark(rows)}{self.COLUMNS}")
 
-    def command(self, store: Path | str = "") -> str | None:
+    def command(self, store: str = "") -> str | None:
         """Return the command that applies the number; None where it would delete nothing."""
-        deletes = self.number is not None and self.number < self._most
-        if not deletes or (store and not open_source(store).deletes):
+        if self.number is None or self.number >= self._most:
             return None
-        return f"{self._compact(str(store) or self.source, self.number)} --apply"
+        return f"{self._compact(store or self.source, self.number)} --apply"
 
     def _compact(self, store: str, number: int | None, log_option: Sequence[str] = ()) -> str:
         return command("compact", store, *self.OPTIONS, number, *log_option)
@@ -226,7 +225,8 @@ class _Advice(Shown):
 
     def next_steps(
         self,
-        store: Path | str = "",
+        store: str = "",
+        source: Source | None = None,
         *,
         log: Path | None = None,
         log_option: Sequence[str] = (),
@@ -236,8 +236,10 @@ class _Advice(Shown):
 
         Parameters
         ----------
-        store : Path or str, optional
+        store : str, optional
             The store as a command takes it; by default its short name, as in its own folder.
+        source : Source, optional
+            The store itself, for what only its system offers.
         log : Path, optional
             The access log that its reads are written into.
         log_option : sequence of str
@@ -245,8 +247,7 @@ class _Advice(Shown):
         brief : bool
             Look first, and leave to ``--explain`` what else there is to know.
         """
-        name, source = str(store) or self.source, open_source(store) if store else None
-        to_know_more = self.weight < 0.5 and self.interval is not None
+        name, to_know_more = store or self.source, self.weight < 0.5 and self.interval is not None
         more = [*self._to_know_more(name, source, log)] if to_know_more else []
         acts = [*self._to_act_on(name, source, log_option, brief=brief)]
         if brief:
@@ -293,19 +294,19 @@ class _Advice(Shown):
             f"for a number of its own, this store needs {self.missing:,} more references or reads "
             "of its memories:"
         )
-        named_by_kind = is_named_by_scheme(store)
-        harvested = source.like or store if source is not None and named_by_kind else store
-        reads = Path("reads.jsonl")
+        reads, file = Path("reads.jsonl"), store
+        if is_named_by_scheme(store):
+            file = store.partition(":")[2].partition("?")[0]
         if "://" not in store:
-            named = Path(harvested)
+            named = Path(file)
             named = named if named.name.strip(".") else named.resolve()  # of "." there is no name
             reads = named.with_suffix(".reads.jsonl")
         if log is not None:
             reads = reads if log.suffix == ".csv" else log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
         else:
-            if source is not None and is_harvestable(harvested):
-                harvest = command("harvest", harvested, "-o", reads)
+            if source is not None and is_harvestable(source.like or source.name):
+                harvest = command("harvest", file, "-o", reads)
                 yield f"  {harvest}    reads in what agents already write"
             yield f"  {command('size', store, *self.BY, '--log', reads)}    with what was read"
             yield "  or let the runtime write it, each time it reads a memory:"
@@ -417,20 +418,14 @@ class Advice(_Advice):
         """The largest cap that fits the budget; None without a budget, or where none fits."""
         return None if self.within_budget is None else self.within_budget.keep_recent
 
-    def setting(self, store: Path | str) -> str | None:
-        """Return the cap as a setting of a system that evicts by itself; None of any other."""
-        source = open_source(store)
-        if self.keep_recent is None or source.agents_own:
-            return None
-        return source.cap_setting(self.keep_recent)
-
     def _in_settings(self, source: Source | None) -> list[str]:
         if source is not None and not source.deletes:
             caps = self._ends or (self.keep_recent,)
             return [line for cap in caps if cap is not None for line in source.instead(cap)]
-        setting = None if source is None else self.setting(source.name)
+        if source is None or not source.setting or self.keep_recent is None:
+            return []
         by_its_rule = "a cap of that size in its own settings, by its own rule"
-        return [] if setting is None else [f"      {setting}    {by_its_rule}"]
+        return [f"      {source.cap_setting(self.keep_recent)}    {by_its_rule}"]
 
     def _tables(self) -> list[Table]:
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:

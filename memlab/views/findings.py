@@ -1,7 +1,7 @@
 """Everything that a report shows of a store, computed once from one look at it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -14,14 +14,12 @@ from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.cut import CutLosses, cut_losses
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
-from memlab.evidence.references import Evidence, evidence_of
+from memlab.evidence.references import evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
-from memlab.frame.labelling import called
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
-from memlab.replay import BudgetByUse
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -34,24 +32,52 @@ from memlab.sizing import (
 from memlab.sizing.goal import Question
 from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
-from memlab.views.recommendation import tokens_by_use
+from memlab.text import Sheet, command, counted
+from memlab.views.recommendation import Recommendation
 
 
-@dataclass(frozen=True)
-class Findings:
-    """A store, looked at once: what is known of it, what was asked, and what is advised."""
+@dataclass(frozen=True, repr=False)
+class Findings(Recommendation):
+    """A store, looked at once: a cap for it, and what else there is to show."""
 
-    evidence: Evidence
-    store: str
-    """What the store is called, as a command takes it."""
-    asked: Question
     sizing: Sizing
     advice: Advice
-    summary: StoreSummary
-    log_option: tuple[str, ...]
-    """What names the log to a command, without where it lies, where ``memlab.toml`` does not."""
+    summary: StoreSummary = field(kw_only=True)
     alerts: Sequence[Alert] = ()
     """What costs much, or is at risk, the costliest first."""
+
+    def sheet(self) -> Sheet:
+        """Return the answer that a report begins with, and the figures that people choose on."""
+        page, effect, record = super().sheet(), self.effect, self.advice.track_record
+        facts = [fact for fact in page.facts if fact[0] != "store"]
+        if self.other_cap is not None:
+            served = "{:.1%} of references, limits {:.1%} to {:.1%}".format(
+                *self.sizing.served_at(self.other_cap)
+            )
+            looked_at = f"keep_recent = {self.other_cap:,}, which serves {served}"
+            facts.insert(0, ("figures below", looked_at))
+        if record:
+            facts.append(("track record", f"{record}, at earlier cuts of its history"))
+        if effect is None or self.by_use is not None:
+            facts.append((self.tokens, f"{self.summary.boot.tokens:,} now"))
+        else:
+            before, after = effect.before, effect.after
+            memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
+            facts.append((self.tokens, f"{before.tokens:,} → {after.tokens:,}; {memories}"))
+            share = effect.deleted.memories / max(1, self.summary.rows.memories)
+            back = f"{share:.1%} of what is there; archived first, and can be put back"
+            facts.append(("would be deleted", f"{effect.deleted.memories:,}, {back}"))
+        return page._replace(facts=facts)
+
+    def next_steps(self) -> list[str]:
+        """Say what to run next; first what carries out the cap that is looked at."""
+        name, source, cap = self.evidence.name, self.evidence.source, self.other_cap
+        if source is not None and not source.deletes:
+            return [f"next: {command('size', name)}    where the cap belongs in its own settings"]
+        if cap is None or cap >= self.advice.prunable:
+            return super().next_steps()
+        dry_run = command("compact", name, "--keep-recent", cap)
+        return [f"next: {dry_run}    shows what would go, and deletes nothing"]
 
     @property
     def log_name(self) -> str:
@@ -96,17 +122,9 @@ class Findings:
 
     @cached_property
     def usage(self) -> AgeOrUse:
-        """Whether age or use says what is read next."""
+        """Whether age or use says what is read next; without a log, for charts of no reads."""
         found = self.evidence
         return age_or_use(found.past, found.references, confidence=self.asked.confidence)
-
-    @cached_property
-    def by_use(self) -> BudgetByUse | None:
-        """To how many tokens to retire by use; None where that is not the answer."""
-        found = tokens_by_use(self.evidence, self.asked, self.usage)
-        if found is None or not found.next_steps():
-            return None
-        return replace(found, store=self.store, log=self.log_option)
 
     @cached_property
     def effect(self) -> CapEffect | None:
@@ -176,14 +194,12 @@ def examine(
 ) -> Findings:
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = evidence_of(memories, log, call="memlab.views.examine", now=now)
-    question = Question.of(found.settings, **asked)
+    found, question = found.by_folder(), Question.of(found.settings, **asked)
     how: Any = {"confidence": question.confidence, "until": question.until}
     sizing = prepare_sizing(found.past, found.references, **how)
     advice = advise(sizing, target=question.target, token_budget=question.token_budget)
-    summary, store = summarize(found.past, now=found.now), called(found.name)
-    option = found.log_option and ("--log", found.log_file.name if found.log_file else "LOG")
-    alerts = list[Alert]()
+    summary, alerts = summarize(found.past, now=found.now), list[Alert]()
     if found.source is not None:
-        past = arrays_of(found.past)
-        alerts = alerts_of(Look(found.source, past, summary, store, found.log, option))
-    return Findings(found, store, question, sizing, advice, summary, option, alerts)
+        past, option = arrays_of(found.past), found.log_option
+        alerts = alerts_of(Look(found.source, past, summary, found.name, found.log, option))
+    return Findings(found, question, sizing, advice, summary=summary, alerts=alerts)

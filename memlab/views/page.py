@@ -24,7 +24,7 @@ from memlab.lazy import import_extra
 from memlab.policies import KeepRecent
 from memlab.sources.base import TODAY, Source
 from memlab.text import Sheet, Shown, Table, for_terminal, numeric_columns
-from memlab.views.answer import Answer, answer_of, decision_record, sentence
+from memlab.views.decision import decision_record
 from memlab.views.drawing import draw_section
 from memlab.views.findings import Findings, examine
 
@@ -36,26 +36,26 @@ class Report(Shown):
     Attributes
     ----------
     output : Path
-    answer : Answer
+    findings : Findings
     record, plan : Path or None
         The record of the decision, and the plan to review beside it, where they were written.
     """
 
     output: Path
-    answer: Answer
+    findings: Findings
     record: Path | None = None
     plan: Path | None = None
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
         files = {"report": self.output, "plan": self.plan, "record": self.record}
-        facts = [(fact.name, f"{fact.figure}  ({fact.remark})") for fact in self.answer.facts]
-        facts += [(name, str(file)) for name, file in files.items() if file is not None]
-        return Sheet(self.answer.headline, facts)
+        written = [(name, str(file)) for name, file in files.items() if file is not None]
+        title, facts, _ = self.findings.sheet()
+        return Sheet(title, [*facts, *written])
 
     def next_steps(self) -> list[str]:
         """Say what to run next."""
-        return [f"next: {step.command}    {step.does}" for step in self.answer.steps[:1]]
+        return self.findings.next_steps()[:1]
 
 
 def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
@@ -118,13 +118,13 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     limit = ANYBODY if source is None else limit_like(source.like)
     write_whole(output, page_of(findings, progress).encode(), limit=limit)
     if source is not None and isinstance(frame, str | PathLike):
-        findings = replace(findings, store=str(frame))
+        findings = replace(findings, evidence=findings.evidence._replace(name=str(frame)))
     plan_file = None
     if record is not None:
         if source is None:
             raise MemlabError("a frame has no plan to record: name the store itself")
         plan_file = _write_record(record, source, findings)
-    return Report(output, answer_of(findings), record, plan_file)
+    return Report(output, findings, record, plan_file)
 
 
 def _write_record(record: Path, source: Source, findings: Findings) -> Path | None:
@@ -163,13 +163,15 @@ def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -
                 progress(section.title)
             yield section, draw_section(section.anchor, findings)
 
+    steps = filter(None, findings.next_steps())
     return html_of(
         "page.html.jinja",
         drawn(),
         findings=findings,
         made=now_utc(),
-        store=for_terminal(findings.store),
-        answer=answer_of(findings),
+        store=for_terminal(findings.evidence.name),
+        answer=findings.sheet(),
+        steps=[line.removeprefix("next:").strip().partition("    ")[::2] for line in steps],
     )
 
 
@@ -215,6 +217,11 @@ def sections_of(findings: Findings) -> Iterator[Section]:
         yield Section("usage", "Age or use?", [sentence(sheet.title)], facts)
     yield _served(findings)
     yield _record(findings)
+
+
+def sentence(text: str) -> str:
+    """Return words as a sentence."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _loaded(findings: Findings) -> Section:

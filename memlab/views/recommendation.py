@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pandas as pd
@@ -22,7 +23,7 @@ from memlab.evidence.references import (
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import Sizing
+from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_table, table_of_backtest
@@ -44,32 +45,70 @@ class Recommendation(Shown):
     ----------
     evidence : Evidence
         The store's past, its references and what was not counted.
+    asked : Question
+        What was asked for.
+    sizing : Sizing or BudgetSizing
+        The store, prepared for look-ups at any number.
     advice : Advice or BudgetAdvice
-    curve : DataFrame
-        Numbers around the recommended ones, with what each serves and costs.
-    backtest : DataFrame or None
-        What caps chosen at earlier cuts served; None of a budget.
-    usage : AgeOrUse or None
-        Whether age or use says what is read next, where there is a log.
-    by_use : BudgetByUse or None
-        To how many tokens to retire by use, where that says what is read next.
-    chances : Series or None
-        Which memories the log could show read.
-    asked : dict
+    kept : dict
         What was asked for, to be remembered with the number.
     explain : bool
         Whether to show all of it.
     """
 
     evidence: Evidence
+    asked: Question
+    sizing: Sizing | BudgetSizing
     advice: Advice | BudgetAdvice
-    curve: pd.DataFrame
-    backtest: pd.DataFrame | None
-    usage: AgeOrUse | None
-    by_use: "BudgetByUse | None"
-    chances: "pd.Series[Any] | None"
-    asked: dict[str, Any]
+    kept: dict[str, Any] = field(default_factory=dict)
     explain: bool = False
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """Numbers around the recommended ones, with what each serves and costs."""
+        source, in_use = self.evidence.source, None
+        if source is not None and isinstance(self.sizing, Sizing):
+            in_use = source.cap_now()
+        shown = in_use if in_use is None else min(in_use, self.sizing.most)
+        return self.sizing.at(self.sizing.around(*self.advice.answers, shown))
+
+    @cached_property
+    def backtest(self) -> pd.DataFrame | None:
+        """What caps chosen at earlier cuts served; None of a budget."""
+        if isinstance(self.sizing, BudgetSizing):
+            return None
+        return backtest_table(self.sizing.cuts, self.asked.target)
+
+    @cached_property
+    def usage(self) -> AgeOrUse | None:
+        """Whether age or use says what is read next, where there is a log."""
+        found = self.evidence
+        if found.log is None:
+            return None
+        return age_or_use(found.past, found.references, confidence=self.asked.confidence)
+
+    @cached_property
+    def by_use(self) -> "BudgetByUse | None":
+        """To how many tokens to retire by use; None where use says no more, or nothing can."""
+        found, asked = self.evidence, self.asked
+        says_more = self.usage is not None and self.usage.verdict == "use"
+        if not says_more or found.source is None or not found.source.retires:
+            return None
+        from memlab.replay.by_use import budget_by_use  # with policies, a tenth of a start without
+
+        aim = asked._asdict()
+        del aim["keep_recent"]
+        budgets = budget_by_use(found.past, found.references, **aim)
+        return replace(budgets, store=found.name, log=found.log_option)
+
+    @cached_property
+    def chances(self) -> "pd.Series[Any] | None":
+        """Which memories the log could show read."""
+        past, log, now = self.evidence.past, self.evidence.log, self.evidence.now
+        if log is None:
+            return None
+        ours = log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)
+        return reading_chances(present_rows(past), log[ours])
 
     def sheet(self) -> Sheet:
         """Return what is printed: first whether age or use decides what to load."""
@@ -94,10 +133,8 @@ class Recommendation(Shown):
     def next_steps(self) -> list[str]:
         """Say what to run next: retire by use where that is the answer, and look at the number."""
         found = self.evidence
-        name = found.name if found.source is not None else ""
-        steps = self.advice.next_steps(
-            name, log=found.log_file, log_option=found.log_option, brief=not self.explain
-        )
+        how: Any = {"log": found.log_file, "log_option": found.log_option}
+        steps = self.advice.next_steps(found.name, found.source, **how, brief=not self.explain)
         first = [] if self.by_use is None else self.by_use.next_steps()
         return (
             [*first, *(each.replace("next: ", "      ", 1) for each in steps)] if first else steps
@@ -105,20 +142,23 @@ class Recommendation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the advice's own fields, its command, and what it rests on, as JSON values."""
-        advice, name = self.advice, self.evidence.name
-        numbers = "budgets" if isinstance(advice, BudgetAdvice) else "caps"
+        advice, name, source = self.advice, self.evidence.name, self.evidence.source
+        is_cap, deletes = isinstance(advice, Advice), source is None or source.deletes
+        setting = None
+        if is_cap and source is not None and advice.number is not None:
+            setting = source.cap_setting(advice.number)
         left_out = self.evidence.counts.drop(columns="counted").T.to_dict().items()
         told = {
             **json.loads(advice.to_json()),
             "store": name,
-            "command": advice.command(name) if advice.policy else None,
-            "setting": advice.setting(name) if isinstance(advice, Advice) else None,
+            "command": advice.command(name) if advice.policy and deletes else None,
+            "setting": setting,
             "not_counted": {
                 kind: {reason: count for reason, count in reasons.items() if count}
                 for kind, reasons in left_out
                 if any(reasons.values())
             },
-            numbers: _records(self.curve.reset_index()),
+            "caps" if is_cap else "budgets": _records(self.curve.reset_index()),
         }
         if self.backtest is not None:
             told["backtest"] = _records(self.backtest)
@@ -152,7 +192,7 @@ class Recommendation(Shown):
         else:
             policy[SIZED] = sized._asdict()
             until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
-        file = remember(source, {"policy": policy, **self.asked})
+        file = remember(source, {"policy": policy, **self.kept})
         by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
         return f"remembered in {file}; {by_it} go by it, {until}"
 
@@ -245,35 +285,11 @@ def size(  # noqa: PLR0913 - what is asked of a store
     if only_log and found.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
     goal = Question.of(found.settings, **asked)
-    past, references = found.past, found.references
-    usage = by_use = chances = backtest = None
-    if found.log is not None:
-        usage = age_or_use(past, references, confidence=goal.confidence)
-        by_use = tokens_by_use(found, goal, usage)
-        ours = found.log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (found.log[c.AT] <= found.now)
-        chances = reading_chances(present_rows(past), found.log[ours])
-    sizing, advice = advised(past, references, goal, in_tokens=unit == "tokens")
-    shown = [*advice.answers]
-    if isinstance(sizing, Sizing):
-        in_use = None if found.source is None else found.source.cap_now()
-        shown.append(None if in_use is None else min(in_use, sizing.most))
-        backtest = backtest_table(sizing.cuts, goal.target)
-    curve = sizing.at(sizing.around(*shown))
+    sizing, advice = advised(found.past, found.references, goal, in_tokens=unit == "tokens")
     log_file = None if log is None else found.log_file
     kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
     kept = {name: value for name, value in kept.items() if value is not None}
-    return Recommendation(found, advice, curve, backtest, usage, by_use, chances, kept, explain)
-
-
-def tokens_by_use(found: Evidence, asked: Question, usage: AgeOrUse) -> "BudgetByUse | None":
-    """Return to how many tokens to retire by use; None where use says no more, or nothing can."""
-    if usage.verdict != "use" or found.source is None or not found.source.retires:
-        return None
-    from memlab.replay.by_use import budget_by_use  # with policies, a tenth of a start without
-
-    aim = {"target": asked.target, "confidence": asked.confidence, "until": asked.until}
-    budgets = budget_by_use(found.past, found.references, token_budget=asked.token_budget, **aim)
-    return replace(budgets, store=found.name, log=found.log_option)
+    return Recommendation(found, goal, sizing, advice, kept, explain)
 
 
 def _records(table: pd.DataFrame) -> Any:

@@ -17,10 +17,10 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.cli import main
 from memlab.evidence.references import FOUND
-from memlab.views.answer import answer_of, decision_record, sentence
+from memlab.views.decision import decision_record
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
-from memlab.views.page import page_of, sections_of
+from memlab.views.page import page_of, sections_of, sentence
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 MOST_BYTES = 1_500_000
@@ -79,7 +79,7 @@ def test_the_number_its_evidence_its_tokens_and_the_next_command_come_before_all
     first = " ".join(words[: words.index("About this report")])
     advice = findings.advice
     assert f"{advice.numbers}" in first
-    assert advice.track_record.replace(",", "") in first
+    assert advice.track_record in first
     assert f"{advice.weight:.0%}" in first
     assert f"165,169 → {advice.boot_tokens:,}" in first
     assert f"memlab compact two_years.db --keep-recent {advice.keep_recent}" in first
@@ -108,8 +108,8 @@ def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) 
     now, p95 = advice.boot_tokens, advice.boot_tokens_p95
     assert findings.effect is not None
     assert findings.effect.after.tokens == now
-    figures = {fact.name: fact.figure for fact in answer_of(findings).facts}
-    assert figures["would be deleted"] == f"{findings.effect.deleted.memories:,}"
+    figures = dict(findings.sheet().facts)
+    assert figures["would be deleted"].startswith(f"{findings.effect.deleted.memories:,}, ")
     assert not re.findall(rf"\b{findings.timeline['tokens'].max()}\b", words)
     assert f"{now:,}" in words
     assert p95 != now
@@ -125,9 +125,10 @@ def test_a_page_asks_for_nothing_and_is_small(page: str) -> None:
 
 def test_what_is_asked_reaches_every_section(past: pd.DataFrame) -> None:
     found = examine(past, now=NOW, keep_recent=321, target=0.8, token_budget=60_000)
-    answer = answer_of(found)
-    assert "80%" in answer.because[0]
-    assert "--keep-recent 321" in answer.steps[0].command
+    facts = dict(found.sheet().facts)
+    assert facts["target"].startswith("80.0% ")
+    assert facts["figures below"].startswith("keep_recent = 321, which serves ")
+    assert "--keep-recent 321" in found.next_steps()[0]
     said = {
         section.anchor: " ".join(
             [
@@ -169,13 +170,13 @@ def test_reads_bring_a_section_that_says_whether_age_or_use_tells_what_is_next(
     searched = examine(store, now=NOW, log=log)
     (section,) = (each for each in sections_of(searched) if each.anchor == "usage")
     assert section.words == [sentence(searched.usage.answer)]
-    assert section.words[0] in answer_of(searched).because
+    assert ("age or use", searched.usage.answer) in searched.sheet().facts
     assert (
         searched.usage.answer
         in memlab.explore(searched.evidence.past, searched.evidence.references).text
     )
     assert "usage" not in {each.anchor for each in sections_of(findings)}
-    assert findings.usage.answer not in answer_of(findings).because
+    assert findings.usage.answer not in str(findings)
 
 
 def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> None:
@@ -185,14 +186,14 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     words = next(line for line in said.splitlines() if line.startswith("retire by use to "))
     step = next(line for line in said.splitlines() if line.startswith("next: ")).split("    ")[0]
     found = examine(store, log=log)
-    answer, sections = answer_of(found), [*sections_of(found)]
-    assert answer.headline == f"{words[0].upper()}{words[1:]}"
-    asked = step.removeprefix("next: ").replace(str(store), found.store)
-    assert answer.steps[0].command == asked.replace(log, found.log_name)
+    sections = [*sections_of(found)]
+    assert found.sheet().title == words
+    asked = step.replace(str(store), found.evidence.name)
+    assert found.next_steps()[0].startswith(asked.replace(log, found.log_name))
     assert "effect" not in {each.anchor for each in sections}
     assert len(sections) < 9
     alone = replace(found, evidence=found.evidence._replace(source=None))
-    assert answer_of(alone).headline.startswith("Keep everything for now")
+    assert alone.sheet().title.startswith("keep_recent = ")
 
 
 def test_a_store_is_drawn_beside_the_law_of_its_own_kind_of_evidence(findings: Findings) -> None:
@@ -204,32 +205,31 @@ def test_a_store_is_drawn_beside_the_law_of_its_own_kind_of_evidence(findings: F
 
 def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.DataFrame) -> None:
     found = examine(past, now=NOW, token_budget=5_000)
-    answer = answer_of(found)
-    assert answer.headline == "No cap fits 5,000 tokens: load-bearing memories alone take 6,491"
-    assert [step.command for step in answer.steps] == ["memlab floor two_years.db"]
+    assert found.sheet().title.startswith("floor-exceeds-budget: load-bearing memories alone pass")
+    assert found.next_steps()[0].startswith("next: memlab floor two_years.db ")
     assert "effect" not in {section.anchor for section in sections_of(found)}
-    answer = answer_of(examine(past, now=NOW, token_budget=10_000))
-    assert answer.headline.startswith("No cap both serves 90% and fits 10,000 tokens")
-    ends = [text.split(" takes ")[0] for text in answer.because if " takes " in text]
-    assert ends == ["The target", "The budget"]
+    found = examine(past, now=NOW, token_budget=10_000)
+    assert found.sheet().title.startswith("target-exceeds-budget: no cap meets both")
+    assert dict(found.sheet().facts)["token budget"].startswith("10,000; caps up to ")
+    assert f"--keep-recent {found.advice.budget_cap} " in found.next_steps()[0]
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_stores_of_next_to_nothing_have_a_page(tmp_path: Path, count: int) -> None:
     found = small(tmp_path, episodes(count))
-    answer = answer_of(found)
-    assert answer.headline.startswith("Keep everything for now" if count else "No number")
-    assert any("memlab.AccessLog(" in step.command for step in answer.steps)
-    assert all(step.command for step in answer.steps)
+    assert found.sheet().title.startswith(
+        "keep_recent = 2 is safe" if count else "nothing-prunable"
+    )
+    assert "memlab size memory.db " in found.next_steps()[-1]
     assert page_of(found).count("<svg ") >= 10
 
 
 def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_path: Path) -> None:
     found = small(tmp_path, episodes(60), until=2.0)
-    advice, answer = found.advice, answer_of(found)
+    advice, (safe, likely, *_) = found.advice, found.next_steps()
     assert advice.likely < 60 <= advice.keep_recent
-    assert f"the likely one {60 - advice.likely}." in " ".join(answer.because)
-    assert answer.steps[0].command == f"memlab compact memory.db --keep-recent {advice.likely}"
+    assert "deletes nothing yet" in safe
+    assert f"memlab compact memory.db --keep-recent {advice.likely} " in likely
 
 
 @pytest.fixture
@@ -242,8 +242,9 @@ def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
     loud = "<script>alert(1)</script>"
     found = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
-    log = found.evidence._replace(log=pd.DataFrame(), log_file=Path(loud))
-    page = page_of(replace(found, store=loud, evidence=log))
+    reads = pd.DataFrame({"memory_id": ["e1"], "at": [NOW]})
+    log = found.evidence._replace(log=reads, log_file=Path(loud), name=loud)
+    page = page_of(replace(found, evidence=log))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
 
