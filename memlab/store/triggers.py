@@ -100,6 +100,12 @@ def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEff
     SQLite asks an authorizer about each table that a statement, its triggers and the triggers of
     these would write to, when it compiles the statement.
     """
+    triggers = connection.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
+        "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"
+    ).fetchall()
+    if not (triggers or connection.execute("PRAGMA foreign_keys").fetchone()[0]):
+        return ()
     asked: set[tuple[str, str, str]] = set()
     own = ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
 
@@ -114,10 +120,6 @@ def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEff
             connection.execute("EXPLAIN " + statement.format(table)).close()
     finally:
         connection.set_authorizer(None)
-    triggers = connection.execute(
-        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
-        "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"
-    )
     replacing = {name for name, sql in triggers if _REPLACING.search(sql)}
     found = (
         (trigger, "replaces in" if does == INSERTS and trigger in replacing else does, table)
