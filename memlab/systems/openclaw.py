@@ -19,11 +19,10 @@ from memlab.errors import StoreError
 from memlab.files import read_end
 from memlab.sources import reads
 from memlab.sources.base import Search, Trouble
-from memlab.sources.folder.journal import FolderMoment, folder_moment
+from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.notes import NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, LineReader, Read
-from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
 
 NAME: Final = "an OpenClaw workspace"
@@ -135,12 +134,7 @@ class OpenClaw(NotesSource):
 
     def troubles(self) -> list[Trouble]:
         """Return how much of ``MEMORY.md`` a start leaves out."""
-
-        def length() -> int:
-            with folder_moment(self.path, self) as moment:
-                return _length_of_index(moment)
-
-        cut = max(retry_if_changed(length) - _MOST, 0)
+        cut = max(self.seen(_length_of_index) - _MOST, 0)
         words = f"{cut:,} characters of {INDEX} stand below what is loaded" if cut else ""
         whole = f"{INDEX} is shorter than the {_MOST:,} characters that a start loads"
         advice = f"shorten {INDEX}, or move what is below into notes, which are searched"

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from memlab.sources.base import About, place_of
 from memlab.sources.folder.files import FileCopy
-from memlab.sources.folder.journal import FolderMoment, folder_moment
+from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.shapes import anything, fields, listed, text, truth, whole
-from memlab.store.snapshot import retry_if_changed
 from memlab.text import Sheet, counted
 
 NOTE: Final = ".md"
@@ -61,12 +60,7 @@ class NotesSource(FolderSource):
 
     def about(self) -> About | None:
         """Return what there is to say of the notes."""
-
-        def facts() -> dict[str, str]:
-            with folder_moment(self.path, self) as moment:
-                return self.facts(moment)
-
-        found = retry_if_changed(facts)
+        found = self.seen(self.facts)
         page = Sheet(f"notes in {self.name}", list(found.items()))
         return About(page, found) if found else None
 

@@ -6,13 +6,13 @@ away, so that no line ever names a file that has gone.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from memlab.clock import moment_of
 from memlab.errors import StoreError
@@ -20,20 +20,17 @@ from memlab.settings import Settings
 from memlab.sources.base import About, Orders, Trouble, Writer
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
-from memlab.sources.folder.journal import FolderMoment, folder_moment
+from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
 from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
-from memlab.store.snapshot import retry_if_changed
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.dates import first_calls
 from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex, State, entries_of
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.retiring import RetiringWriter
 from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
-
-Result = TypeVar("Result")
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
@@ -186,22 +183,15 @@ class ClaudeCode(FolderSource):
 
     def about(self) -> About:
         """Return what there is to say of the index."""
-        return self._viewed(FolderView.about)
+        return self.seen(lambda moment: self._view(moment).about())
 
     def orders(self, reads: Mapping[str, int]) -> Orders:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
-        return self._viewed(lambda view: view.orders(reads))
+        return self.seen(lambda moment: self._view(moment).orders(reads))
 
     def troubles(self) -> list[Trouble]:
         """Return what can be wrong with front matter and index."""
-        return self._viewed(FolderView.troubles)
-
-    def _viewed(self, look: Callable[[FolderView], Result]) -> Result:
-        def view() -> Result:
-            with folder_moment(self.path, self) as moment:
-                return look(self._view(moment))
-
-        return retry_if_changed(view)
+        return self.seen(lambda moment: self._view(moment).troubles())
 
     def _view(self, moment: FolderMoment) -> FolderView:
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
