@@ -69,17 +69,16 @@ def limit_like(path: Path | None) -> Limit:
     return ALONE if found is None else Limit(found.st_mode & 0o666, found.st_gid)
 
 
-def make_like(descriptor: int, like: os.stat_result) -> None:
-    """Give a file that was just made the owner and the permissions of another, or tighter ones."""
+def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
+    """Give what was just made an owner and permissions, or tighter ones where that is not his."""
     found = os.fstat(descriptor)
-    if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
+    if (found.st_uid, found.st_gid) != owner:
         try:
-            os.fchown(descriptor, like.st_uid, like.st_gid)
+            os.fchown(descriptor, *owner)
         except PermissionError:  # a member of the group may give a file of his own to the group
             with suppress(PermissionError):
-                os.fchown(descriptor, -1, like.st_gid)
-    limit = Limit(like.st_mode & 0o666, like.st_gid)
-    os.fchmod(descriptor, limit.of(os.fstat(descriptor).st_gid))
+                os.fchown(descriptor, -1, owner[1])
+    os.fchmod(descriptor, Limit(mode, owner[1]).of(os.fstat(descriptor).st_gid))
 
 
 def write_whole(

@@ -178,7 +178,8 @@ class AccessLog:
             return self._open_existing()
         try:
             if self._like is not None:
-                make_like(descriptor, self._like.stat())
+                like = self._like.stat()
+                make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
         except BaseException:
             os.close(descriptor)
             raise

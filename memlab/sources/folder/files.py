@@ -19,7 +19,7 @@ from secrets import token_hex
 from typing import Any, Final, NamedTuple, Self
 
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.files import Limit
+from memlab.files import Limit, make_like
 
 LARGEST: Final = 2**26
 """Bytes of a file beyond which it is not read: no memory and no index is so large."""
@@ -176,9 +176,7 @@ class Folder:
         with os.fdopen(handle, "wb") as opened:
             opened.write(file.data)
             opened.flush()
-            _give(handle, file.owner)
-            limit = Limit(file.mode & 0o777, file.owner[1])
-            os.fchmod(handle, limit.of(os.fstat(handle).st_gid))
+            make_like(handle, file.owner, file.mode & 0o777)
             os.utime(handle, ns=(file.written, file.written))
             os.fsync(handle)
 
@@ -236,7 +234,7 @@ class Folder:
             wanted = stat.S_IMODE(around.st_mode) if mode is None else mode
             os.mkdir(name, wanted, dir_fd=folder.handle)
             with folder.subfolder(name) as made:
-                _give(made.handle, (around.st_uid, around.st_gid))
+                make_like(made.handle, (around.st_uid, around.st_gid), wanted)
             folder.sync()
 
     def sync(self, *names: str) -> None:
@@ -313,14 +311,6 @@ def changed(path: Path) -> ChangedWhileReadError:
 def _is_text(name: str) -> bool:
     """Whether a name is UTF-8; Python stands in surrogates for what is not."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
-
-
-def _give(handle: int, owner: tuple[int, int]) -> None:
-    """Let a file that was just made belong to `owner`, as far as this user may."""
-    found = os.fstat(handle)
-    if (found.st_uid, found.st_gid) != owner:
-        with suppress(PermissionError):
-            os.fchown(handle, *owner)
 
 
 @cache

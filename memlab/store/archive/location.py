@@ -118,7 +118,7 @@ def _make(path: Path, like: os.stat_result | None) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         if like is not None:
-            make_like(descriptor, like)
+            make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
             _check_for_owner(path, os.fstat(descriptor), like)
     except BaseException:
         path.unlink()
