@@ -15,21 +15,11 @@ from stat import S_ISREG
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from memlab import items
 from memlab.arguments import expect, whole_number
 from memlab.clock import now_utc
 from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionError
-from memlab.items import (
-    REJECTED_PATH_TAG,
-    RESEARCH_TAG,
-    ZONE_UNSAID,
-    EventId,
-    EventRef,
-    MemoryItem,
-    MemoryKind,
-    MemoryProvenance,
-    strings_of,
-    tags_as_text,
-)
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, strings_of
 from memlab.store import database
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.runtime import Compacted, Why, archived_first, note_deleted, note_earlier
@@ -82,7 +72,7 @@ def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
     event_id, sequence = values["source_event_id"], values["source_sequence"]
     no_event = event_id is None or sequence is None
     return MemoryProvenance(
-        source_event=None if no_event else EventRef(EventId(event_id), sequence),
+        source_event=None if no_event else items.EventRef(items.EventId(event_id), sequence),
         authored_by=values["authored_by"],
         source_task_ref=values["source_task_ref"],
         confidence=values["confidence"],
@@ -93,7 +83,7 @@ def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
 
 
 def _as_given(moment: datetime) -> str:
-    unsaid = moment.tzname() == ZONE_UNSAID.tzname(None)
+    unsaid = moment.tzname() == items.ZONE_UNSAID.tzname(None)
     return (moment.replace(tzinfo=None) if unsaid else moment).isoformat()
 
 
@@ -265,7 +255,7 @@ class SqliteMemoryStore:
         def ranked() -> Iterator[tuple[int, int, int]]:
             query = "SELECT rowid, title, tags_json, body FROM memory_items"
             for rowid, title, tags, body in self.connection.execute(query):
-                head = f"{title}\n{tags_as_text(tags)}".casefold()
+                head = f"{title}\n{items.tags_as_text(tags)}".casefold()
                 in_head = {word for word in wanted if word in head}
                 found = in_head | {word for word in wanted if word in str(body).casefold()}
                 if found:
@@ -290,11 +280,11 @@ class SqliteMemoryStore:
 
     def list_rejected_paths(self) -> tuple[MemoryItem, ...]:
         """Return the active items tagged ``rejected-path``, as :meth:`list_active` does."""
-        return tuple(item for item in self.list_active() if REJECTED_PATH_TAG in item.tags)
+        return tuple(item for item in self.list_active() if items.REJECTED_PATH_TAG in item.tags)
 
     def list_research_notes(self) -> tuple[MemoryItem, ...]:
         """Return the active items tagged ``research``, the newest first by rowid."""
-        return tuple(item for item in self.list_active() if RESEARCH_TAG in item.tags)[::-1]
+        return tuple(item for item in self.list_active() if items.RESEARCH_TAG in item.tags)[::-1]
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
         """Mark `memory_id` as replaced by `by_memory_id`, which may be itself: it is retired then.

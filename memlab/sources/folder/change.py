@@ -29,17 +29,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.sources.folder import journal
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.journal import (
-    PENDING,
-    VERSION,
-    Entry,
-    Index,
-    Operation,
-    end_pending,
-    sweep,
-    take_back,
-)
+from memlab.sources.folder.journal import PENDING, Entry, Index, Operation
 from memlab.text import refused
 
 _PATIENCE: Final = 30.0
@@ -104,10 +96,10 @@ class FolderChange:
                     "deleted: make a new plan",
                     memory_ids=(called,),
                 )
-        end_pending(self.folder)
+        journal.end_pending(self.folder)
         self.is_over = True
         self.folder.sync()
-        sweep(self.folder)
+        journal.sweep(self.folder)
 
     def _begun(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
         """Write an operation down where it is found after a crash."""
@@ -123,7 +115,9 @@ class FolderChange:
     def _swap(self, operation: Operation) -> None:
         aside = operation.swap_index(self._index)
         if aside is not None:
-            self._moved.append((f"{operation.own}/{VERSION}", aside, self._index.index_name))
+            self._moved.append(
+                (f"{operation.own}/{journal.VERSION}", aside, self._index.index_name)
+            )
 
 
 @contextmanager
@@ -134,14 +128,14 @@ def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
     """
     with opened_folder(path, index.enters) as folder, _in_words(folder):
         _lock(folder)
-        take_back(folder, index)
+        journal.take_back(folder, index)
         change = FolderChange(folder, index)
         try:
             yield change
             change.commit()
         except BaseException as error:
             if not change.is_over:
-                take_back(folder, index)
+                journal.take_back(folder, index)
             elif isinstance(error, OSError):
                 raise StoreError(
                     f"{folder.path} was changed and the disk may not keep that "

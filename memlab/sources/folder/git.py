@@ -313,12 +313,12 @@ def past_moments(
     *,
     emptied: bool = False,
 ) -> Iterator[PastMoment]:
-    """Yield the files that are gone, or emptied, some together that went beside the same index."""
-    removed = _emptied(moment, history) if emptied else _removed(moment, history)
-    removed = [each for each in removed if is_file_path(each.name)]
-    known = frozenset({*moment.names, *(each.name for each in removed)})
+    """Yield the files that are gone, or `emptied` too, together what went beside the same index."""
+    gone = _removed(moment, history) + (_emptied(moment, history) if emptied else [])
+    gone = [each for each in gone if is_file_path(each.name)]
+    known = frozenset({*moment.names, *(each.name for each in gone)})
     groups: dict[str, dict[str, Life]] = {}
-    for each in removed:
+    for each in gone:
         groups.setdefault(each.index, {})[each.name] = each
     for blob, lives in groups.items():
         raw = content(blob) if blob else None
@@ -348,7 +348,7 @@ def _removed(moment: FolderMoment, history: History) -> list[Life]:
     contents = {blob_name(file.data, missing[0].blob) for file in found}
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
     return removed + [
-        replace(each, taken=at, index=history.index)
+        replace(each, is_there=False, taken=at, index=history.index)
         for each in missing
         if each.blob not in contents
     ]

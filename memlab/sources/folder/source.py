@@ -145,11 +145,9 @@ class FolderSource(base.FileSource, Index):
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
     def losses(self) -> Iterator[base.Loss]:
-        """Yield what was committed to git and is not there any more, or has no words any more."""
-        for emptied in (False, True):  # what git cannot read, or was empty all along, is no loss
-            yield from (
-                each for each in self._gone(emptied=emptied) if not self.is_empty(each.record)
-            )
+        """Return what was committed to git and is not there any more, or has no words any more."""
+        # What git cannot read, or was empty all along, is no loss.
+        return (each for each in self._gone(emptied=True) if not self.is_empty(each.record))
 
     def _gone(self, *, emptied: bool = False) -> Iterator[base.Loss]:
         history = self.history()
@@ -160,7 +158,7 @@ class FolderSource(base.FileSource, Index):
                 for found in self.memories(then):
                     life, record = then.lives[found.name], record_of(found, then.read(found.name))
                     own = life.taken, life.written, life.commit
-                    yield base.Loss(found.key, record, *own, is_emptied=emptied)
+                    yield base.Loss(found.key, record, *own, is_emptied=life.is_there)
 
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""

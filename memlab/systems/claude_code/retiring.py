@@ -19,25 +19,14 @@ from memlab.sources.folder.files import FileCopy
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter
 from memlab.store.shapes import fields, listed
-from memlab.systems.claude_code.index import (
-    ENTRY,
-    INDEX,
-    RETIRED,
-    IndexEntry,
-    MemoryIndex,
-    digest_of,
-    encoded,
-    entries_of,
-    insert_entries,
-    lines_of,
-    remove_entries,
-)
+from memlab.systems.claude_code import index as indexes
+from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.systems.claude_code.view import FolderView, retired_bytes, with_retired
 
 HEAD: Final = b"# Retired\n\nNot loaded at start. Look here when something is missing.\n\n"
 POINTER: Final = f"- [Retired memories]({RETIRED}): not loaded at start\n"
-KEPT: Final = fields({name: listed(ENTRY) for name in ("said", "retired", "pointer")})
+KEPT: Final = fields({name: listed(indexes.ENTRY) for name in ("said", "retired", "pointer")})
 """What the index and ``RETIRED.md`` said of a memory, and the index of that file, in a plan."""
 
 
@@ -63,22 +52,22 @@ class RetiringWriter(FolderWriter):
                 f"{self._change.folder.path / RETIRED} is a link or no ordinary file; nothing was "
                 "changed: put a file there, or take it away"
             )
-        said, known = entries_of(index, names), _checked(kept or {})
+        said, known = indexes.entries_of(index, names), _checked(kept or {})
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
         raw = retired_bytes(moment) or HEAD
-        aside = entries_of(MemoryIndex(raw), names)
+        aside = indexes.entries_of(MemoryIndex(raw), names)
         returning = {name: list(aside.get(name, ())) for name in back}
-        text = remove_entries(raw, returning, names.names, names.folder)
+        text = indexes.remove_entries(raw, returning, names.names, names.folder)
         exact = {
             name: known[name]["retired"] for name in leave if known.get(name, {}).get("retired")
         }
         if exact:
-            text = insert_entries(text, exact, names.names, names.folder)
+            text = indexes.insert_entries(text, exact, names.names, names.folder)
         text += b"" if text.endswith(b"\n") else b"\n"
         lines = [_line_of(name, said.get(name, ())) for name in leave if name not in exact]
-        text += encoded("".join(lines))
+        text += indexes.encoded("".join(lines))
 
         going = {name: Parts(None, list(said.get(name, ()))) for name in leave}
         coming = {}
@@ -134,7 +123,7 @@ def _at_the_top(
     gone = {RETIRED, *skip}
     stays = [block for block in index.blocks if not gone & {*block.files(names)}]
     first = next((b for b in stays if b.is_entry), next((b for b in stays if b.text.strip()), None))
-    below = [digest_of(encoded(lines_of(first.text)[0]))] if first else []
+    below = [indexes.digest_of(indexes.encoded(indexes.lines_of(first.text)[0]))] if first else []
     said = {"line": 0, "text": line, "entry": True, "whole": "", "files": [name]}
     return said | {"above": [], "below": below}
 

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from memlab.sources.base import MOST_READ, TODAY, About, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.reads import text as readable
+from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.dates import (
     FROM_GIT,
     FROM_TRANSCRIPTS,
@@ -17,15 +18,7 @@ from memlab.systems.claude_code.dates import (
     dated_by_lines,
     earliest,
 )
-from memlab.systems.claude_code.index import (
-    INDEX,
-    RETIRED,
-    Block,
-    MemoryIndex,
-    State,
-    encoded,
-    units_of,
-)
+from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.text import Sheet, Table
 
@@ -125,8 +118,8 @@ class FolderView:
             "rule": {"lines": index.rule.lines, "units": index.rule.units},
             "lines": len(index.states),
             "loaded_lines": index.states.count(State.LOADED),
-            "units": units_of(index.text),
-            "loaded_units": units_of(index.loaded),
+            "units": indexes.units_of(index.text),
+            "loaded_units": indexes.units_of(index.loaded),
             "files": len(self.notes),
             "named": len(named),
             "cut": [(each.number, readable(each.text.strip())) for each in cut],
@@ -235,7 +228,7 @@ class FolderView:
             for block, does in zip(blocks, moves, strict=True)
         ]
         whole = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
-        return MemoryIndex(encoded(whole), self.index.rule)
+        return MemoryIndex(indexes.encoded(whole), self.index.rule)
 
 
 def retired_bytes(moment: FolderMoment) -> bytes:
