@@ -226,6 +226,7 @@ def _dot(plot: Plot, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> No
     across = float(_row(curve, marked.value)["boot_tokens_p95"])
     place = across, _served(curve, marked, paint)
     plot.ax.plot(*place, "o", color=marked.colour, markersize=7, label="_cap", zorder=3)
+    names.keep_clear(*place)
     note = names.name(*place, marked.name, marked.colour, above=marked.colour == paint.likely)
     if note is not None:
         note.set_fontweight("bold")
@@ -240,20 +241,12 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
     if advice is None:
         half, nine = (_cap_serving(curve, part) for part in _PARTS)
         return f"The newest {half:,} serve half the references, {nine:,} nine in ten"
-    target = percent_of(advice.target)
-    likely, safe = advice.likely or 0, advice.keep_recent or 0
-    serve = f"newest {likely:,} likely serve {target} of references, to be safe {safe:,}"
-    return {
-        Verdict.OK: f"The {serve}",
-        Verdict.NOTHING_PRUNABLE: "No memory that a cap could delete was written yet",
-        Verdict.FROM_OTHER_PROJECTS: f"By other projects the {serve}",
-        Verdict.CAP_HAS_NO_EFFECT: f"{target} of references take all there is: keep all for now",
-        Verdict.FLOOR_EXCEEDS_BUDGET: "Load-bearing memories alone pass the token budget",
-        Verdict.TARGET_EXCEEDS_BUDGET: f"No cap meets {target} within the token budget",
-        Verdict.HORIZON_TOO_SHORT: "References reach as far back as this history can show",
-        Verdict.TARGET_BEYOND_HORIZON: f"No evidence is fine enough for a target of {target}",
-        Verdict.HISTORY_INCOMPLETE: "Memories were deleted that a number would rest on",
-    }[advice.verdict]
+    if advice.verdict not in {Verdict.OK, Verdict.FROM_OTHER_PROJECTS}:
+        meaning = advice.verdict.meaning
+        return meaning[0].upper() + meaning[1:]
+    the = "The" if advice.verdict is Verdict.OK else "By other projects the"
+    serve = f"likely serve {percent_of(advice.target)} of references"
+    return f"{the} newest {advice.likely or 0:,} {serve}, to be safe {advice.keep_recent or 0:,}"
 
 
 def _curve_note(advice: Advice | None) -> str:

@@ -18,7 +18,7 @@ from memlab.views.bundled import store_path
 from memlab.views.drawing import CHARTS, draw
 
 _CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
-    f"  {one.name:<15} {one.shows}" for one in CHARTS.values()
+    f"  {name:<15} {one.shows}" for name, one in CHARTS.items()
 )
 
 

@@ -7,22 +7,20 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from memlab import evidence, growth, policies, replay, sizing
 from memlab.errors import MemlabError
 
 if TYPE_CHECKING:
     from memlab.charts.figure import Chart
-    from memlab.replay import Replay
     from memlab.views.findings import Findings
 
 
 class Drawing(NamedTuple):
-    """A chart of a store: its name, what it shows, how `memlab.charts` draws it of findings."""
+    """What a chart of a store shows, how `memlab.charts` draws it, and where the report has it."""
 
-    name: str
     shows: str
     draw: "Callable[[Any, Findings], Any]"
     section: str = ""
-    """Where the report has it."""
 
 
 def draw(name: str, findings: "Findings") -> "Chart":
@@ -35,7 +33,11 @@ def draw(name: str, findings: "Findings") -> "Chart":
 
 def draw_section(section: str, findings: "Findings") -> "Iterator[Chart]":
     """Yield the charts that a section of the report shows."""
-    return (draw(one.name, findings) for one in CHARTS.values() if one.section == section)
+    return (draw(name, findings) for name, one in CHARTS.items() if one.section == section)
+
+
+def _growth(charts: Any, findings: "Findings", **how: Any) -> Any:
+    return charts.plot_growth(growth.growth_curve(findings.evidence.past), **how)
 
 
 def _before_after(charts: Any, findings: "Findings") -> Any:
@@ -43,134 +45,107 @@ def _before_after(charts: Any, findings: "Findings") -> Any:
         raise MemlabError(
             "no cap fits the budget, so that there is no after; name one with --keep-recent"
         )
-    return charts.plot_before_after(findings.context, findings.context_after)
+    return charts.plot_before_after(*map(growth.boot_context, (findings.present, findings.left)))
+
+
+def _age_ranks(charts: Any, findings: "Findings") -> Any:
+    found = findings.evidence.past, findings.evidence.references
+    ranks, quantiles = sizing.age_ranks(*found), sizing.age_rank_quantiles(*found)
+    marks = {"advice": findings.advice, "cap": findings.other_cap}
+    return charts.plot_age_ranks(ranks, quantiles=quantiles, **marks)
+
+
+def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
+    """Return how a chart of the curve of caps is drawn."""
+    return lambda charts, findings: getattr(charts, name)(
+        findings.sizing.curve, advice=findings.advice, cap=findings.other_cap
+    )
+
+
+def _boot_over_time(charts: Any, findings: "Findings") -> Any:
+    caps = findings.advice.likely, findings.advice.keep_recent, findings.cap
+    known = sorted({cap for cap in caps if cap is not None})
+    timeline = sizing.boot_over_time(findings.evidence.past, known)
+    budget = findings.asked.token_budget
+    return charts.plot_boot_over_time(timeline, budget=budget, advice=findings.advice)
 
 
 def _law(charts: Any, findings: "Findings") -> Any:
-    from memlab.evidence.posterior import law_lines
-    from memlab.evidence.prior import Evidence
-    from memlab.sizing import caps_along
-
-    target, until = findings.asked.target, findings.asked.until
-    evidence: Evidence = "reads" if findings.sizing.reads > 0.5 else "references"
-    found = findings.evidence
-    along = caps_along(found.past, found.references, share=target, until=until)
-    return charts.plot_law(law_lines(target, evidence=evidence), store=along)
+    target, until, found = findings.asked.target, findings.asked.until, findings.evidence
+    lines = evidence.law_lines(
+        target, evidence="reads" if findings.sizing.reads > 0.5 else "references"
+    )
+    along = sizing.caps_along(found.past, found.references, share=target, until=until)
+    return charts.plot_law(lines, store=along)
 
 
 def _comparison(charts: Any, findings: "Findings") -> Any:
-    from memlab.replay import summarise
-
     found = findings.evidence
-    return charts.plot_comparison(summarise(found.past, found.references, _replays(findings)))
+    table = replay.summarise(found.past, found.references, _replays(findings))
+    return charts.plot_comparison(table)
 
 
 def _overlap(charts: Any, findings: "Findings") -> Any:
-    from memlab.replay import overlap
-
-    return charts.plot_overlap(overlap(_replays(findings), share=True))
+    return charts.plot_overlap(replay.overlap(_replays(findings), share=True))
 
 
 def _regret(charts: Any, findings: "Findings") -> Any:
-    from memlab.replay import label_of
-
-    regrets = {label_of(one.policy): one.regret_over_time for one in _replays(findings)}
-    return charts.plot_regret(regrets)
+    replays = _replays(findings)
+    return charts.plot_regret({replay.label_of(o.policy): o.regret_over_time for o in replays})
 
 
-def _replays(findings: "Findings") -> "list[Replay]":
+def _replays(findings: "Findings") -> "list[replay.Replay]":
     """Replay the policies of the charts that compare some."""
-    from memlab.policies import KeepRecent, TimeToLive, ValueCap
-    from memlab.replay import replay_each
-
     compared = (
-        *map(KeepRecent, (50, 200, 500)),
-        *(TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
-        *map(ValueCap, (50, 200, 500)),
+        *map(policies.KeepRecent, (50, 200, 500)),
+        *(policies.TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
+        *map(policies.ValueCap, (50, 200, 500)),
     )
-    return replay_each(findings.evidence.past, findings.evidence.references, compared)
+    return replay.replay_each(findings.evidence.past, findings.evidence.references, compared)
 
 
 CHARTS: Final = {
-    one.name: one
-    for one in (
-        Drawing(
-            "boot-context",
-            "what an agent loads at every start",
-            lambda charts, found: charts.plot_boot_context(found.context),
-            "loaded",
-        ),
-        Drawing(
-            "growth",
-            "how prunable and load-bearing memories grew",
-            lambda charts, found: charts.plot_growth(found.growth),
-            "grown",
-        ),
-        Drawing(
-            "growth-tokens",
-            "how their tokens did",
-            lambda charts, found: charts.plot_growth(found.growth, measure="tokens"),
-        ),
-        Drawing(
-            "backlog",
-            "what lies beyond a cap",
-            lambda charts, found: charts.plot_growth(found.growth, cap=found.cap),
-        ),
-        Drawing("before-after", "what a cap would change today", _before_after, "effect"),
-        Drawing(
-            "age-ranks",
-            "how far back references reach",
-            lambda charts, found: charts.plot_age_ranks(
-                found.ranks, quantiles=found.quantiles, advice=found.advice, cap=found.other_cap
-            ),
-            "references",
-        ),
-        Drawing(
-            "age-or-use",
-            "whether what was read often, or is new, is read next",
-            lambda charts, found: charts.plot_age_or_use(found.usage),
-            "usage",
-        ),
-        Drawing(
-            "reads-served",
-            "what share of reads the newest and the most used serve",
-            lambda charts, found: charts.plot_reads_served(found.usage),
-            "usage",
-        ),
-        Drawing(
-            "cap-curve",
-            "what share of references each cap serves",
-            lambda charts, found: charts.plot_cap_curve(
-                found.sizing.curve, advice=found.advice, cap=found.other_cap
-            ),
-            "served",
-        ),
-        Drawing(
-            "trade-off",
-            "that share against its cost in tokens",
-            lambda charts, found: charts.plot_trade_off(
-                found.sizing.curve, advice=found.advice, cap=found.other_cap
-            ),
-            "served",
-        ),
-        Drawing(
-            "boot-over-time",
-            "what would have been loaded under a few caps",
-            lambda charts, found: charts.plot_boot_over_time(
-                found.timeline, budget=found.asked.token_budget, advice=found.advice
-            ),
-            "served",
-        ),
-        Drawing(
-            "backtest",
-            "caps chosen earlier, beside those that it took",
-            lambda charts, found: charts.plot_backtest(found.backtest),
-            "record",
-        ),
-        Drawing("law", "how the cap grows with a store, in public projects and in this one", _law),
-        Drawing("comparison", "what policies serve and cost", _comparison),
-        Drawing("overlap", "how much of what one deletes another does too", _overlap),
-        Drawing("regret", "what they lose as time goes by", _regret),
-    )
+    "boot-context": Drawing(
+        "what an agent loads at every start",
+        lambda charts, found: charts.plot_boot_context(growth.boot_context(found.present)),
+        "loaded",
+    ),
+    "growth": Drawing("how prunable and load-bearing memories grew", _growth, "grown"),
+    "growth-tokens": Drawing(
+        "how their tokens did", lambda charts, found: _growth(charts, found, measure="tokens")
+    ),
+    "backlog": Drawing(
+        "what lies beyond a cap", lambda charts, found: _growth(charts, found, cap=found.cap)
+    ),
+    "before-after": Drawing("what a cap would change today", _before_after, "effect"),
+    "age-ranks": Drawing("how far back references reach", _age_ranks, "references"),
+    "age-or-use": Drawing(
+        "whether what was read often, or is new, is read next",
+        lambda charts, found: charts.plot_age_or_use(found.usage),
+        "usage",
+    ),
+    "reads-served": Drawing(
+        "what share of reads the newest and the most used serve",
+        lambda charts, found: charts.plot_reads_served(found.usage),
+        "usage",
+    ),
+    "cap-curve": Drawing(
+        "what share of references each cap serves", _of_caps("plot_cap_curve"), "served"
+    ),
+    "trade-off": Drawing(
+        "that share against its cost in tokens", _of_caps("plot_trade_off"), "served"
+    ),
+    "boot-over-time": Drawing(
+        "what would have been loaded under a few caps", _boot_over_time, "served"
+    ),
+    "backtest": Drawing(
+        "caps chosen earlier, beside those that it took",
+        lambda charts, found: charts.plot_backtest(found.backtest),
+        "record",
+    ),
+    "law": Drawing("how the cap grows with a store, in public projects and in this one", _law),
+    "comparison": Drawing("what policies serve and cost", _comparison),
+    "overlap": Drawing("how much of what one deletes another does too", _overlap),
+    "regret": Drawing("what they lose as time goes by", _regret),
 }
-"""In the order in which help lists them."""
+"""By name, in the order in which help lists them."""

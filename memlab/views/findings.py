@@ -17,18 +17,10 @@ from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
-from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
+from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
-from memlab.sizing import (
-    Advice,
-    Sizing,
-    advise,
-    age_rank_quantiles,
-    age_ranks,
-    boot_over_time,
-    prepare_sizing,
-)
+from memlab.sizing import Advice, Sizing, advise, prepare_sizing
 from memlab.sizing.goal import Question
 from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
@@ -132,21 +124,11 @@ class Findings(Recommendation):
         if self.cap is None:
             return None
         effect = cap_effect(self.present, self.cap)
-        left = arrays_of(self._left)
-        return replace(effect, after=boot_of(left, np.ones(len(self._left), dtype=bool)))
+        left = arrays_of(self.left)
+        return replace(effect, after=boot_of(left, np.ones(len(self.left), dtype=bool)))
 
     @cached_property
-    def context(self) -> pd.DataFrame:
-        """What is loaded at start, part by part."""
-        return boot_context(self.present)
-
-    @cached_property
-    def context_after(self) -> pd.DataFrame:
-        """The same under the cap, where there is one."""
-        return boot_context(self._left)
-
-    @cached_property
-    def _left(self) -> pd.DataFrame:
+    def left(self) -> pd.DataFrame:
         """What is left under the cap; lines of a cut index that come up are loaded."""
         left = self.present if self.cap is None else survivors(self.present, self.cap)
         if self.cut is None or LOADED_AT_START not in left:
@@ -157,31 +139,10 @@ class Findings(Recommendation):
         return left.assign(**{LOADED_AT_START: loaded})
 
     @cached_property
-    def growth(self) -> pd.DataFrame:
-        """How the store grew."""
-        return growth_curve(self.evidence.past)
-
-    @cached_property
-    def ranks(self) -> pd.DataFrame:
-        """How far back each reference reached."""
-        return age_ranks(self.evidence.past, self.evidence.references)
-
-    @cached_property
-    def quantiles(self) -> pd.DataFrame:
-        """The same by stretches of the history."""
-        return age_rank_quantiles(self.evidence.past, self.evidence.references)
-
-    @cached_property
-    def timeline(self) -> pd.DataFrame:
-        """What would have been loaded at start under a few caps."""
-        around = {self.advice.likely, self.advice.keep_recent, self.cap}
-        return boot_over_time(self.evidence.past, sorted(cap for cap in around if cap is not None))
-
-    @cached_property
     def backtest(self) -> pd.DataFrame:
         """How caps chosen earlier would have done afterwards."""
         table = backtest_table(self.sizing.cuts, self.asked.target)
-        table.attrs = dict(self.ranks.attrs)
+        table.attrs = dict(self.sizing.curve.attrs)
         return table
 
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
 from memlab import arguments
 from memlab import columns as c
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.charts.figure import Chart
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
 from memlab.evidence.past import present_rows
@@ -60,15 +60,12 @@ Plot = Callable[..., Axes]
 class Picture:
     """A chart drawn once, and a copy of it with the marks of the moment."""
 
-    size: Final = (5.4, 3.7)
-    """Inches, at 100 pixels each."""
-
     def __init__(self, plot: Plot, mark: Mark, curve: pd.DataFrame) -> None:
-        figure = Figure(figsize=self.size, dpi=100, facecolor="white", layout="constrained")
+        figure = Chart(width=5.4)
         self._canvas = FigureCanvasAgg(figure)
         self._axes, self._mark, self._curve = figure.add_subplot(), mark, curve
         plot(curve, ax=self._axes, bare=True)
-        self.title = " ".join(self._axes.get_title(loc="left").split())
+        self.title = figure.title
         self._canvas.draw()  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
         self._drawn = self._canvas.copy_from_bbox(figure.bbox)  # type: ignore[no-untyped-call]

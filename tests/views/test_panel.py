@@ -191,7 +191,7 @@ def test_a_picture_does_not_remember_earlier_marks(
     for name in ("curve_picture", "trade_off_picture"):
         one, other = (picture(getattr(each, name).value) for each in (moved, fresh))
         assert np.array_equal(one, other)
-        assert one.shape == (370, 540, 4)
+        assert one.shape[1:] == (540, 4)
 
 
 def test_the_command_quotes_the_store(tmp_path: Path) -> None:
