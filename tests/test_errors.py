@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from memlab import errors
-from memlab.errors import BadRowError, MemlabError, MissingExtraError, StalePlanError
+from memlab.errors import MemlabError, MissingExtraError, UnsafeDeletionError
 
 EXAMPLES = [
     *(
@@ -14,8 +14,7 @@ EXAMPLES = [
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, MemlabError)
     ),
-    BadRowError("row 7", position=7, memory_id="m7", column="kind"),
-    StalePlanError("stale", memory_ids=("a", "b")),
+    UnsafeDeletionError("not safe here", instead="elsewhere"),
 ]
 
 

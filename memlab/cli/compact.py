@@ -84,6 +84,7 @@ def compact(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.planner import plan
     from memlab.policies.named import as_setting
+    from memlab.sizing.in_force import remembered_policy
     from memlab.sources.opening import open_source, remember, settings_of
 
     source = open_source(store)
@@ -95,7 +96,7 @@ def compact(
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
     if save_plan is not None:
         check_writable(save_plan, replace=False)
-    policy, number = _remembered(source) if policy is None else (policy, "")
+    policy, number = remembered_policy(source) if policy is None else (policy, "")
     retires = settings_of(source).retire if retire is None else retire
     watch = output.telling("planning")
     with faults_of(policy):
@@ -121,7 +122,10 @@ def compact(
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         lists = list_rows and not made.is_empty
         listed = _costliest(source, policy, log) if lists else []
-        doubts = [*(_about_retiring(source, made, log) if retires else []), *made.doubts()]
+        doubts = made.doubts()
+        if made.retires:
+            stays = "what is retired stays in the store; what a memory refers to, or a log says was"
+            doubts = [f"{stays} read, returns at the next plan", *doubts]
         output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
@@ -140,20 +144,6 @@ def _costliest(source: "Source", policy: "Policy", log: Path | None) -> list[She
     one = f"{command('restore', source.name)} DIGEST --id ID"
     back = f"undo: {one}    puts one back, by the DIGEST that --apply ends with"
     return [Sheet("", [], [table]), f"next: {every}    all of them", back, ""]
-
-
-def _about_retiring(source: "Source", made: "Plan", log: Path | None) -> list[str]:
-    """Say what brings a retired memory back."""
-    from memlab.sources.opening import settings_of
-
-    if not made.retires:
-        return []
-    if log or settings_of(source).log:
-        return ["what is retired stays in the store; what is read there returns at the next plan"]
-    return [
-        "what is retired stays in the store; what a memory refers to returns at the next plan",
-        'what is read would, too, by a log: name one in memlab.toml, such as log = ["reads.log"]',
-    ]
 
 
 def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
@@ -193,22 +183,6 @@ def _cost(source: "Source", made: "Plan", log: Path | None) -> "Cost | str":
         return cost_of(made, store=source, log=log)
     except MemlabError as error:
         return f"what that costs in later references is not known: {error}"
-
-
-def _remembered(source: "Source") -> "tuple[Policy, str]":
-    """Return the policy that is remembered of a store, and what there is to say of its number."""
-    from memlab.sizing.in_force import policy_in_force
-    from memlab.sources.opening import settings_of
-
-    policy, words = policy_in_force(source)
-    if policy is None:
-        not_obeyed = settings_of(source).not_obeyed
-        why = f" ({not_obeyed})" if not_obeyed else ""
-        raise click.UsageError(
-            f"no policy is remembered for {source.name}{why}: give a cap with --keep-recent N, or "
-            f"let {command('size', source.name)} --save find one"
-        )
-    return policy, words
 
 
 def _protected(source: "Source") -> list[str]:

@@ -341,14 +341,13 @@ def plan_fleet(
     memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save-plan fleet-plan.json
     memlab fleet apply fleet-plan.json
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.fleet import expand_names, plan
+    from memlab.fleet import plan
     from memlab.fleet.change import saved_beside
 
-    members = expand_names(names)
     job.out = None if save_plan is None else saved_beside(save_plan)
     job.kept(option="--save-plan FILE")
     with faults_of(policy):
-        made = job.work("plan", plan, members, policy, now=now_utc(), save=save_plan)
+        made = job.work("plan", plan, names, policy, now=now_utc(), save=save_plan)
     output.print_result(made, as_json=job.as_json)
     output.fail_if(bool(made.refused))
 
@@ -367,17 +366,14 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
 
     table = job.work("apply", apply, plan_file, now=now_utc(), all_prunable=all_prunable)
     good = table[table["error"].isna()]
-    is_done = good["status"] == "applied before"
-    deleted = counted(int(good["deleted"][~is_done].sum()), "memories")
+    done = good[good["status"] == "applied"]
     before, after = (int(good[moment].sum()) for moment in ("boot_before", "boot_after"))
     facts = [
-        ("deleted", f"{deleted}, archived beside their stores"),
+        ("deleted", f"{counted(int(done['deleted'].sum()))}, archived beside their stores"),
         ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
     ]
-    if is_done.any():
-        memories = counted(int(good["deleted"][is_done].sum()), "memories")
-        words = f"{counted(int(is_done.sum()), 'stores')}, {memories}"
-        facts.append(("applied before", f"{words}; nothing is applied twice"))
+    if again := len(good) - len(done):
+        facts.append(("applied before", f"{counted(again, 'stores')}; nothing is applied twice"))
     stores, refused = counted(len(table), "stores"), len(table) - len(good)
     title = f"{len(good):,} of {stores} applied, {refused:,} refused"
     shown = "deleted boot_before boot_after status"
@@ -395,11 +391,10 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
 
     A store whose health fails is not changed; one of which nothing is remembered is left out.
     """
-    from memlab.fleet import expand_names, maintain
+    from memlab.fleet import maintain
 
-    members, folder = expand_names(names), job.kept()
-    how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": folder}
-    table = job.work("maintain", maintain, members, **how)
+    how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": job.kept()}
+    table = job.work("maintain", maintain, names, **how)
     failed = table["status"].eq("FAILED").fillna(value=False)
     counts = table["status"].value_counts().items()
     told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"

@@ -1,7 +1,7 @@
 """Options that name a policy and its settings, made from what the policies say of themselves."""
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -42,10 +42,16 @@ class SettingsCommand(PolicyCommand):
 
     @cached_property
     def _settings(self) -> list[click.Parameter]:
+        from memlab.policies import NAMED
+
+        takers: dict[str, list[tuple[str, Setting]]] = {}
+        for policy, named in NAMED.items():
+            for name, one in named.settings.items():
+                if one.metavar:
+                    takers.setdefault(name, []).append((policy, one))
         return [
-            click.Option([one.option, name], metavar=one.metavar, help=_help_of(takers))
-            for name, takers in _takers().items()
-            for one in list(takers.values())[:1]
+            click.Option([some[0][1].option, name], metavar=some[0][1].metavar, help=_help_of(some))
+            for name, some in takers.items()
         ]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -143,22 +149,10 @@ def faults_of(*policies: "Policy | None") -> Iterator[None]:
         ) from error
 
 
-def _takers() -> "dict[str, dict[str, Setting]]":
-    """Return by setting which policies take it."""
-    from memlab.policies import NAMED
-
-    takers: dict[str, dict[str, Setting]] = {}
-    for named in NAMED.values():
-        for name, setting in named.settings.items():
-            if setting.metavar:
-                takers.setdefault(name, {})[named.name] = setting
-    return takers
-
-
-def _help_of(takers: "Mapping[str, Setting]") -> str:
+def _help_of(takers: "Sequence[tuple[str, Setting]]") -> str:
     """Return what a setting means to each policy that takes it."""
     meanings: dict[str, list[str]] = {}
-    for policy, setting in takers.items():
+    for policy, setting in takers:
         meanings.setdefault(setting.help, []).append(policy)
     text = "; ".join(f"{help_} ({', '.join(who)})" for help_, who in meanings.items())
     return f"{text[:1].upper()}{text[1:]}."

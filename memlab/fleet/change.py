@@ -31,7 +31,7 @@ from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Given, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
-from memlab.sizing.in_force import policy_in_force
+from memlab.sizing.in_force import remembered_policy
 from memlab.sources.base import Watch, unwatched
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown, Table, command, counted
@@ -343,11 +343,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
             "memlab.toml beside the store says retire = true, and a fleet plan deletes: name a "
             "policy to delete by, or run: memlab fleet maintain"
         )
-    if policy is None and (policy := policy_in_force(source).policy) is None:
-        why = settings_of(source).not_obeyed or "memlab.toml beside the store remembers none"
-        raise PolicyError(
-            f"no policy was named, and {why}; name one, or run: memlab size STORE --save"
-        )
+    policy = remembered_policy(source)[0] if policy is None else policy
     plan = plan_store(source, policy, now=now)
     whole = packed(plan)  # before the digest is asked for, which comes with it
     total, gone, size = plan.total, plan.deletes, bytes_of(source)

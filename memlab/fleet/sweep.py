@@ -42,10 +42,6 @@ FEW: Final = 20
 FEW_BYTES: Final = 20_000_000
 """The same of bytes."""
 
-ROWS: Final = 500
-"""Stores of a part, at most."""
-BYTES: Final = 16_000_000
-"""Bytes of a part's values at which it is written, about."""
 SECONDS: Final = 2.0
 """How long a result waits to be written, about."""
 
@@ -141,7 +137,7 @@ class Parts:
         self.folder, self._task = folder, task
         self._schema = _schema_of(task)
         self._waiting: list[dict[str, Any]] = []
-        self._bytes, self._since = 0, monotonic()
+        self._since = monotonic()
         self._is_fresh = self._begin()
 
     def still_there(self, members: Sequence[Member]) -> dict[str, Outcome[Any]]:
@@ -169,10 +165,8 @@ class Parts:
         line = _line_of(outcome)
         large = {name: each for name, each in line.items() if isinstance(each, bytes)}
         self._waiting.append(line)
-        self._bytes += sum(map(len, large.values()))
-        late = monotonic() - self._since > SECONDS
         # what was done to a store is said at once, whatever happens next
-        if self._task.changes or late or len(self._waiting) >= ROWS or self._bytes >= BYTES:
+        if self._task.changes or monotonic() - self._since > SECONDS:
             self.flush()
         if outcome.value is None or not large:
             return outcome
@@ -185,7 +179,7 @@ class Parts:
             number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 1
             table = pa.Table.from_pylist(self._waiting, self._schema)
             self._write(self.folder / f"part-{number:06}.parquet", table)
-        self._waiting, self._bytes, self._since = [], 0, monotonic()
+        self._waiting, self._since = [], monotonic()
 
     def finish(self) -> None:
         """Note that every store has its result."""

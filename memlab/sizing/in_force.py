@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from memlab.columns import LOAD_BEARING
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, PolicyError
 from memlab.evidence.past import load_past, with_gaps
 from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
@@ -64,6 +64,19 @@ def policy_in_force(source: Source) -> InForce:
         f"{name} was {found} and spoke until {sized.until:,} were written, and {written:,} are: "
         f'{_size(source, settings)} finds it again, and "auto" in its place has it found each time',
     )
+
+
+def remembered_policy(source: Source) -> tuple[Policy, str]:
+    """Return the policy in force, and what there is to say of its number; refuse where none is."""
+    policy, words = policy_in_force(source)
+    if policy is None:
+        not_obeyed = settings_of(source).not_obeyed
+        why = f" ({not_obeyed})" if not_obeyed else ""
+        raise PolicyError(
+            f"no policy is remembered for {source.name}{why}: give a cap with --keep-recent N, or "
+            f"let {command('size', source.name)} --save find one"
+        )
+    return policy, words
 
 
 def _found_now(source: Source) -> InForce:

@@ -63,8 +63,7 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
         )
     except (ValueError, TypeError, AttributeError) as error:
         raise BadRowError(
-            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row",
-            memory_id=str(values["memory_id"]),
+            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row"
         ) from error
 
 

@@ -105,7 +105,7 @@ def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
     made = plan(four[:3], now=NOW)
     assert [each.deleted for each in made.stores] == [7, 2]
     assert [each.store for each in made.refused] == [str(four[2])]
-    assert "remembers none; name one" in made.refused[0].error
+    assert "no policy is remembered for" in made.refused[0].error
 
 
 # Apply

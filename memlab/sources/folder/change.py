@@ -93,8 +93,7 @@ class FolderChange:
             if found is None or found.data != data:
                 raise StalePlanError(
                     f"{self.folder.path / called} was changed while it was deleted; nothing was "
-                    "deleted: make a new plan",
-                    memory_ids=(called,),
+                    "deleted: make a new plan"
                 )
         journal.end_pending(self.folder)
         self.is_over = True
