@@ -124,8 +124,9 @@ def compact(
         listed = _costliest(source, policy, log) if lists else []
         doubts = made.doubts()
         if made.retires:
-            stays = "what is retired stays in the store; what a memory refers to, or a log says was"
-            doubts = [f"{stays} read, returns at the next plan", *doubts]
+            back = "a memory refers to returns at the next plan, and what a log says was read"
+            log_in = 'log = ["reads.log"] in memlab.toml names one'
+            doubts = [f"what is retired stays in the store; what {back}: {log_in}", *doubts]
         output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
