@@ -2,10 +2,8 @@
 
 import json
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from stores import RawText, episodes, files_in, row, run_sql, write_rows, write_
 import memlab
 from memlab.cli import main
 from memlab.errors import BadRowError, StoreError
-from memlab.store.database import CREATE_TABLE, connect_reading
+from memlab.store.database import CREATE_TABLE
 from memlab.upkeep.health import Status
 
 Maker = Callable[[Path], Path]
@@ -113,7 +111,6 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
         ),
     ),
     "a folder for a log": (beside("-wal", Path.mkdir), beside_it("-wal")),
-    "a pipe for a journal": (beside("-journal", os.mkfifo), beside_it("-journal")),
     "a device for a journal": (
         beside("-journal", lambda path: path.symlink_to("/dev/zero")),
         beside_it("-journal"),
@@ -125,7 +122,6 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
     ),
     "an empty file": (containing(b""), "{path} is empty; name the memory.db that an agent writes"),
     "a short text": (containing(b"# Notes\n"), NO_DATABASE),
-    "another format": (containing(bytes(range(256)) * 64), NO_DATABASE),
     "another database": (
         made_by("CREATE TABLE notes (text TEXT)"),
         "{path} has no table memory_items; name the memory.db that an agent writes",
@@ -177,19 +173,10 @@ def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, nam
     found = memlab.doctor(path).checks[0]
     assert found.status is (Status.WARN if "there is no file" in message else Status.FAIL)
     assert found.summary == str(caught.value) or "there is no" in found.summary
-    assert files_in(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "name", [n for n in NOT_A_STORE if n.endswith(("for a log", "journal", "to itself", "text"))]
-)
-def test_what_stops_a_reader_stops_a_runtime(tmp_path: Path, name: str) -> None:
-    make, message = NOT_A_STORE[name]
-    path = make(tmp_path)
-    before = files_in(tmp_path)
-    with pytest.raises(StoreError) as caught:
-        memlab.SqliteMemoryStore(path)
-    assert str(caught.value) == message.format(path=path)
+    if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime, too
+        with pytest.raises(StoreError) as caught:
+            memlab.SqliteMemoryStore(path)
+        assert str(caught.value) == message.format(path=path)
     assert files_in(tmp_path) == before
 
 
@@ -216,14 +203,8 @@ def test_half_a_character_in_references_names_nobody(tmp_path: Path, words: str)
 DEEP = "[" * 100_000
 RAW = RawText(b"caf\xe9")
 WRONG: list[tuple[str, object, str]] = [
-    ("kind", "dream", "'dream' is not one of semantic, episodic, procedural"),
-    ("tags_json", "merged", "'merged' is not JSON"),
-    ("tags_json", '{"merged": 1}', "'{\"merged\": 1}' is not a JSON list of strings"),
     ("tags_json", DEEP, f"'{DEEP[:77]}...' is not JSON"),
     ("tags_json", '["a"],["b"]', '\'["a"],["b"]\' is not JSON'),  # would join with the next row's
-    ("evidence_refs_json", '"issue:#1"', "'\"issue:#1\"' is not a JSON list of strings"),
-    ("supersedes_json", "null", "'null' is not a JSON list of strings"),
-    ("created_at", "yesterday", "'yesterday' is not a timestamp"),
     ("created_at", "2026-02-30T00:00:00Z", "'2026-02-30T00:00:00Z' is not a timestamp"),
     # Milliseconds since 1970, not a quarter to midnight in the year 1712.
     ("created_at", "1712013112345", "'1712013112345' is not a timestamp"),
@@ -232,12 +213,8 @@ WRONG: list[tuple[str, object, str]] = [
         "0001-01-01T00:00:00+01:00",
         "'0001-01-01T00:00:00+01:00' is not in the years 1 to 9999",
     ),
-    ("title", b"\x00\xff", "is a blob, not text"),
-    ("superseded_by", b"m1", "is a blob, not text"),
     ("title", RAW, "is not UTF-8"),
-    ("body", RawText(b"\xc3("), "is not UTF-8"),
     ("body", RawText(b"\xed\xa0\xbd"), "is not UTF-8"),
-    ("confidence", "high", "is text, not a number"),
 ]
 """Column, value, and what is wrong with it."""
 
@@ -319,54 +296,24 @@ def test_a_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str
     assert wrong in str(refused(path))
 
 
-ODD_ROWS: dict[str, list[dict[str, Any]]] = {
-    "no rows": [],
-    "one row": [row("m1")],
-    "duplicate and dangling references": [
-        row("m1", evidence_refs_json='["issue:9","issue:9","m1","nobody"]')
-    ],
-    "a successor that is not there": [row("m1", superseded_by="nobody")],
-    "a cycle of supersession": [row("m1", superseded_by="m2"), row("m2", superseded_by="m1")],
-    "its own successor": [row("m1", superseded_by="m1")],
-    "a clock in the future": [row("m1", created_at="9999-12-31T23:59:59Z"), row("m2")],
-    "NUL characters": [row("m1", title="a\0b", body="\0")],
-    "nothing but blanks": [row("", title="", body="", authored_by=" ")],
-    "a confidence out of range": [row("m1", confidence=-7)],
-}
+ODD_ROWS = [
+    row("references", evidence_refs_json='["issue:9","issue:9","references","nobody"]'),
+    row("missed", superseded_by="nobody"),
+    row("round", superseded_by="again"),
+    row("again", superseded_by="round"),
+    row("its own", superseded_by="its own"),
+    row("ahead", created_at="9999-12-31T23:59:59Z"),
+    row("NUL", title="a\0b", body="\0"),
+    row("", title="", body="", authored_by=" "),
+    row("sure", confidence=-7),
+]
 
 
-@pytest.mark.parametrize("rows", ODD_ROWS.values(), ids=ODD_ROWS)
-def test_odd_rows_that_can_be_read_are_loaded_as_they_are(
-    tmp_path: Path, rows: list[dict[str, Any]]
-) -> None:
-    frame = memlab.load(write_rows(tmp_path / "memory.db", rows), with_body=True)
+def test_odd_rows_that_can_be_read_are_loaded_as_they_are(tmp_path: Path) -> None:
+    frame = memlab.load(write_rows(tmp_path / "memory.db", ODD_ROWS), with_body=True)
     for name in ("memory_id", "title", "body", "superseded_by", "authored_by", "confidence"):
-        expected = [each.get(name) for each in rows]
+        expected = [each.get(name) for each in ODD_ROWS]
         assert [None if pd.isna(value) else value for value in frame[name]] == expected
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for a lock no longer than a test should."""
-    monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.05)
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("statement", ["SELECT 1", "DELETE FROM memory_items"])
-def test_a_locked_store_is_refused_in_words_and_left_alone(tmp_path: Path, statement: str) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(1), journal_mode="DELETE")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
-        connection.execute(statement)
-        names = {each.name for each in tmp_path.iterdir()}
-        with pytest.raises(StoreError) as caught:
-            memlab.load(path)
-        assert {each.name for each in tmp_path.iterdir()} == names
-        connection.execute("ROLLBACK")
-    assert str(caught.value) == (
-        f"{path} is locked by another process; try again when that process is done"
-    )
-    assert len(memlab.load(path)) == 1
 
 
 @pytest.fixture

@@ -5,15 +5,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from invariants import rows_of
+from shell import said
 from stores import episodes, row, write_rows
 
 import memlab
 from memlab import fleet
-from memlab.cli import main
 from memlab.errors import PlanError
 from memlab.policies import KeepRecent, Policy, PurgeSuperseded, TimeToLive
 from memlab.settings import FILE
@@ -22,6 +21,8 @@ from memlab.upkeep.maintenance import Maintenance, maintain
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
 OLD = TimeToLive(timedelta(days=30))
 TTL = 'policy = { name = "ttl", ttl = "30d" }\n'
+RECENT = 'policy = { name = "recent", keep = 4 }\n'
+RETIRING = f"{RECENT}retire = true\n"
 
 
 @pytest.fixture
@@ -49,21 +50,18 @@ def test_all_that_is_prunable_goes_only_where_that_is_said(store: Path, retire: 
 
 
 @pytest.mark.parametrize(
-    ("policy", "rows", "asked"),
+    ("policy", "rows"),
     [
-        (KeepRecent(0), episodes(3), False),  # a cap of none asks for just that
-        (KeepRecent(1), episodes(3), False),
-        (PurgeSuperseded(timedelta()), [row("e", superseded_by="d"), row("d", "semantic")], False),
-        (OLD, [row("d", "semantic"), *episodes(1)], True),
+        (KeepRecent(0), episodes(3)),  # a cap of none asks for just that
+        (KeepRecent(1), episodes(3)),
+        (PurgeSuperseded(timedelta()), [row("e", superseded_by="d"), row("d", "semantic")]),
     ],
 )
 def test_what_takes_less_or_says_so_itself_is_not_asked_for(
-    tmp_path: Path, policy: Policy, rows: list[dict[str, object]], asked: bool
+    tmp_path: Path, policy: Policy, rows: list[dict[str, object]]
 ) -> None:
-    made = memlab.plan(write_rows(tmp_path / "memory.db", rows), policy, now=NOW)
-    assert (made.takes_all and not made.asks_for_none) is asked
-    if not asked:
-        assert memlab.apply(made, now=NOW).deleted
+    store = write_rows(tmp_path / "memory.db", rows)
+    assert memlab.apply(memlab.plan(store, policy, now=NOW), now=NOW).deleted
 
 
 @given(st.lists(st.booleans(), max_size=6), st.integers(0, 6), st.booleans())
@@ -82,13 +80,7 @@ def test_a_store_never_loses_its_last_prunable_memory_unsaid(
         assert memlab.load(store)["prunable"].any() == bool(old)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        'policy = { name = "recent", keep = 4 }\n',
-        'policy = { name = "recent", keep = 4 }\nretire = true\n',
-    ],
-)
+@pytest.mark.parametrize("settings", [RECENT, RETIRING])
 def test_maintenance_stops_before_it_takes_out_more_than_is_remembered(
     store: Path, settings: str
 ) -> None:
@@ -105,15 +97,14 @@ def test_maintenance_stops_before_it_takes_out_more_than_is_remembered(
 
 
 def test_what_was_retired_for_long_counts_before_anything_is_retired(store: Path) -> None:
-    retiring = 'policy = { name = "recent", keep = 4 }\nretire = true\n'
-    (store.parent / FILE).write_text(retiring)
+    (store.parent / FILE).write_text(RETIRING)
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(3, start=20))
-    (store.parent / FILE).write_text(f'{retiring}delete_retired_after = "30d"\nmax_per_run = 8\n')
+    (store.parent / FILE).write_text(f'{RETIRING}delete_retired_after = "30d"\nmax_per_run = 8\n')
     before, later = rows_of(store), NOW + timedelta(days=40)
     assert "9 memories would go" in compacting(maintain(store, apply=True, now=later))[1]
     assert rows_of(store) == before
-    (store.parent / FILE).write_text(f'{retiring}delete_retired_after = "30d"\nmax_per_run = 9\n')
+    (store.parent / FILE).write_text(f'{RETIRING}delete_retired_after = "30d"\nmax_per_run = 9\n')
     assert maintain(store, apply=True, now=later).deleted == 6
 
 
@@ -146,18 +137,14 @@ def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
 
 
 def test_the_shell_asks_for_all_and_says_so_before(store: Path) -> None:
-    def run(*words: str) -> tuple[int, str]:
-        done = CliRunner().invoke(main, [*map(str, words)])
-        return done.exit_code, done.output + done.stderr
-
+    made = str(store.parent / "plan.json")
     compact = ("compact", str(store), "--policy", "ttl", "--ttl", "30d")
-    assert "every prunable memory would go; --apply asks for --all" in run(*compact)[1]
-    assert "would be retired; --apply asks for --all" in run(*compact, "--retire")[1]
-    code, said = run(*compact, "--apply")
-    assert (code, "--all" in said) == (2, True)
-    assert run(*compact, "--save-plan", str(store.parent / "plan.json"))[0] == 0
-    assert run("apply", str(store.parent / "plan.json"))[0] == 2
-    assert run("apply", str(store.parent / "plan.json"), "--all")[0] == 0
+    assert "every prunable memory would go; --apply asks for --all" in said(*compact)
+    assert "would be retired; --apply asks for --all" in said(*compact, "--retire")
+    assert "--all" in said(*compact, "--apply", code=2)
+    said(*compact, "--save-plan", made)
+    said("apply", made, code=2)
+    said("apply", made, "--all")
     write_rows(store, episodes(3, start=20))
-    assert run(*compact, "--apply", "--all")[0] == 0
+    said(*compact, "--apply", "--all")
     assert len(rows_of(store)) == 1

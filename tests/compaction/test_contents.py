@@ -163,6 +163,7 @@ class TestDropping:
         size = archive_path(secrets).stat().st_size
         drop_archived(secrets, digest=first[:12], now=NOON)
         assert [entry.digest for entry in archived_plans(secrets)] == [second]
+        assert [(each.digest, each.memories) for each in dropped_plans(secrets)] == [(first, 4)]
         pd.testing.assert_frame_equal(references(secrets), expected)
         drop_archived(secrets, digest=second, now=NOON)
         pd.testing.assert_frame_equal(references(secrets), expected)
@@ -199,27 +200,6 @@ class TestDropping:
         assert past[c.DELETED_AT].isna().all()
         pd.testing.assert_frame_equal(past[before.columns], before)
 
-    def test_a_dropped_deletion_is_listed_and_says_why_it_is_not_restored(
-        self, secrets: Path
-    ) -> None:
-        digest = compact(secrets, 2)
-        drop_archived(secrets, digest=digest, now=NOON)
-        assert archived_plans(secrets) == []
-        assert [(each.digest, each.memories) for each in dropped_plans(secrets)] == [(digest, 7)]
-        with pytest.raises(ArchiveError, match=r"dropped from .* 12:00 UTC: its words are erased"):
-            restore(digest[:12], store=secrets)
-
-    def test_facts_too_leaves_nothing_and_says_what_it_costs(self, secrets: Path) -> None:
-        expected = len(references(secrets))
-        digest = compact(secrets, 2)
-        found = what_drops(secrets, digest=digest, facts_too=True)
-        assert found.references > 0
-        assert f"{found.references} references to them count no more" in str(found)
-        assert drop_archived(secrets, digest=digest, facts_too=True, now=NOON) == found
-        assert dropped_plans(secrets) == []
-        assert load_past(secrets)[c.DELETED_AT].isna().all()
-        assert len(references(secrets)) < expected
-
     @pytest.mark.parametrize("by", ["plans", "a runtime"])
     def test_each_deletion_of_one_moment_loses_its_own_references(
         self, secrets: Path, by: str
@@ -233,14 +213,24 @@ class TestDropping:
         assert [each.references for each in found] == lost
         assert len(set(lost)) > 1
 
-    def test_facts_of_an_earlier_drop_can_go_too(self, secrets: Path) -> None:
+    @pytest.mark.parametrize("dropped_before", [False, True])
+    def test_facts_too_leaves_nothing_and_says_what_it_costs(
+        self, secrets: Path, dropped_before: bool
+    ) -> None:
+        expected = len(references(secrets))
         (lost,) = lost_by(secrets, partial(compact, secrets, 2))
         (entry,) = archived_plans(secrets)
-        drop_archived(secrets, digest=entry.digest, now=NOON)
-        found = drop_archived(secrets, digest=entry.digest[:12], facts_too=True, now=NOON)
-        assert (found.memories, [each.memories for each in found.facts]) == (0, [7])
+        if dropped_before:
+            drop_archived(secrets, digest=entry.digest, now=NOON)
+        found = what_drops(secrets, digest=entry.digest[:12], facts_too=True)
+        assert drop_archived(secrets, digest=entry.digest, facts_too=True, now=NOON) == found
+        assert (found.memories, [each.memories for each in found.facts]) == (
+            (0, [7]) if dropped_before else (7, [])
+        )
         assert found.references == lost > 0
+        assert f"{lost} references to them count no more" in str(found)
         assert dropped_plans(secrets) == []
+        assert len(references(secrets)) < expected
         with closing(sqlite3.connect(archive_path(secrets))) as connection:
             assert connection.execute("SELECT count(*) FROM dropped").fetchone() == (0,)
 

@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from archives import NOON, planned
 from stores import row, run_sql, write_rows
 
 from memlab.compaction.planner import plan
-from memlab.policies import KeepRecent, NearDuplicate
+from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 
 HERE = Path(__file__).parents[2]
@@ -66,18 +65,3 @@ def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
     run_sql(store, "PRAGMA journal_mode = DELETE")
     named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
     assert named == 3 * found
-
-
-def test_a_policy_that_decides_by_texts_sees_all_of_them(tmp_path: Path) -> None:
-    words = ["alpha beta gamma", "alpha beta gamma", "delta epsilon zeta"]
-    rows = [row(f"e{n}", title="the same", body=text) for n, text in enumerate(words)]
-    made = plan(write_rows(tmp_path / "memory.db", rows), NearDuplicate(), now=NOON)
-    assert [goes.memory_id for goes in made.memories] == ["e0"]
-
-
-def test_a_store_without_rows_gives_a_plan_without_rows_made_now(tmp_path: Path) -> None:
-    before = datetime.now(UTC)
-    made = plan(write_rows(tmp_path / "memory.db", []), KeepRecent(4))
-    assert before <= made.made_at <= datetime.now(UTC)
-    assert made.memories == made.kept == made.groups == ()
-    assert "0 of 0 memories" in str(made)

@@ -81,14 +81,6 @@ def test_what_stands_in_the_way_is_named_and_nothing_changes(
     assert rows_of(store) == before
 
 
-def test_an_unknown_id_restores_nothing(store: Path) -> None:
-    receipt = compacted(store)
-    after = rows_of(store)
-    with pytest.raises(ArchiveError, match="deleted no memory nobody"):
-        restore(receipt, ids=["e1", "nobody"])
-    assert rows_of(store) == after
-
-
 def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
     store: Path,
 ) -> None:

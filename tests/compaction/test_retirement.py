@@ -21,9 +21,9 @@ import memlab
 from memlab import KeepRecent, Plan
 from memlab.compaction import archived_plans, cost_of, drop_archived
 from memlab.compaction.diff import difference_of
-from memlab.compaction.planner import CAME_BACK, STAYS_FOR
+from memlab.compaction.planner import CAME_BACK
 from memlab.compaction.plans import NEEDED
-from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning, PlanError
+from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning
 from memlab.policies import Learned, Policy, PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
 
@@ -122,22 +122,6 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
     assert [each["memory_id"] for each in found["retires"]["added"]] == ["e8"]
     assert found["returns"] == {"added": [], "removed": [], "rewritten": []}
     assert "only the second retires: 1" in str(difference_of(other, plan))
-
-
-def test_what_came_back_stays_and_longer_each_time_that_it_was_needed(store: Path) -> None:
-    night(store, at=START)
-    at, stayed = START, []
-    for _ in range(3):
-        note_reads(store, [("e2", at + DAY)])
-        at += 2 * DAY
-        assert ids(night(store, at=at).returns) == ["e2"]
-        back = at
-        while "e2" not in ids((plan := night(store, at=at)).retires):
-            assert CAME_BACK in {group.reason for group in plan.groups}
-            assert memlab.load(store).active.sum() == 2 + 4  # load-bearing ones, and the cap
-            at += STAYS_FOR / 2
-        stayed.append((at - back) // STAYS_FOR)
-    assert stayed == [1, 4, 16]
 
 
 @pytest.mark.parametrize("policy", [KeepRecent(4), TokenBudget(60), Learned(max_tokens=60)])
@@ -249,12 +233,6 @@ def test_dropping_the_words_of_a_plan_leaves_retired_what_it_retired(store: Path
     assert retired(store) == ids(plan.retires)
     note_reads(store, [("e1", START + DAY)])
     assert ids(night(store, at=START + 2 * DAY).returns) == ["e1"]
-
-
-def test_where_nothing_is_loaded_at_start_there_is_nothing_to_retire(tmp_path: Path) -> None:
-    (tmp_path / "odek").mkdir()
-    with pytest.raises(PlanError, match=r"there is nothing to retire in odek:.*looks up"):
-        memlab.plan(f"odek:{tmp_path / 'odek'}", TokenBudget(100), retire=True)
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab.compaction import drop_archived, finish, plan_supersession
-from memlab.errors import AlreadyAppliedError, ArchiveError, PlanError
+from memlab.errors import ArchiveError, PlanError
 from memlab.evidence.past import load_past
 
 
@@ -28,15 +28,6 @@ def superseded(path: Path) -> dict[str, str]:
 def store(tmp_path: Path) -> Path:
     rows = [row("d1", "semantic"), row("d2", "semantic"), row("s1", "procedural"), *episodes(3)]
     return write_rows(tmp_path / "memory.db", rows)
-
-
-def test_a_second_time_is_refused_with_what_happened_first(store: Path) -> None:
-    plan = plan_supersession(store, {"d1": "d2"})
-    receipt = memlab.apply(plan)
-    assert memlab.Receipt.from_json(receipt.to_json()) == receipt
-    assert (plan.deletes.memories, receipt.deleted, receipt.superseded) == (0, 0, 1)
-    with pytest.raises(AlreadyAppliedError, match="1 memory is superseded"):
-        memlab.apply(plan)
 
 
 @given(rows=row_lists(max_size=8), data=st.data())
@@ -74,15 +65,6 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
 def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fault: str) -> None:
     with pytest.raises(PlanError, match=fault):
         plan_supersession(store, links)
-
-
-def test_a_tag_that_a_person_protects_makes_a_memory_one_to_supersede(tmp_path: Path) -> None:
-    rows = [row("e1", "episodic", "keep-me"), row("e2", "episodic", "keep-me"), *episodes(3, 3)]
-    store = write_rows(tmp_path / "memory.db", rows)
-    with pytest.raises(PlanError, match="no active load-bearing"):
-        plan_supersession(store, {"e1": "e2"})
-    (tmp_path / "memlab.toml").write_text('protected_tags = ["keep-me"]\n')
-    assert memlab.apply(plan_supersession(store, {"e1": "e2"})).superseded == 1
 
 
 def test_what_was_superseded_otherwise_since_is_not_taken_back(store: Path) -> None:

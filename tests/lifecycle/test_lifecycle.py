@@ -34,9 +34,6 @@ def columns_of(path: Path) -> dict[str, Any]:
         return {r["memory_id"]: dict(r) for r in connection.execute("SELECT * FROM memory_signals")}
 
 
-# The file
-
-
 def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(
     path: Path,
 ) -> None:
@@ -67,11 +64,11 @@ def test_opening_twice_changes_nothing(path: Path) -> None:
 
 def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
     open_store().put(
-        item("a"), ttl=60, importance=0.25, agent_id="g", thread_id="t", namespace="n",
+        item("a"), ttl=60, importance=-3.0, agent_id="g", thread_id="t", namespace="n",
         trust=Trust.UNTRUSTED,
     )  # fmt: skip
     (row,) = memlab.load(path).to_dict("records")
-    assert row["importance"] == 0.25
+    assert row["importance"] == -3.0  # no capacity goes by it
     assert row["expires_at"] == START + timedelta(seconds=60)
     assert row["last_accessed_at"] == START
     assert (row["access_count"], row["trusted"], row["graduated"]) == (0, False, False)
@@ -89,9 +86,6 @@ def test_another_scope_regroups_the_rows_that_are_there(
     assert ids(second) == ["b", "c"]
 
 
-# Expiry
-
-
 def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, clock: Any) -> None:
     store = open_store()
     store.put(item("a"), ttl=HOUR)
@@ -101,12 +95,17 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, cloc
     clock.now += TICK
     assert store.get("a") is None
     assert ids(store) == ["b"]
-    assert store.get("b") is not None
+    assert store.touch(["a"], now=clock.now) == 0  # which brings nothing back
+    assert store.touch(["b"], now=clock.now) == 1
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
     assert store.expire(clock.now) == 1
     assert store.expire(clock.now) == 0
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (1,)
     assert store.stats().evicted == {"expired": 1}
+    clock.now = START + 2 * HOUR + TICK
+    assert ids(store) == []  # being used extends no expiry
+    with pytest.raises(ValueError, match="no time zone"):
+        store.expire(START.replace(tzinfo=None))
 
 
 def test_a_ttl_that_is_not_positive_is_durable(open_store: Open, clock: Any) -> None:
@@ -127,20 +126,6 @@ def test_load_bearing_rows_do_not_expire(open_store: Open, clock: Any) -> None:
     assert ids(store) == ["d", "r"]
     assert store.get("d") is not None
     assert store.touch(["d"], now=clock.now) == 1
-
-
-def test_being_used_extends_no_expiry_and_brings_nothing_back(open_store: Open, clock: Any) -> None:
-    store = open_store()
-    store.put(item("a"), ttl=HOUR)
-    assert store.touch(["a"], now=START + HOUR / 2) == 1
-    assert store.touch(["a"], now=START + HOUR + TICK) == 0
-    clock.now = START + HOUR + TICK
-    assert ids(store) == []
-    store.expire(clock.now)
-    assert store.touch(["a"], now=START) == 0
-    assert store.get("a") is None
-    with pytest.raises(ValueError, match="no time zone"):
-        store.expire(START.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize(
@@ -165,18 +150,13 @@ def test_a_row_and_its_signals_are_one_transaction(
     assert store.get("a") == item("a")
 
 
-# Values that mean nothing
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"importance": 1.1}, "importance=1.1"),
         ({"importance": float("nan")}, "importance=nan"),
-        ({"importance": "high"}, "importance='high'"),
         ({"ttl": "soon"}, "'soon' is not an age like 30d"),
         ({"ttl": float("inf")}, "ttl=inf"),
-        ({"ttl": True}, "ttl=True"),
         ({"ttl": 1e12}, "beyond the calendar"),
         ({"trust": "maybe"}, "maybe"),
     ],
@@ -190,19 +170,14 @@ def test_a_value_without_meaning_is_refused_and_nothing_written(
     assert ids(store) == []
 
 
-# Capacity
-
-
 SCOPES = {
     "an agent alone counts all its threads": ("a0.9t a0.8u a0.1", ["m0"]),
     "a thread counts no other": ("a0.9t a0.8u a0.1t", ["m0", "m1"]),
     "other tags of an agent are another scope": ("a0.9#x a0.1#y", ["m0", "m1"]),
     "a tag counts what has more": ("a0.9#x#y a0.1#x", ["m0"]),
     "more tags count what has them all": ("a0.9#x a0.1#x#y", ["m0", "m1"]),
-    "tags alone make a scope": ("0.9#x 0.1#x", ["m0"]),
     "case makes no difference": ("A0.9#X a0.1#x", ["m0"]),
     "a tag may hold a comma": ("a0.9#x,y a0.1#x a0.2#x,y", ["m0", "m1"]),
-    "agents are apart": ("a0.1 b0.2 c0.3", ["m0", "m1", "m2"]),
     "a thread counts all its agents": ("a0.9s a0.1t b0.9u b0.1t 0.5t", ["m0", "m2", "m4"]),
 }  # fmt: skip
 """Agent, importance, thread and tags of each memory in turn, and what a cap of one leaves."""
@@ -293,24 +268,6 @@ def test_a_row_another_store_made_load_bearing_is_not_evicted(open_store: Open, 
     assert ids(store) == ["a"]
 
 
-def test_signals_of_a_deleted_row_do_not_fall_to_a_new_one_of_its_name(
-    open_store: Open, path: Path, clock: Any
-) -> None:
-    store = open_store()
-    store.put(item("a"), ttl=HOUR, agent_id="g")
-    store.put(item("b"), agent_id="g")
-    with SqliteMemoryStore(path) as plain:
-        plain.compact_episodic(1)
-        plain.put(item("a"))
-    clock.now += DAY
-    assert ids(store) == ["b", "a"]
-    assert store.expire(clock.now) == 0
-    assert set(columns_of(path)) == {"b"}
-
-
-# Reinforcement
-
-
 def test_a_touch_sets_last_access_and_adds_to_the_count(open_store: Open, path: Path) -> None:
     store = open_store()
     store.put(item("a"))
@@ -333,16 +290,6 @@ def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) 
     assert kept(memlab.load(path), ImportanceFloor()) == ["b"]
     with pytest.raises(memlab.errors.WrongArgumentError, match="graduated"):
         store.touch(["a"], now=START, graduated="no")  # type: ignore[arg-type]
-
-
-def test_importance_has_no_bounds_where_no_capacity_goes_by_it(
-    open_store: Open, path: Path
-) -> None:
-    store = open_store()
-    store.put(item("a"), importance=-3.0)
-    assert columns_of(path)["a"]["importance"] == -3.0
-    with pytest.raises(ValueError, match="finite"):
-        store.put(item("c"), importance=float("inf"))
 
 
 # Near-duplicates on write: odek's order tries likeness and trust
@@ -375,24 +322,6 @@ def test_load_bearing_rows_neither_replace_nor_are_replaced(open_store: Open) ->
     store.put(item("s", SAME, kind="procedural"))
     assert ids(store) == ["d", "e", "s"]
 
-
-def test_duplicates_are_seen_across_stores_and_after_rows_written_anew(
-    open_store: Open, path: Path
-) -> None:
-    store = open_store(duplicates=DEDUP)
-    store.put(item("m0", "written anew below"))
-    for number in range(9):
-        store.put(item(f"m{number}", f"only {number} {number * 7} {number * 13}"))
-    with SqliteMemoryStore(path) as plain:
-        plain.put(item("plain", SAME))
-    store.put(item("again", SAME))
-    store.put(item("repeat", "only 6 42 78"))
-    left = ids(store)
-    assert {"plain", "m6"}.isdisjoint(left)
-    assert len(left) == 10
-
-
-# Beside the policy
 
 steps = st.lists(
     st.tuples(
@@ -468,9 +397,6 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
     store.close()
 
 
-# Many writers
-
-
 def write_some(path: Path, writer: int) -> None:
     with LifecycleStore(path, capacity=ValueCap(5), duplicates=DEDUP) as store:
         store.connection.execute("PRAGMA synchronous = OFF")
@@ -498,6 +424,5 @@ def test_writers_at_once_leave_a_store_within_its_cap(path: Path) -> None:
             "(SELECT memory_id FROM memory_items)"
         ).fetchone()
         assert orphans == 0
-        evicted = store.stats().evicted
         written = store.connection.execute("SELECT max(rowid) FROM memory_items").fetchone()[0]
-        assert sum(evicted.values()) >= written - 5
+        assert sum(store.stats().evicted.values()) >= written - 5

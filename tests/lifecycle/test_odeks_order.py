@@ -52,11 +52,7 @@ class Odek:
 
 def opened(path: Any, clock: list[datetime]) -> LifecycleStore:
     store = LifecycleStore(
-        path,
-        capacity=NEWEST,
-        duplicates=ALIKE,
-        archive=False,
-        clock=lambda: clock[0],
+        path, capacity=NEWEST, duplicates=ALIKE, archive=False, clock=lambda: clock[0]
     )
     store.connection.execute("PRAGMA synchronous = OFF")
     return store

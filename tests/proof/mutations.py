@@ -170,7 +170,6 @@ def leave_a_log(store: Path, rng: random.Random) -> None:
 
 
 def leave_a_journal(store: Path, rng: random.Random) -> None:
-    """Leave something called a journal."""
     page = store.read_bytes()[: _page_size(store)]
     magic = bytes.fromhex("d9d505f920a163d7")
     store.with_name(f"{store.name}-journal").write_bytes(
@@ -185,10 +184,7 @@ def add_triggers(store: Path, rng: random.Random) -> None:
 
 
 def reshape(store: Path, rng: random.Random) -> None:
-    with (
-        closing(_open(store)) as connection,
-        suppress(sqlite3.Error, UnicodeDecodeError),
-    ):  # as in _run
+    with closing(_open(store)) as connection, suppress(sqlite3.Error, UnicodeDecodeError):
         connection.executescript(rng.choice(RESHAPED))
 
 
@@ -245,31 +241,9 @@ def rewrite_schema(store: Path, rng: random.Random) -> None:
             _run(connection, "UPDATE sqlite_schema SET rootpage = ? WHERE rowid = 1", page)
 
 
-def be_something_else(store: Path, rng: random.Random) -> None:
-    """Have another file under the store's name, or a strange archive beside it."""
-    archive = store.with_name(f"{store.name}.archive.db")
-    if archive.exists():
-        return
-    other = rng.choice((b"", b"text\n" * 50, rng.randbytes(5000), b"SQLite format 3\0"))
-    match rng.randrange(5):
-        case 0:
-            store.write_bytes(other)
-        case 1:
-            archive.write_bytes(other)
-        case 2:
-            archive.write_bytes(store.read_bytes())
-        case 3:
-            archive.mkdir()
-        case _:
-            with closing(_open(archive)) as connection:
-                _run(connection, "PRAGMA user_version = 2")
-                _run(connection, "CREATE TABLE applies (digest)")
-
-
 MUTATIONS: Final = (
     *(spoil_bytes, flip_in_heads, overwrite_pages, leave_a_log, leave_a_journal, add_triggers),
     *(reshape, declare_otherwise, put_hostile_values, move_rows, rewrite_schema),
-    be_something_else,
 )
 
 

@@ -92,30 +92,21 @@ def together(children: Children, task: Task, store: Path, *whats: Any) -> list[E
     return [children.wait(pid) for pid in pids]
 
 
-def test_of_several_who_apply_a_plan_one_does(
-    journal: str, scratch: Path, children: Children
+@pytest.mark.parametrize("operation", ["apply", "restore"])
+def test_of_several_who_do_the_same_one_does_it(
+    operation: str, journal: str, scratch: Path, children: Children
 ) -> None:
     for round_ in range(4):
-        scene = row_scene(scratch / f"round {round_}", "apply", journal)
-        ended = together(children, tasks.apply_plan, scene.store, *[scene.what] * WRITERS)
-        assert any(isinstance(each.result, Receipt) for each in ended)
-        # Who comes between the deletion and its record sees to the record, and tells of it too.
-        assert all(
-            isinstance(each.result, Receipt) or isinstance(each.error, AlreadyAppliedError)
-            for each in ended
-        )
-        scene.check_done(scene.store)
-
-
-def test_of_several_who_restore_one_puts_rows_back(
-    journal: str, scratch: Path, children: Children
-) -> None:
-    for round_ in range(4):
-        scene = row_scene(scratch / f"round {round_}", "restore", journal)
-        ended = together(children, tasks.restore_rows, scene.store, *[scene.what] * WRITERS)
-        assert [each.error for each in ended] == [None] * WRITERS
-        back = len(scene.after) - len(scene.before)
-        assert sorted(each.result for each in ended) == [0] * (WRITERS - 1) + [back]
+        scene = row_scene(scratch / f"round {round_}", operation, journal)
+        ended = together(children, scene.operation, scene.store, *[scene.what] * WRITERS)
+        if operation == "restore":
+            back = len(scene.after) - len(scene.before)
+            assert sorted(each.result for each in ended) == [0] * (WRITERS - 1) + [back]
+        else:  # who comes between the deletion and its record sees to the record, and tells of it
+            receipts = [each for each in ended if isinstance(each.result, Receipt)]
+            assert receipts
+            refused = [each for each in ended if isinstance(each.error, AlreadyAppliedError)]
+            assert len(receipts) + len(refused) == WRITERS
         scene.check_done(scene.store)
 
 

@@ -1,8 +1,6 @@
 """Whatever a store's file holds, memlab ends with a result or one of its errors."""
 
 import os
-import signal
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -61,25 +59,3 @@ def test_what_nobody_spoilt_is_read_and_changed(reader: str, tmp_path: Path) -> 
     for use in (*made.looks(), *made.changes()):
         use()
     made.check()
-
-
-class Deadly:
-    """Dies of some seeds, hangs at others, and has something to say of a third kind."""
-
-    def __init__(self, _: Path) -> None:
-        vars(examining)["PATIENCE"] = 0.1
-
-    def verdict(self, seed: int) -> str | None:
-        if seed == 3:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if seed == 5:
-            time.sleep(60)
-        return "odd" if seed == 7 else None
-
-
-def test_a_process_that_dies_or_hangs_is_a_verdict(scratch: Path, examiners: Children) -> None:
-    assert verdicts(Deadly, range(9), scratch, examiners) == [
-        f"seed 3: the process ended with {-signal.SIGSEGV}",
-        f"seed 5: the process ended with {-signal.SIGALRM}",
-        "odd",
-    ]
