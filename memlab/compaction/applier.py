@@ -13,22 +13,8 @@ from typing import Final, TypeVar
 
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction.plans import (
-    DELETES,
-    NEEDED,
-    PRUNABLE,
-    RETIRED,
-    RETIRES,
-    RETURNS,
-    SUPERSEDED,
-    SUPERSEDES,
-    TITLE,
-    KeptMemory,
-    Plan,
-    PlannedLink,
-    PlannedMemory,
-    Receipt,
-)
+from memlab.compaction import plans
+from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import (
     AlreadyAppliedError,
@@ -270,7 +256,7 @@ def _carried_out(
     ):
         if plan.moves:  # noted before the store says so
             retired = {each.key: each.memory_id for each in plan.retires if each.key in links}
-            returned = {each.key: each.reason == NEEDED for each in plan.returns}
+            returned = {each.key: each.reason == plans.NEEDED for each in plan.returns}
             note_retired(archive, plan.digest, retired=retired, returned=returned, at=now)
         if links:
             writer.supersede(links)
@@ -428,22 +414,22 @@ def _wrong_of(
     """Say what of a memory is not as a plan says, or keeps it from what the plan does to it."""
     facts, by = source.facts_of(record), source.superseded_by(record)
     truly, name = repr(facts.memory_id), repr(named.memory_id)
-    bears = fate in (DELETES, RETIRES, SUPERSEDES) and is_load_bearing(
-        facts, source, unsure=fate != SUPERSEDES
+    bears = fate in (plans.DELETES, plans.RETIRES, plans.SUPERSEDES) and is_load_bearing(
+        facts, source, unsure=fate != plans.SUPERSEDES
     )
-    is_returned = fate == RETURNS and by == named.memory_id and retired.at(named.key, by)
+    is_returned = fate == plans.RETURNS and by == named.memory_id and retired.at(named.key, by)
     wrong = [
-        (bears and fate != SUPERSEDES, f"names {truly}, which is load-bearing"),
-        (not bears and fate == SUPERSEDES, f"names {truly}, which is not load-bearing"),
+        (bears and fate != plans.SUPERSEDES, f"names {truly}, which is load-bearing"),
+        (not bears and fate == plans.SUPERSEDES, f"names {truly}, which is not load-bearing"),
         (facts.memory_id != named.memory_id, f"calls {truly} by the name of {name}"),
         (
-            by is not None and fate in (RETIRES, SUPERSEDES, _STANDS),
+            by is not None and fate in (plans.RETIRES, plans.SUPERSEDES, _STANDS),
             f"{fate} {name}, which is not loaded",
         ),
-        (fate == RETURNS and not is_returned, f"returns {name}, which no plan retired"),
+        (fate == plans.RETURNS and not is_returned, f"returns {name}, which no plan retired"),
     ]
     if not isinstance(named, KeptMemory):
-        title = named.title if facts.title is None else facts.title[:TITLE]
+        title = named.title if facts.title is None else facts.title[: plans.TITLE]
         place = f"position {named.position}, and it is at {named.key}"
         wrong += [
             (
@@ -467,10 +453,10 @@ def _check_groups(plan: Plan) -> None:
         for memory in listed:
             memories[fate, memory.kind, memory.reason] -= 1
             tokens[fate, memory.kind, memory.reason] -= memory.tokens
-    kept = sum(g.memories for g in plan.groups if not g.deleted and g.label == PRUNABLE)
+    kept = sum(g.memories for g in plan.groups if not g.deleted and g.label == plans.PRUNABLE)
     labels = {group.label for group in plan.groups if group.deleted}
     differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
-    if differs or labels - {PRUNABLE, SUPERSEDED, RETIRED}:
+    if differs or labels - {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}:
         raise PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
             f"{_undone(plan)}"

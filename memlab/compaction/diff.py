@@ -5,15 +5,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from memlab.compaction.plans import (
-    DELETES,
-    RETIRES,
-    RETURNS,
-    SUPERSEDES,
-    Plan,
-    PlannedLink,
-    first_of,
-)
+from memlab.compaction import plans
+from memlab.compaction.plans import Plan, PlannedLink
 from memlab.compaction.wire import in_words, minute, sized
 from memlab.text import Sheet, Shown
 
@@ -23,10 +16,10 @@ _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "made": lambda plan: minute(plan.made_at),
     "tokens": attrgetter("token_rule"),
     "memories": lambda plan: sized(plan.total),
-    DELETES: lambda plan: sized(plan.deletes),
-    SUPERSEDES: lambda plan: sized(plan.superseded),
-    RETIRES: lambda plan: sized(plan.labelled(RETIRES)),
-    RETURNS: lambda plan: sized(plan.labelled(RETURNS)),
+    plans.DELETES: lambda plan: sized(plan.deletes),
+    plans.SUPERSEDES: lambda plan: sized(plan.superseded),
+    plans.RETIRES: lambda plan: sized(plan.labelled(plans.RETIRES)),
+    plans.RETURNS: lambda plan: sized(plan.labelled(plans.RETURNS)),
     "keeps": lambda plan: sized(plan.keeps),
 }
 """What is told of two plans where it is not the same."""
@@ -75,7 +68,7 @@ class Difference(Shown):
             "before": self.before.digest,
             "after": self.after.digest,
             "differs": self.differs,
-            **found.pop(DELETES),
+            **found.pop(plans.DELETES),
             **found,
         }
 
@@ -100,7 +93,7 @@ class Difference(Shown):
                     for before, after in rewritten
                 ],
             }
-            tables += [first_of(m, f"{words}: {len(m):,}") for words, m in told.items() if m]
+            tables += [plans.first_of(m, f"{words}: {len(m):,}") for words, m in told.items() if m]
         return Sheet(title, facts, tables)
 
 
@@ -111,7 +104,8 @@ def difference_of(before: Plan, after: Plan) -> Difference:
     """
     changes = {}
     for fate, first in before.fates.items():
-        said = attrgetter("fingerprint", "reason", *(_OF_A_LINK if fate == SUPERSEDES else ()))
+        more = _OF_A_LINK if fate == plans.SUPERSEDES else ()
+        said = attrgetter("fingerprint", "reason", *more)
         was = {(each.key, each.memory_id): each for each in first}
         now = {(each.key, each.memory_id): each for each in after.fates[fate]}
         both = [(was[name], each) for name, each in now.items() if name in was]

@@ -19,15 +19,8 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
+from memlab.compaction import plans
 from memlab.compaction.plans import (
-    LOAD_BEARING,
-    NEEDED,
-    PRUNABLE,
-    RETIRED,
-    RETIRES,
-    RETURNS,
-    SUPERSEDED,
-    TITLE,
     Expiring,
     Group,
     KeptMemory,
@@ -67,7 +60,10 @@ _MOST_TIMES: Final = 6  # 84 years
 CAME_BACK: Final = "came-back"
 """Why a memory stays that a policy does not keep."""
 
-_LABELS: Final = (PRUNABLE, LOAD_BEARING, SUPERSEDED, RETIRED, RETIRES, RETURNS)
+_LABELS: Final = (
+    *(plans.PRUNABLE, plans.LOAD_BEARING, plans.SUPERSEDED, plans.RETIRED),
+    *(plans.RETIRES, plans.RETURNS),
+)
 
 
 def plan(
@@ -154,9 +150,9 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
     if retire:
         decision = _retiring(frame, source, request)
         active = columns[col.ACTIVE]
-        label[active & ~decision.keep] = _LABELS.index(RETIRES)
-        label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(RETURNS)
-        leaves = label == _LABELS.index(RETIRES)
+        label[active & ~decision.keep] = _LABELS.index(plans.RETIRES)
+        label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(plans.RETURNS)
+        leaves = label == _LABELS.index(plans.RETIRES)
     else:
         if any(step.learns for step in policy.steps):
             policy = policy.after(*_evidence_of(frame, source, request))
@@ -168,7 +164,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
     with _without_collections():
         leaving, returns = (
             _planned(reader, source, columns, np.flatnonzero(which), decision)
-            for which in (leaves, label == _LABELS.index(RETURNS))
+            for which in (leaves, label == _LABELS.index(plans.RETURNS))
         )
     memories = () if retire else leaving
     moved = reader.records([each.key for each in (*leaving, *returns)]) if retire else ()
@@ -229,7 +225,7 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
     keep, reason = decision.keep.copy(), decision.reason.copy()
     reason[held] = len(decision.reasons) + needed[held]
     keep[~active & ~retired] = True  # what is superseded is not loaded
-    return Decision(keep, reason, [*decision.reasons, CAME_BACK, NEEDED])
+    return Decision(keep, reason, [*decision.reasons, CAME_BACK, plans.NEEDED])
 
 
 def _leave_out(
@@ -360,7 +356,7 @@ def _planned(
     is_position = columns[col.KEY] is columns[col.POSITION]
     position = keys if is_position else _taken(columns[col.POSITION], deleted)
     created = np.asarray(columns[col.CREATED_AT], "datetime64[us]")[deleted]
-    titles = (each[:TITLE] for each in title)
+    titles = (each[: plans.TITLE] for each in title)
     reasons = np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist()
     prints = _fingerprints(reader, source, keys, lasting=source.like is None)
     said = (keys, position, memory_id, kind, titles, reasons, tokens, _when(created), prints)
@@ -510,6 +506,6 @@ def _links(
     for position, name, kind, title, tokens in older.itertuples(index=False):
         by, reason = chosen[name]
         own, other = key_of[name], key_of[by]
-        said = (own, position, name, kind, title[:TITLE], reason, tokens, prints[own])
+        said = (own, position, name, kind, title[: plans.TITLE], reason, tokens, prints[own])
         links.append(PlannedLink(*said, other, by, prints[other]))
     return tuple(sorted(links, key=lambda link: link.position))

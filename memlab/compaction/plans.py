@@ -15,20 +15,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 from memlab.clock import moment_of
-from memlab.compaction.wire import (
-    FORMAT,
-    change,
-    field_of,
-    fields_checked,
-    fields_in,
-    in_words,
-    minute,
-    parsed,
-    pieces_of,
-    said_of,
-    share,
-    sized,
-)
+from memlab.compaction import wire
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
@@ -316,13 +303,13 @@ class Plan(Shown):
         if compact:
             text = "".join(self._canonical())
             vars(self).setdefault("digest", hashlib.sha256(text.encode()).hexdigest())
-            return f'{{"digest":"{self.digest}","memlab_plan":{FORMAT},{text[1:]}'
+            return f'{{"digest":"{self.digest}","memlab_plan":{wire.FORMAT},{text[1:]}'
         return "".join(self.json_pieces())
 
     def json_pieces(self) -> Iterator[str]:
         """Yield what :meth:`to_json` returns, some memories at a time."""
-        said = {"memlab_plan": FORMAT, "digest": self.digest, **self._said()}
-        return pieces_of(
+        said = {"memlab_plan": wire.FORMAT, "digest": self.digest, **self._said()}
+        return wire.pieces_of(
             dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple))), in_lines=True
         )
 
@@ -335,10 +322,10 @@ class Plan(Shown):
         PlanError
             When the text is not a plan, is one of another format, or was edited.
         """
-        content = parsed(text, "memlab_plan")
-        with fields_checked("plan"):
-            plan = cls(**fields_in(content, cls))
-            field_of(plan.total._asdict(), "tokens", int)  # a receipt says sums, too
+        content = wire.parsed(text, "memlab_plan")
+        with wire.fields_checked("plan"):
+            plan = cls(**wire.fields_in(content, cls))
+            wire.field_of(plan.total._asdict(), "tokens", int)  # a receipt says sums, too
             plan.expired(plan.made_at)
         if plan.digest != content.get("digest"):
             raise PlanError(
@@ -350,19 +337,19 @@ class Plan(Shown):
         """Return what is printed."""
         title = f"plan {self.digest[:12]} for {self.store}"
         floor = self.floor
-        does = [("deletes", share(self.deletes, self.total))]
+        does = [("deletes", wire.share(self.deletes, self.total))]
         if self.supersedes:
-            does = [("supersedes", f"{share(self.superseded, floor)}; it deletes nothing")]
+            does = [("supersedes", f"{wire.share(self.superseded, floor)}; it deletes nothing")]
         if self.moves:
-            retires = share(self.labelled(RETIRES), self.boot_before)
-            returns = f"{sized(self.labelled(RETURNS))}; it deletes nothing"
+            retires = wire.share(self.labelled(RETIRES), self.boot_before)
+            returns = f"{wire.sized(self.labelled(RETURNS))}; it deletes nothing"
             does = [(RETIRES, retires), (RETURNS, returns)]
         facts = [
-            ("policy", in_words(self.policy)),
-            ("made", minute(self.made_at)),
+            ("policy", wire.in_words(self.policy)),
+            ("made", wire.minute(self.made_at)),
             *does,
-            ("floor", sized(floor, "load-bearing memories")),
-            (start_words(self.store), change(self.boot_before, self.boot_after)),
+            ("floor", wire.sized(floor, "load-bearing memories")),
+            (start_words(self.store), wire.change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
         if self.last_goes:
@@ -394,12 +381,12 @@ class Plan(Shown):
         return lines
 
     def _canonical(self) -> Iterator[str]:
-        return pieces_of(dict(sorted(self._said().items())), in_lines=False)
+        return wire.pieces_of(dict(sorted(self._said().items())), in_lines=False)
 
     def _said(self) -> dict[str, Any]:
         """Return what a plan's file says of it: nothing of what is at its default."""
         default = {each.name: each.default for each in fields(self)}
-        return {n: each for n, each in said_of(self).items() if each != default[n]}
+        return {n: each for n, each in wire.said_of(self).items() if each != default[n]}
 
 
 @dataclass(frozen=True, repr=False)
@@ -469,7 +456,7 @@ class Receipt(Shown):
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
-        return json.dumps({"memlab_receipt": FORMAT, **said_of(self)}, indent=1) + "\n"
+        return json.dumps({"memlab_receipt": wire.FORMAT, **wire.said_of(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -480,17 +467,17 @@ class Receipt(Shown):
         PlanError
             When the text is not a receipt, or is one of another format.
         """
-        content = parsed(text, "memlab_receipt")
-        with fields_checked("receipt"):
-            return cls(**fields_in(content, cls))
+        content = wire.parsed(text, "memlab_receipt")
+        with wire.fields_checked("receipt"):
+            return cls(**wire.fields_in(content, cls))
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        facts = [("policy", in_words(self.policy)), ("applied", minute(self.applied_at))]
+        facts = [("policy", wire.in_words(self.policy)), ("applied", wire.minute(self.applied_at))]
         facts += [(done, counted(count)) for done, count in self.done]
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
-        facts.append((start_words(self.store), change(self.boot_before, self.boot_after)))
+        facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
         facts.append(("archive", self.archive or "none: there was nothing to delete"))
         if self.archive:
             facts.append(("undo", self.undo))

@@ -17,16 +17,9 @@ from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.loading import frame_of, load
 from memlab.sources.base import Loss, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.store.archive import copies
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.copies import (
-    Content,
-    KeptCopy,
-    copied_record,
-    copies_in,
-    digest_of,
-    keeps_copies,
-    last_copied,
-)
+from memlab.store.archive.copies import Content, KeptCopy
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
 from memlab.text import Cell, Sheet, Shown, Table, command, counted
@@ -219,14 +212,14 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     ]
     for key, record in reader.records(keys):
         if name := source.facts_of(record).memory_id:
-            digest = digest_of(source.content(record))
+            digest = copies.digest_of(source.content(record))
             yield Content(name, key, record, digest, source.is_empty(record))
 
 
 def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ...]]:
     """Return by id what git or copies keep of what somebody else took, and what says so."""
     found, known_by = dict[str, Loss](), tuple[str, ...]()
-    if source.is_copied and keeps_copies(archive_at(source)):
+    if source.is_copied and copies.keeps_copies(archive_at(source)):
         last, found = _missed(source, now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
     if source.is_tracked():
@@ -248,15 +241,15 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
         return {x.memory_id: (x.is_empty, x.digest) for x in contents_of(source, reader)}
 
     def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
-        last, copies = last_copied(archive), dict[str, KeptCopy]()
-        for copy in copies_in(archive):
-            if not copy.is_empty or copy.memory_id not in copies:
-                copies[copy.memory_id] = copy  # the newest with words
-        renamed, found = {there[name][1] for name in there.keys() - copies.keys()}, {}
-        for name, copy in copies.items():
+        last, newest = copies.last_copied(archive), dict[str, KeptCopy]()
+        for copy in copies.copies_in(archive):
+            if not copy.is_empty or copy.memory_id not in newest:
+                newest[copy.memory_id] = copy  # the newest with words
+        renamed, found = {there[name][1] for name in there.keys() - newest.keys()}, {}
+        for name, copy in newest.items():
             is_emptied = name in there and there[name][0] and not copy.is_empty
             is_gone = name not in there and copy.digest not in renamed
-            if (is_gone or is_emptied) and (kept := copied_record(archive, copy)):
+            if (is_gone or is_emptied) and (kept := copies.copied_record(archive, copy)):
                 at, seen = copy.missed_at or now, copy.seen_at
                 found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
         return last, found

@@ -23,27 +23,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, MemlabError
-from memlab.store.archive.entries import (
-    LARGEST,
-    RECOVERS,
-    Apply,
-    Archived,
-    Copy,
-    Dropped,
-    Entry,
-    Key,
-    SampleRow,
-    check_size,
-    copy_of,
-    digest_in,
-    entry_of,
-    key_in,
-    moment_in,
-    moment_text,
-    packed,
-    record_of,
-    unpacked,
-)
+from memlab.store.archive import entries
+from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import error_in_words, transaction
 from memlab.store.records import AT_ONCE, fingerprint_of
@@ -90,7 +71,7 @@ class Archive:
         self.faults: Final[dict[str, str]] = {}
         # One wrong byte must not end the reading of a table, and a blob is no text.
         connection.text_factory = bytearray
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + 2**16)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, entries.LARGEST + 2**16)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return what a statement finds."""
@@ -105,21 +86,21 @@ class Archive:
 
     def entries(self) -> list[Entry]:
         """Return every deletion, oldest first."""
-        entries = []
+        found = []
         for row in self.rows(
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
             "count(restored_at), plan_json_zlib IS NOT NULL, policy = ? FROM applies "
             "LEFT JOIN archived USING (apply) GROUP BY apply",
-            json.dumps(RECOVERS),
+            json.dumps(entries.RECOVERS),
         ):
             with self.leaving_out(f"deletion {row[0]}"):
-                entries.append(entry_of(row))
-        for entry in entries:
+                found.append(entries.entry_of(row))
+        for entry in found:
             if entry.left != entry.memories:
                 self.faults[f"plan {entry.digest[:12]}"] = (
                     f"{entry.left:,} of its {entry.memories:,} copies are there"
                 )
-        return entries
+        return found
 
     def dropped(self) -> list[Dropped]:
         """Return every deletion of which facts alone are kept, oldest first."""
@@ -132,8 +113,8 @@ class Archive:
         ):
             with self.leaving_out(f"drop {number!r:.40}"):
                 whole(1)(number)
-                deleted, at = map(moment_in, moments, ("deleted_at", "dropped_at"))
-                dropped.append(Dropped(number, digest_in(digest), count, deleted, at))
+                deleted, at = map(entries.moment_in, moments, ("deleted_at", "dropped_at"))
+                dropped.append(Dropped(number, entries.digest_in(digest), count, deleted, at))
         return dropped
 
     def check_entries(self) -> None:
@@ -180,7 +161,7 @@ class Archive:
                 "its memories can be restored all the same"
             )
         try:
-            return unpacked(blob)
+            return entries.unpacked(blob)
         except ValueError as error:
             raise ArchiveError(
                 f"plan {entry.digest[:12]} in {self.path} cannot be read: {error}; its memories "
@@ -198,7 +179,7 @@ class Archive:
             copies = []
             for rowid, *row in found:
                 with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                    copies.append(copy_of(tuple(row)))
+                    copies.append(entries.copy_of(tuple(row)))
         return copies
 
     def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
@@ -326,7 +307,7 @@ class Archive:
         with self.changing() as connection:
             connection.execute(
                 "UPDATE applies SET finished_at = ? WHERE digest = ? AND finished_at IS NULL",
-                (moment_text(at), digest),
+                (entries.moment_text(at), digest),
             )
 
     def forget(self, digest: str) -> None:
@@ -345,7 +326,7 @@ class Archive:
             connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
                 "(SELECT apply FROM applies WHERE digest = ?)",
-                ((moment_text(at), key, digest) for key in keys),
+                ((entries.moment_text(at), key, digest) for key in keys),
             )
             yield
 
@@ -410,7 +391,7 @@ class Archive:
                 (entry.apply, *some),
             ).fetchall()
             if seen:
-                found = {key_in(key): bytes(record) for _, key, record in rows}
+                found = {entries.key_in(key): bytes(record) for _, key, record in rows}
             else:
                 sound = self._sound(entry, [rowid for rowid, _, _ in rows])
                 found = {copy.key: record for copy, record in sound}
@@ -436,8 +417,8 @@ class Archive:
         sound = []
         for rowid, *row, record in found:
             with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                copy = copy_of(tuple(row))
-                sound.append((copy, record_of(record, copy, check)))
+                copy = entries.copy_of(tuple(row))
+                sound.append((copy, entries.record_of(record, copy, check)))
         return sound
 
     @contextmanager
@@ -455,10 +436,10 @@ class Archive:
             (
                 apply.digest,
                 json.dumps(dict(apply.policy)),
-                moment_text(apply.made_at),
+                entries.moment_text(apply.made_at),
                 apply.memories,
-                moment_text(at),
-                apply.plan and packed(apply.plan),
+                entries.moment_text(at),
+                apply.plan and entries.packed(apply.plan),
             ),
         ).fetchone()
         return int(number)
@@ -467,7 +448,7 @@ class Archive:
         def rows() -> Iterator[tuple[Any, ...]]:
             for memory in memories:
                 try:
-                    check_size(memory.record)
+                    entries.check_size(memory.record)
                 except ValueError as error:
                     raise ArchiveError(
                         f"memory {memory.key!r:.80} is too large for the archive ({error}); "

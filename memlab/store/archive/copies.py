@@ -11,19 +11,9 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from memlab.errors import ArchiveError
+from memlab.store.archive import entries
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import (
-    COPIES,
-    Copy,
-    Key,
-    check_size,
-    key_in,
-    moment_in,
-    packed,
-    record_of,
-    text_in,
-    unpacked,
-)
+from memlab.store.archive.entries import Copy, Key
 from memlab.store.archive.location import ArchiveLocation, is_begun
 from memlab.store.archive.opening import read_archive
 from memlab.store.records import fingerprint_of
@@ -97,7 +87,7 @@ def keeps_copies(location: ArchiveLocation) -> bool:
 def make_table(archive: Archive) -> None:
     """Make room for copies."""
     with archive.changing() as connection:
-        connection.execute(COPIES)
+        connection.execute(entries.COPIES)
 
 
 def last_copied(archive: Archive) -> datetime | None:
@@ -105,7 +95,7 @@ def last_copied(archive: Archive) -> datetime | None:
     found = archive.about(_LAST) if has_copies(archive) else None
     if found is not None:
         with archive.leaving_out("when it copied the store last"):
-            return moment_in(found, _LAST)
+            return entries.moment_in(found, _LAST)
     return None
 
 
@@ -127,7 +117,7 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
             new[digest] = name
         copied += digest not in [other for other, *_ in known]
         try:
-            check_size(memory.record)
+            entries.check_size(memory.record)
         except ValueError as error:
             raise ArchiveError(
                 f"memory {name!r:.80} is too large for the archive ({error}); nothing was copied: "
@@ -164,9 +154,9 @@ def copies_in(archive: Archive) -> Iterator[KeptCopy]:
         with archive.leaving_out(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
             be(digest, bytes, "a blob")
             whole(0, 1)(is_empty)
-            at = None if missed is None else moment_in(missed, "missed_at")
-            since = last if at is None else moment_in(seen, "seen_at")
-            yield KeptCopy(text_in(name, "its id"), digest, bool(is_empty), since, at)
+            at = None if missed is None else entries.moment_in(missed, "missed_at")
+            since = last if at is None else entries.moment_in(seen, "seen_at")
+            yield KeptCopy(entries.text_in(name, "its id"), digest, bool(is_empty), since, at)
 
 
 def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
@@ -179,10 +169,10 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
     for key, fingerprint, blob in found:
         with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
             be(fingerprint, bytes, "a blob")
-            place = key_in(key)
+            place = entries.key_in(key)
             whole_copy = Copy(place, fingerprint.hex(), "", None)
-            raw = bytearray(unpacked(blob, _WORDS))
-            record = record_of(raw, whole_copy, archive.location.check_copy)
+            raw = bytearray(entries.unpacked(blob, _WORDS))
+            record = entries.record_of(raw, whole_copy, archive.location.check_copy)
             if archive.location.id_of(record) != copy.memory_id:
                 raise ValueError("it is one of another memory")
             return place, record
@@ -209,7 +199,7 @@ def erase_copies(archive: Archive, names: Collection[str], before: datetime) -> 
 
 
 def _packed(record: bytes) -> bytes:
-    return packed(lambda: [record.decode()], _WORDS)
+    return entries.packed(lambda: [record.decode()], _WORDS)
 
 
 def _fingerprint(record: bytes) -> bytes:
