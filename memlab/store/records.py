@@ -180,13 +180,9 @@ def selecting(columns: Iterable[str], table: str = "item") -> str:
 
 def check_canonical(record: bytes, said: dict[str, Any]) -> None:
     """Check that a record is written as records are: two that say the same are the same."""
-    again = said
-    if PLACE in record:
-        again = {name: value for name, value in said.items() if name != "place"}
-    made = encoded(again)
-    if again is not said:
-        made = with_place(made, said["place"])
-    if made != record:
+    own = dict(said)
+    place = own.pop("place", None) if PLACE in record else None
+    if record != (encoded(own) if place is None else with_place(encoded(own), place)):
         raise ValueError("its record is not written as records are")
 
 

@@ -51,34 +51,24 @@ def row_of(item: MemoryItem) -> tuple[Any, ...]:
 def item_of(row: tuple[Any, ...]) -> MemoryItem:
     """Return the item that a row of these values is."""
     values = dict(zip(database.COLUMNS, row, strict=True))
+    event = values["source_event_id"], values["source_sequence"]
     try:
-        return MemoryItem(
-            values["memory_id"],
-            MemoryKind(values["kind"]),
-            values["title"],
-            values["body"],
-            _provenance_of(values),
-            strings_of(values["tags_json"]),
-            values["superseded_by"],
+        provenance = MemoryProvenance(
+            source_event=None if None in event else items.EventRef(*event),
+            authored_by=values["authored_by"],
+            source_task_ref=values["source_task_ref"],
+            confidence=values["confidence"],
+            created_at=datetime.fromisoformat(values["created_at"]),
+            supersedes=strings_of(values["supersedes_json"]),
+            evidence_refs=strings_of(values["evidence_refs_json"]),
         )
+        kind, tags = MemoryKind(values["kind"]), strings_of(values["tags_json"])
+        own = values["memory_id"], kind, values["title"], values["body"]
+        return MemoryItem(*own, provenance, tags, values["superseded_by"])
     except (ValueError, TypeError, AttributeError) as error:
         raise BadRowError(
             f"memory {values['memory_id']!r} cannot be read: {error}; mend its row"
         ) from error
-
-
-def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
-    event_id, sequence = values["source_event_id"], values["source_sequence"]
-    no_event = event_id is None or sequence is None
-    return MemoryProvenance(
-        source_event=None if no_event else items.EventRef(items.EventId(event_id), sequence),
-        authored_by=values["authored_by"],
-        source_task_ref=values["source_task_ref"],
-        confidence=values["confidence"],
-        created_at=datetime.fromisoformat(values["created_at"]),
-        supersedes=strings_of(values["supersedes_json"]),
-        evidence_refs=strings_of(values["evidence_refs_json"]),
-    )
 
 
 def _as_given(moment: datetime) -> str:

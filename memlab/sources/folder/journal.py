@@ -333,7 +333,7 @@ class FolderMoment:
     _places: dict[str, Place] = field(repr=False)
     _used: set[Place] = field(default_factory=set, repr=False)
     is_pending: bool = False
-    known: Collection[str] | None = None
+    known: frozenset[str] | None = None
     """Of a moment in the past, the names of all files that ever were there."""
 
     @property

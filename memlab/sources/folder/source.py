@@ -20,13 +20,7 @@ from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import History, PastMoment, blobs, history_of, past_moments
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
-from memlab.store.records import (
-    check_canonical,
-    encoded,
-    fingerprint_of,
-    with_place,
-    without_place,
-)
+from memlab.store.records import check_canonical, encoded, fingerprint_of, with_place, without_place
 from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, whole
 from memlab.store.snapshot import retry_if_changed
 

@@ -69,8 +69,6 @@ class ClaudeCode(FolderSource):
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
         self._called: dict[str, datetime] = {}
-        self._names: FileNames | None = None
-        """What links in files that are gone may mean."""
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -102,7 +100,7 @@ class ClaudeCode(FolderSource):
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the files of the folder but the index."""
         view = self._view(moment)
-        names = view.names if moment.known is None else self._names_of(moment.known)
+        names = view.names if moment.known is None else _names(self.path, moment.known)
         entries, lines = entries_of(view.index, view.names), view.costs()
         retired = entries_of(view.aside, view.names)
         known = self.retired() if retired else RetiredMemories()
@@ -201,11 +199,6 @@ class ClaudeCode(FolderSource):
         aside = _index(retired_bytes(moment), self._rule)
         return FolderView(self.name, moment, notes, index, self._called, aside, self.born(moment))
 
-    def _names_of(self, known: Collection[str]) -> FileNames:
-        if self._names is None or self._names.names is not known:
-            self._names = FileNames(self.path, known)
-        return self._names
-
     def _note(self, moment: FolderMoment, name: str) -> Note:
         known = self._notes.get(name)
         if known is None or known[0] != moment.rely_on(name):
@@ -217,6 +210,8 @@ class ClaudeCode(FolderSource):
 
 _index = lru_cache(maxsize=8)(MemoryIndex)
 """What an index says; a folder is looked at more than once, and at many moments of its past."""
+_names = lru_cache(maxsize=1)(FileNames)
+"""What links in files that are gone may mean."""
 
 
 def is_memory(name: str) -> bool:
