@@ -146,10 +146,8 @@ def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> Hist
     faults = ["its clone is shallow: git fetch --unshallow brings what was before"] * is_shallow
     entries = _entries(folder, head, faults)
     index = entries.pop(index_name, Life("")).blob
-    walk = _Walk(index_name, index, entries, head)
-    for commit in _commits(folder, head, faults):
-        walk.step(commit)
-    lives = tuple(each for each in walk.lives if each.is_there or each.taken)
+    lives = _lives(_commits(folder, head, faults), entries, index_name, index, head)
+    lives = [each for each in lives if each.is_there or each.taken]
     with blobs(folder) as content:
         lost = sum(content(blob) is None for blob in {each.blob for each in lives if each.taken})
     if lost:
@@ -158,54 +156,40 @@ def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> Hist
     return History(lives, index, missing, entries)
 
 
-class _Walk:
-    """Goes from commit to commit, the newest first, and tells the lives of files apart.
+def _lives(
+    commits: Iterable[Commit], there: Mapping[str, Life], index_name: str, index: str, head: str
+) -> list[Life]:
+    """Go from commit to commit, the newest first, and tell the lives of files apart.
 
     A name that comes again is the same file.
     """
-
-    def __init__(self, index_name: str, index: str, there: Mapping[str, Life], head: str) -> None:
-        self.lives, self.of = [*there.values()], {**there}
-        """By the path that it has in the commits that come now."""
-        self.index = index
-        self.empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
-        self._index_name = index_name
-
-    def step(self, commit: Commit) -> None:
-        """Take in a commit."""
-        changes = self._of_files(commit.changes)
-        told = [(each, self._life(each.after or each.before)) for each in changes]
-        for each, life in told:
-            if life.taken is None and not life.is_there and not each.after:
-                life.taken, life.commit, life.index = commit.at, commit.name, self.index
+    lives, of = [*there.values()], {**there}  # by the path in the commits that come now
+    empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
+    for commit in commits:
+        changed = []
+        for each in commit.changes:
+            if index_name and index_name in each[:2]:
+                index = each.old if each.before == index_name else ""
+            before, after = ("" if name == index_name else name for name in each[:2])
+            if path := after or before:
+                if path not in of:
+                    of[path] = Life(path)
+                    lives.append(of[path])
+                changed.append((each._replace(before=before, after=after), of[path]))
+        for each, life in changed:
+            had_words = each.before and each.old not in empty
+            is_emptied = life.is_there and life.blob in empty and had_words
+            if life.taken is None and (is_emptied or not (life.is_there or each.after)):
+                life.taken, life.commit, life.index = commit.at, commit.name, index
             if each.after and life.written is None:
                 life.written = commit.at
-            if each.before:
-                self.of[each.before] = life
-                has_words = each.old not in self.empty
-                if life.blob in self.empty and (life.taken or (life.is_there and has_words)):
-                    if life.taken is None:
-                        life.taken, life.commit, life.index = commit.at, commit.name, self.index
-                    life.blob, life.mode = each.old, each.mode
-            else:
+            if not each.before:
                 life.born = min(life.born or commit.at, commit.at)
-
-    def _of_files(self, changes: Iterable[Change]) -> list[Change]:
-        """Return what a commit did to all but the index, and note what that was before."""
-        kept = []
-        for each in changes:
-            if self._index_name and self._index_name in each[:2]:
-                self.index = each.old if each.before == self._index_name else ""
-            before, after = ("" if name == self._index_name else name for name in each[:2])
-            if before or after:
-                kept.append(each._replace(before=before, after=after))
-        return kept
-
-    def _life(self, path: str) -> Life:
-        if path not in self.of:
-            self.of[path] = Life(path)
-            self.lives.append(self.of[path])
-        return self.of[path]
+                continue
+            of[each.before] = life
+            if life.blob in empty and life.taken:
+                life.blob, life.mode = each.old, each.mode
+    return lives
 
 
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
