@@ -6,12 +6,12 @@ Standard library only. Nothing here knows what a memory means; :mod:`memlab.stor
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from memlab.arguments import refusal
@@ -232,11 +232,13 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 
 
 @contextmanager
-def exact(connection: sqlite3.Connection, text: type = bytearray) -> Iterator[sqlite3.Connection]:
+def exact(
+    connection: sqlite3.Connection, text: Callable[[bytes], Any] = bytearray
+) -> Iterator[None]:
     """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
     before, connection.text_factory = connection.text_factory, text
     try:
-        yield connection
+        yield
     finally:
         connection.text_factory = before
 

@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
-from memlab.clock import moment_and_zone, moment_of
+from memlab.clock import moment_and_zone
 from memlab.sources.base import Key
-from memlab.sources.reads import LineReader
+from memlab.sources.reads import Found, LineReader, moment
 from memlab.sources.transcripts import blocks_of, calls_in, transcript_files
 from memlab.systems.claude_code.markdown import FrontMatter
 
@@ -149,13 +149,9 @@ def _calls(path: Path, size: int, written: int) -> tuple[Call, ...]:  # noqa: AR
 
 
 def _calls_in(line: dict[str, Any]) -> Iterator[tuple[str, Call]]:
-    try:
-        at = moment_of(str(line.get("timestamp")))
-    except ValueError:
-        return
+    at = moment(line.get("timestamp"), Found())
     for call, tool, given in calls_in(line):
-        if tool in _TOOLS:
-            path = str(given.get("file_path")).replace("\\", "/")
-            *_, projects, project, folder, name = ("", "", "", "", *PurePosixPath(path).parts)
-            if projects == PROJECTS:
-                yield call, ((projects, project, folder), name, at)
+        path = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
+        *_, projects, project, folder, name = ("", "", "", "", *path.parts)
+        if at is not None and tool in _TOOLS and projects == PROJECTS:
+            yield call, ((projects, project, folder), name, at)

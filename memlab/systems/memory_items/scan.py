@@ -320,12 +320,9 @@ def _fetched(
     positions: Sequence[int],
 ) -> list[Any]:
     """Return what a query finds between some positions, with text made by `factory`."""
-    before, connection.text_factory = connection.text_factory, factory
-    try:
-        bounds = (positions[0], positions[-1]) if positions else (0, -1)
+    bounds = (positions[0], positions[-1]) if positions else (0, -1)
+    with exact(connection, factory):
         return connection.execute(query, bounds).fetchall()
-    finally:
-        connection.text_factory = before
 
 
 def _text(value: bytes) -> str | bytes:
