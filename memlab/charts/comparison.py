@@ -147,10 +147,7 @@ def _name_settings(plot: parts.Plot, drawn: Families) -> None:
 
 @on_its_own
 def plot_overlap(
-    shares: pd.DataFrame,
-    *,
-    of: Literal["deleted", "lost"] = "deleted",
-    ax: Axes | None = None,
+    shares: pd.DataFrame, *, of: Literal["deleted", "lost"] = "deleted", ax: Axes | None = None
 ) -> Axes:
     """Draw how much of what one policy deletes, or loses, another does too.
 

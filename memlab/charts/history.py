@@ -131,8 +131,7 @@ def plot_boot_over_time(
     plot = parts.Plot(ax, timeline, height=4.4)
     ax, paint = plot.ax, plot.paint
     title = plot.by_start(
-        "What an agent would have loaded at every start",
-        "What an agent would have recalled from",
+        "What an agent would have loaded at every start", "What an agent would have recalled from"
     )
     if timeline[c.AT].nunique() < 2:
         why = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
@@ -164,8 +163,7 @@ def plot_boot_over_time(
         "Each line: that keep_recent held from the first memory on. Named: the last value",
     )
     plot.footnote(
-        str(timeline.attrs.get(c.CAVEAT, "")),
-        plot.token_note if measure == "tokens" else "",
+        str(timeline.attrs.get(c.CAVEAT, "")), plot.token_note if measure == "tokens" else ""
     )
     return ax
 

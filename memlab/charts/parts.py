@@ -184,11 +184,7 @@ class Plot:
             self._write_outside(lines, (PAD, PAD), (0, 0), **style)
 
     def write(
-        self,
-        text: str,
-        at: tuple[float, float],
-        offset: tuple[float, float] = (0, 0),
-        **style: Any,
+        self, text: str, at: tuple[float, float], offset: tuple[float, float] = (0, 0), **style: Any
     ) -> Annotation:
         """Write small beside a point, so many points of the page from it, in the words' colour."""
         style["color"] = self.paint.words(style.pop("colour", self.paint.muted))

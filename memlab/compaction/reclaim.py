@@ -12,12 +12,7 @@ from memlab.errors import StoreError
 from memlab.sources.base import Source, Watch, unwatched
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
-from memlab.store.database import (
-    check_table,
-    connect_reading,
-    opened_for_change,
-    store_file,
-)
+from memlab.store.database import check_table, connect_reading, opened_for_change, store_file
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown

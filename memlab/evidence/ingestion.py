@@ -23,15 +23,7 @@ from memlab.evidence.reads import (
 from memlab.frame import load
 from memlab.sources.opening import is_named_by_scheme, open_source, recognise, ways
 from memlab.sources.postgres import is_server
-from memlab.sources.reads import (
-    APART,
-    READ,
-    Asked,
-    Progress,
-    Read,
-    Way,
-    unheard,
-)
+from memlab.sources.reads import APART, READ, Asked, Progress, Read, Way, unheard
 from memlab.sources.sqlite_rows import begins_as_sqlite, read_database
 from memlab.text import Sheet, Shown, Table, command, counted, without_passwords
 

@@ -154,11 +154,7 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
 
 
 def losses_of(
-    source: SourceLike,
-    *,
-    log: Log = None,
-    now: datetime | None = None,
-    own: bool = True,
+    source: SourceLike, *, log: Log = None, now: datetime | None = None, own: bool = True
 ) -> Losses:
     """Return what :func:`lost` does, with what is kept of each, and what memlab did itself.
 

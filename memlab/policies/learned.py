@@ -22,14 +22,7 @@ from memlab import columns as col
 from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.evidence.usage import HALF_LIFE
 from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner
-from memlab.policies.experience import (
-    Experience,
-    Flags,
-    Floats,
-    Ints,
-    days_of,
-    experience_of,
-)
+from memlab.policies.experience import Experience, Flags, Floats, Ints, days_of, experience_of
 
 WRITTEN: Final = ("size", "odd size", "gap", "lag", "names", "breadth", "tag rate")
 """Known when a memory is written, or at the last look: the part of a score that stands still."""

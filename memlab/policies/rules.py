@@ -284,10 +284,7 @@ class PurgeSuperseded(DatedPolicy):
     """
 
     older_than: Age = field(
-        metadata={
-            "help": "age since creation beyond which a superseded memory goes",
-            "size": True,
-        }
+        metadata={"help": "age since creation beyond which a superseded memory goes", "size": True}
     )
 
     name: ClassVar[str] = "purge-superseded"

@@ -265,12 +265,7 @@ def replay(
 
 
 def walk_through(
-    life: Life,
-    policy: Policy,
-    *,
-    every: int = 1,
-    now: datetime | None = None,
-    retire: bool = False,
+    life: Life, policy: Policy, *, every: int = 1, now: datetime | None = None, retire: bool = False
 ) -> Replay:
     """Replay a history that has been prepared; see :func:`replay`."""
     walk = _Walk(life, policy, retire=retire)

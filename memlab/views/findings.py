@@ -147,11 +147,7 @@ class Findings(Recommendation):
 
 
 def examine(
-    memories: Memories,
-    *,
-    log: Log = None,
-    now: datetime | None = None,
-    **asked: Any,
+    memories: Memories, *, log: Log = None, now: datetime | None = None, **asked: Any
 ) -> Findings:
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = evidence_of(memories, log, call="memlab.views.examine", now=now)

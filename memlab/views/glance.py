@@ -85,11 +85,7 @@ class Overview(Shown):
 
 
 def show(
-    frame: "Memories",
-    *,
-    backlog: int | None = None,
-    log: "Log" = None,
-    now: datetime | None = None,
+    frame: "Memories", *, backlog: int | None = None, log: "Log" = None, now: datetime | None = None
 ) -> "Overview | Inventory":
     """Show what an agent loads from a store at every start, and how much of it is prunable.
 
@@ -143,11 +139,7 @@ def show(
         reads, file = reads_in(log, settings, call=call)
         option = log_option(reads, file, settings)
         more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
-    more |= {
-        "past": source.past_note(),
-        "number": number,
-        "settings": settings.not_obeyed,
-    }
+    more |= {"past": source.past_note(), "number": number, "settings": settings.not_obeyed}
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
     summary = summary_of(arrays, now=now, threshold=keep if backlog is None else backlog)
     look = Look(source, arrays, summary, name, reads, option)

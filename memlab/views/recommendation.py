@@ -14,12 +14,7 @@ from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log, describe_chances, describe_log, reading_chances
-from memlab.evidence.references import (
-    Evidence,
-    counted_in_words,
-    evidence_of,
-    not_counted_in_words,
-)
+from memlab.evidence.references import Evidence, counted_in_words, evidence_of, not_counted_in_words
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
