@@ -51,6 +51,7 @@ class Pipeline(Policy):
 
     policies: tuple[Policy, ...]
 
+    asked_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
     name: ClassVar[str] = "pipeline"
     origin: ClassVar[str] = "odek, MemForge: several rules in order"
     population: ClassVar[Population] = "all"
@@ -83,8 +84,9 @@ class Pipeline(Policy):
         keep : int
             Prunable rows that stay, the newest by creation time; 0 is off.
         """
-        cap = KeepRecent(keep, by=col.CREATED_AT)
-        return cls(NearDuplicate(threshold), TimeToLive(ttl), *([cap] if keep else []))
+        steps = [NearDuplicate(threshold), TimeToLive(ttl)]
+        steps += [KeepRecent(keep, by=col.CREATED_AT)] if keep else []
+        return cls._called("odek", steps, threshold=threshold, ttl=ttl, keep=keep)
 
     @classmethod
     def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
@@ -97,7 +99,8 @@ class Pipeline(Policy):
         max_items : int, optional
             Rows an agent may hold; 0 or None is off.
         """
-        return cls(ImportanceFloor(threshold), ImportanceBudget(max_items))
+        steps = ImportanceFloor(threshold), ImportanceBudget(max_items)
+        return cls._called("memforge", steps, threshold=threshold, max_items=max_items)
 
     @classmethod
     def betterdb(cls, *, max_items: int) -> "Pipeline":
@@ -108,7 +111,14 @@ class Pipeline(Policy):
         max_items : int
             Rows that may match the agent, thread, namespace and tags that one was written with.
         """
-        return cls(TimeToLive(), ValueCap(max_items))
+        return cls._called("betterdb", (TimeToLive(), ValueCap(max_items)), max_items=max_items)
+
+    @classmethod
+    def _called(cls, order: str, steps: Iterable[Policy], **given: Any) -> "Pipeline":
+        """Return steps that know by which name and settings they were asked for."""
+        pipeline = cls(*steps)
+        object.__setattr__(pipeline, "asked_for", (order, given))
+        return pipeline
 
     @property
     def steps(self) -> tuple[Policy, ...]:
@@ -412,32 +422,19 @@ def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any
     name of their own are None.
     """
     if runner_for(policy) != "steps":
-        settings = settings_of(type(policy))
-        return policy.name, settings, _set_apart(settings, vars(policy))
-    for named in (NAMED[name] for name, _ in ORDERS):
-        given = {
-            name: getattr(step, name)
-            for name in named.settings
-            for step in reversed(policy.steps)
-            if hasattr(step, name)
-        }
-        try:
-            same = named.make(**given) == policy
-        except (TypeError, ValueError):  # the settings of other policies mean nothing to these
-            continue
-        if same:
-            return named.name, named.settings, _set_apart(named.settings, given)
-    return None
-
-
-def _set_apart(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that have to be said: of what has no default, or is not at it."""
-    known = {name: values[name] for name in settings if name in values}
-    return {
-        name: value
-        for name, value in known.items()
-        if settings[name].default is REQUIRED or value != settings[name].default
+        name, settings = policy.name, settings_of(type(policy))
+        values: Mapping[str, Any] = vars(policy)
+    elif isinstance(policy, Pipeline) and policy.asked_for is not None:
+        name, values = policy.asked_for
+        settings = NAMED[name].settings
+    else:
+        return None
+    apart = {
+        each: values[each]
+        for each, setting in settings.items()
+        if each in values and values[each] != setting.default
     }
+    return name, settings, apart
 
 
 def _first_size(settings: Mapping[str, Setting]) -> str | None:
