@@ -226,7 +226,7 @@ def _way_for(asked: Asked) -> Way:
         raise MemlabError(open_source(asked.source).without_reads())
     if not there:
         raise MemlabError(f"there is no {named}; check the path")
-    if (store := recognise(asked.path)) is not None and store.scheme is not None:
+    if recognise(asked.path) is not None:
         raise MemlabError(open_source(asked.path).without_reads())
     if asked.path.is_file() and begins_as_sqlite(asked.path):
         read_database(asked.path, lambda connection: connection.execute(_ANYTHING).fetchone())

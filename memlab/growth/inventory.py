@@ -128,8 +128,6 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
 
 def _looked_at(found: Recognised) -> Store:
     where = str(found.path)
-    if found.scheme is None:
-        return Store(found.what, where, None, None, None, "memlab does not read it")
     try:
         frame = load(made_by(found.scheme, where), on_bad_row="keep")
     except MemlabError as error:

@@ -407,15 +407,13 @@ class Source(ABC):
         Whether its memories are files of a folder.
     cuts_index : bool
         Whether a start loads an index up to some length, so that :meth:`orders` can say of what.
-    tables : mapping of str to frozenset of str
-        Tables and columns by which a SQLite file is known to be such a store.
+    tables : mapping of str to sequence of str
+        Tables and columns without which a SQLite file is no such store.
     setting : str
         The setting of its system's own that holds a cap, with ``%d`` for it; empty for none.
     usual : tuple of str
         Where its system puts such stores: the variable that moves the folder, the folder below a
         home, and where in it they are.
-    lookalike : str
-        A table by which a file that is none may be taken for one.
     protected : frozenset of str
         Tags that make a memory load-bearing by a person's own choice; none until
         :func:`memlab.sources.opening.open_source` finds some in their settings.
@@ -433,8 +431,7 @@ class Source(ABC):
     cuts_index: bool = False
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None
-    tables: ClassVar[Mapping[str, frozenset[str]]] = {}
-    lookalike: ClassVar[str] = ""
+    tables: ClassVar[Mapping[str, Sequence[str]]] = {}
     setting: ClassVar[str] = ""
     usual: ClassVar[tuple[str, ...]] = ()
 
@@ -482,7 +479,7 @@ class Source(ABC):
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
         """Return the store that a path is, or has in it; `tables` are those of a SQLite file."""
-        fits = (columns <= tables.get(name, frozenset()) for name, columns in cls.tables.items())
+        fits = (name in tables and tables[name] >= {*own} for name, own in cls.tables.items())
         return path if cls.tables and all(fits) else None
 
     @classmethod

@@ -29,9 +29,9 @@ _PACKAGE: Final = "memlab.systems"
 
 
 class Recognised(NamedTuple):
-    """What a path is; of no scheme where memlab does not read it."""
+    """What a path is."""
 
-    scheme: str | None
+    scheme: str
     path: Path
     what: str
 
@@ -65,8 +65,8 @@ class System(NamedTuple):
 
 
 SYSTEMS: tuple[System, ...] = (
-    System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
     System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
+    System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", (), reads=".codex"),
     System("OpenClaw workspace", ("openclaw",), ".openclaw:OpenClaw", ".openclaw"),
@@ -77,7 +77,7 @@ SYSTEMS: tuple[System, ...] = (
         ".claude_code.source:ClaudeCode",
         ".claude_code.reads",
         start="in the index",
-        usual=("projects/*/memory", ".claude/agent-memory*/*"),
+        usual=("projects/*/memory", ".claude/agent-memory*/*"),  # a project's, a subagent's
     ),
     System("odek episodes", ("odek",), ".odek:Odek"),
     System("MemForge", ("postgresql", "postgres"), ".memforge:Memforge", ".memforge"),
@@ -108,7 +108,7 @@ def is_harvestable(source: object) -> bool:
     asked = Asked(str(source))
     with suppress(MemlabError, OSError, ValueError):
         store = recognise(asked.path)
-        if store is not None and store.scheme is not None:  # no other system is imported
+        if store is not None:  # no other system is imported
             return bool(schemes()[store.scheme].reads)
         return any(way.recognises(asked) for way in ways())
     return False
@@ -133,7 +133,7 @@ def open_source(where: SourceLike) -> Source:
         )
     if not colon or scheme not in known:
         found = recognise(Path(text))  # what cannot be looked at is for a file's adapter to say
-        scheme = "file" if found is None else found.scheme or "file"
+        scheme = "file" if found is None else found.scheme
     return _as_chosen(made_by(scheme, where))
 
 
@@ -157,9 +157,6 @@ def recognise(path: Path) -> Recognised | None:
         for system in SYSTEMS:
             if system.source and (found := system.kind.recognise(path, tables)) is not None:
                 return Recognised(system.schemes[0], found, system.what)
-        for kind in kinds().values():
-            if kind.lookalike in tables:
-                return Recognised(None, path, f"another table called {kind.lookalike}")
     return None
 
 

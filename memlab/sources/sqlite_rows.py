@@ -131,14 +131,12 @@ class TableReader(Reader):
 
     system: ClassVar[str]
     table: ClassVar[str]
-    needed: ClassVar[Mapping[str, Sequence[str]]]
-    """The tables and columns without which a file is none of the system's."""
     read: ClassVar[Sequence[str]]
     """The columns that a row of the frame is made of, where they are there."""
 
-    def __init__(self, connection: sqlite3.Connection, where: Path) -> None:
-        for table, columns in self.needed.items():
-            check_table(where, self.system, table, columns, columns_of(connection, table))
+    def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
+        for table, columns in source.tables.items():
+            check_table(source.path, self.system, table, columns, columns_of(connection, table))
         self.connection = connection
         self.columns = columns_of(connection, self.table)
         names = connection.execute("SELECT name FROM sqlite_schema")

@@ -383,10 +383,10 @@ def insert_records(
                 f"memory_items has no column {', '.join(sorted(missing))} any more; nothing was "
                 "restored: restore into a new file"
             )
-        _insert(connection, "memory_items", {"rowid": position} | row)
+        insert_row(connection, "main.memory_items", {"rowid": position} | row)
         for each in _known(signals, layout):
             connection.execute(_MAKE_WAY, (position,))
-            _insert(connection, SIGNALS, each)
+            insert_row(connection, f"main.{SIGNALS}", each)
         count += 1
     return count
 
@@ -397,10 +397,13 @@ def _known(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, 
     return [each for each in kept if each]
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
+def insert_row(
+    connection: sqlite3.Connection, table: str, row: dict[str, Any], insert: str = "INSERT"
+) -> None:
+    """Insert a row of JSON values as they were stored."""
     bound = [bound_value(value) for value in row.values()]
     connection.execute(
-        f"INSERT INTO main.{table} ({', '.join(map(quoted, row))}) "
+        f"{insert} INTO {table} ({', '.join(map(quoted, row))}) "
         f"VALUES ({', '.join(sql for sql, _ in bound)})",
         [value for _, value in bound],
     )

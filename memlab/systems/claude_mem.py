@@ -54,6 +54,7 @@ KNOWN_SCHEMA: Final = 52
 LISTED: Final = 10
 
 _TABLE: Final = "observations"
+_NEEDED: Final = ("id", "memory_session_id", "project", "type", "title", "created_at_epoch")
 _SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
 
 _OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
@@ -86,10 +87,7 @@ class ClaudeMem(TableSource):
     deletes = False
     setting = f"{SETTING}=%d"
     shape = staticmethod(_SHAPE)
-    tables: ClassVar = {
-        _TABLE: frozenset({"memory_session_id", "created_at_epoch"}),
-        "sdk_sessions": frozenset({"memory_session_id"}),
-    }
+    tables: ClassVar = {_TABLE: _NEEDED, "sdk_sessions": ("memory_session_id",)}
 
     def __init__(self, where: str | PathLike[str]) -> None:
         name, given = fspath(where), {}
@@ -167,17 +165,13 @@ class ObservationReader(TableReader):
 
     system = "claude-mem"
     table = _TABLE
-    needed: ClassVar = {
-        _TABLE: ("id", "memory_session_id", "project", "type", "title", "created_at_epoch"),
-        "sdk_sessions": ("memory_session_id",),
-    }
     read = (
-        *(*needed[_TABLE], "merged_into_project", "subtitle", "narrative", "facts", "text"),
+        *(*_NEEDED, "merged_into_project", "subtitle", "narrative", "facts", "text"),
         *("concepts", "agent_id", "generated_by_model"),
     )
 
     def __init__(self, connection: sqlite3.Connection, source: ClaudeMem) -> None:
-        super().__init__(connection, source.path)
+        super().__init__(connection, source)
         self._name, self._project, self._start = source.name, source.project, source.start
         merged = " OR merged_into_project = :project"
         self._of = f"(project = :project{merged if 'merged_into_project' in self.columns else ''})"

@@ -27,7 +27,7 @@ from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
 from memlab.store.database import check_encoding, error_in_words, store_file, transaction
-from memlab.store.records import bound_value, encoded, quoted
+from memlab.store.records import encoded, insert_row
 from memlab.text import Sheet, counted
 
 NAME: Final = "an mcp-memory-service database"
@@ -35,6 +35,9 @@ BROKEN: Final = "memories whose metadata cannot be read"
 WITHOUT_TIME: Final = "queries without a time"
 
 TABLE: Final = "memories"
+_NEEDED: Final = (
+    *("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at"),
+)
 GRAPH: Final = "memory_graph"
 VECTORS: Final = "memory_embeddings"
 DELETED_AT: Final = "deleted_at"
@@ -75,7 +78,7 @@ class McpMemory(TableSource):
 
     scheme = "mcp-memory"
     usual = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
-    tables: ClassVar = {TABLE: frozenset({"content_hash", "content", "memory_type"})}
+    tables: ClassVar = {TABLE: _NEEDED}
     shape = staticmethod(_SHAPE)
 
     @classmethod
@@ -86,7 +89,7 @@ class McpMemory(TableSource):
 
     def reader(self, connection: sqlite3.Connection) -> "MemoryReader":
         """Return a reader of the service's memories."""
-        return MemoryReader(connection, self.path)
+        return MemoryReader(connection, self)
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
@@ -109,7 +112,7 @@ class McpMemory(TableSource):
                 connection.execute("PRAGMA synchronous = EXTRA")
                 with transaction(connection):
                     check_encoding(connection, self.path)
-                    writer = MemoryWriter(connection, self.path)
+                    writer = MemoryWriter(connection, self)
                     writer.check_safe(self.path)
                     yield writer
 
@@ -132,13 +135,10 @@ class MemoryReader(TableReader):
 
     system = "mcp-memory-service"
     table = TABLE
-    needed: ClassVar = {
-        TABLE: ("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at")
-    }
-    read = (*needed[TABLE], "confidence", "last_accessed", "superseded_by", "store")
+    read = (*_NEEDED, "confidence", "last_accessed", "superseded_by", "store")
 
-    def __init__(self, connection: sqlite3.Connection, where: Path) -> None:
-        super().__init__(connection, where)
+    def __init__(self, connection: sqlite3.Connection, source: McpMemory) -> None:
+        super().__init__(connection, source)
         self.live = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
         self.keeps_vectors = self.tables >= _PARTS
         of_chunks = sqlite_rows.columns_of(connection, f"{VECTORS}_chunks")
@@ -313,11 +313,11 @@ class MemoryWriter(MemoryReader, Writer):
                     (key, record["content_hash"]),
                 )
             else:
-                self._add(TABLE, record)
+                insert_row(self.connection, TABLE, record)
             if vector is not None:
                 self._add_vector(key, vector)
             for edge in edges:
-                self._add(GRAPH, edge, or_ignore=True)
+                insert_row(self.connection, GRAPH, edge, "INSERT OR IGNORE")
         return count
 
     def _add_vector(self, key: Key, vector: dict[str, str]) -> None:
@@ -328,7 +328,7 @@ class MemoryWriter(MemoryReader, Writer):
             )
         store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
         row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
-        self._add(VECTORS, row | store)
+        insert_row(self.connection, VECTORS, row | store)
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
@@ -337,14 +337,6 @@ class MemoryWriter(MemoryReader, Writer):
         now, then = json.loads(there), json.loads(record)
         edges, wanted = now.pop(EDGES, []), then.pop(EDGES, [])
         return bool(now == then) and all(edge in edges for edge in wanted)
-
-    def _add(self, table: str, row: dict[str, Any], *, or_ignore: bool = False) -> None:
-        bound = [bound_value(value) for value in row.values()]
-        self.connection.execute(
-            f"INSERT {'OR IGNORE ' if or_ignore else ''}INTO {table} "
-            f"({', '.join(map(quoted, row))}) VALUES ({', '.join(sql for sql, _ in bound)})",
-            [value for _, value in bound],
-        )
 
     def _rows_like(self, key: Key, content_hash: str) -> list[tuple[int, str]]:
         found = self.connection.execute(

@@ -26,7 +26,7 @@ from memlab.sources.opening import (
 )
 
 
-def what(path: Path) -> tuple[str | None, str] | None:
+def what(path: Path) -> tuple[str, str] | None:
     found = recognise(path)
     return None if found is None else (found.scheme, found.what)
 
@@ -39,26 +39,30 @@ def folder(name: str, text: str) -> Callable[[Path], object]:
     return lambda path: (path.mkdir(), (path / name).write_text(text))
 
 
-PATHS: dict[str, tuple[Callable[[Path], object], tuple[str | None, str] | None]] = {
+PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
     "an agent's own": (
         lambda path: write_rows(path, episodes(1)),
         ("file", "memory_items"),
     ),
     "claude-mem, which has another memory_items": (
         database(
-            "CREATE TABLE observations (id, memory_session_id, created_at_epoch)",
+            "CREATE TABLE observations "
+            "(id, memory_session_id, project, type, title, created_at_epoch)",
             "CREATE TABLE sdk_sessions (id, memory_session_id)",
             "CREATE TABLE memory_items (id, project_id, kind, title)",
         ),
         ("claude-mem", "claude-mem"),
     ),
     "mcp": (
-        database("CREATE TABLE memories (id, content_hash, content, memory_type)"),
+        database(
+            "CREATE TABLE memories "
+            "(id, content_hash, content, tags, memory_type, metadata, created_at)"
+        ),
         ("mcp-memory", "mcp-memory-service"),
     ),
     "another memory_items": (
         database("CREATE TABLE memory_items (id, text)"),
-        (None, "another table called memory_items"),
+        ("file", "memory_items"),
     ),
     "another database": (database("CREATE TABLE notes (note)"), None),
     "text": (lambda path: path.write_text("no database" * 99), None),
@@ -117,7 +121,9 @@ def test_an_open_store_a_source_and_a_url_of_a_file_are_taken(tmp_path: Path) ->
 
 
 def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
-    with pytest.raises(MemlabError, match=r"no kind of store called 'gopher'; it knows file"):
+    with pytest.raises(
+        MemlabError, match=r"no kind of store called 'gopher'; it knows claude-mem, file"
+    ):
         open_source("gopher://memory")
 
 
@@ -175,7 +181,7 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
     ]
     assert where["agents/memory.db"].memories == 3
     assert where["agents/memory.db"].tokens_at_start == 18
-    assert where["agents/old.sqlite"].problem == "memlab does not read it"
+    assert "lacks the column memory_id" in where["agents/old.sqlite"].problem
     assert "notes.db is not a SQLite database" in where["agents/notes.db"].problem
     assert "pipe.db is not a file" in where["agents/pipe.db"].problem
     assert where[".odek/memory/episodes"].memories == 2

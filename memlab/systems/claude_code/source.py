@@ -22,6 +22,7 @@ from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
+from memlab.sources.opening import schemes
 from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
@@ -35,8 +36,7 @@ from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, wit
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
 
-USUAL: Final = ("projects/*/memory", ".claude/agent-memory*/*")
-"""The ends of the paths of a project's memory, and of a subagent's, a person's or a project's."""
+USUAL: Final = schemes()["claude"].usual
 _SUFFIX: Final = ".md"
 _PLACE: Final = fields(
     {
