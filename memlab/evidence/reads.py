@@ -7,7 +7,7 @@ agents write anyway, and a person may write one by hand.
 import csv
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -74,15 +74,21 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
         first.
     """
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
+    return _reads_of([Path(path)], maintenance=maintenance)
+
+
+def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFrame:
+    """Return the reads of logs, one after the other."""
     log = LogLines()
-    file = Path(path)
-    parts = [] if _is_csv(file) else log_parts(file)  # CSV is never rotated
-    for part in parts or [file]:
-        log.read(part, needed=part == file)
-    for part in log_parts(apart_of(file)) if maintenance else ():
-        log.read(part)
-    if log.first_fault and not log.rows:
-        raise MemlabError(f"{log.first_fault}; {_WANTED}")
+    for file in files:
+        known, log.first_fault = len(log.rows), None
+        parts = [] if _is_csv(file) else log_parts(file)  # CSV is never rotated
+        for part in parts or [file]:
+            log.read(part, needed=part == file)
+        for part in log_parts(apart_of(file)) if maintenance else ():
+            log.read(part)
+        if log.first_fault and len(log.rows) == known:
+            raise MemlabError(f"{log.first_fault}; {_WANTED}")
     return log.frame(maintenance=maintenance)
 
 
@@ -114,16 +120,9 @@ def remembered_reads(settings: Settings) -> pd.DataFrame | None:
     if not settings.log:
         return None
     try:
-        logs = [read_access_log(path) for path in settings.log]
+        return _reads_of(settings.log)
     except MemlabError as error:
         raise settings.error("log", f"{error}; or take the log out of the settings") from error
-    passed_over: Counter[str] = Counter()
-    for log in logs:
-        passed_over.update(log.attrs.get(PASSED_OVER, {}))
-    together = pd.concat(logs, ignore_index=True)
-    without_zone = sum(log.attrs.get(c.WITHOUT_ZONE, 0) for log in logs)
-    together.attrs = {PASSED_OVER: dict(passed_over), c.WITHOUT_ZONE: without_zone}
-    return together
 
 
 def apart_of(log: Path) -> Path:

@@ -175,10 +175,10 @@ class _Advice(Shown):
             title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
         return Sheet(title, list(self._facts()), self._tables())
 
-    def brief(self, rows: pd.DataFrame) -> Sheet:
+    def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> Sheet:
         """Return what fits a screen: the numbers, what they rest on, and lines of the curve."""
         facts = [(name, value) for name, value in self._facts() if name in self.BRIEF]
-        asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else self.answers
+        asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else (*self.answers, looked_at)
         at = [rows.index.tolist().index(each) for each in asked if each is not None]
         if not at:
             return self.sheet()._replace(facts=facts, tables=())

@@ -227,13 +227,14 @@ def sentence(text: str) -> str:
 def _loaded(findings: Findings) -> Section:
     floor, tables = findings.advice.floor, []
     if floor.largest:
-        costliest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
         after = (
             f"{floor.memories:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
             "shows those for which a newer one could stand."
         )
-        header = ("memory", "kind", "tokens", "title")
-        tables = [Table("The costliest load-bearing memories", header, costliest, after)]
+        _, costliest = floor.tables("")
+        title = "The costliest load-bearing memories"
+        header = ("memory", *costliest.header[1:])
+        tables = [costliest._replace(heading=title, header=header, remark=after)]
     words = (
         "Decisions, skills and rejected paths are load-bearing: they are never deleted, and no cap "
         "goes below them. The other episodes are prunable."
@@ -292,16 +293,7 @@ def _references(findings: Findings) -> Section:
 
 
 def _served(findings: Findings) -> Section:
-    advice, sizing = findings.advice, findings.sizing
-    marks = {sizing.most: "everything", findings.cap: "looked at"}
-    marks |= {advice.likely: "likely", advice.keep_recent: "safe"}
-    caps = sizing.at(sorted(cap for cap in marks if cap is not None))
-    rows = [
-        (cap, int(row["boot_memories"]), int(row["boot_tokens"]), f"{row['days']:,.0f}", marks[cap])
-        for cap, row in zip(caps.index.tolist(), caps.to_dict("records"), strict=True)
-    ]
-    there = findings.by_start("at start", "left")
-    header = ("keep_recent", f"memories {there}", f"tokens {there}", "days of memory", "")
+    advice = findings.advice
     starts = findings.by_start("starts", "moments")
     words = (
         f"Estimated until {advice.until:,} memories are written, by this store's references and "
@@ -309,7 +301,8 @@ def _served(findings: Findings) -> Section:
         f"from the first memory on: the first of what 95 in 100 {starts} do not pass, the second "
         "of every moment. The table is for today."
     )
-    return Section("served", "What each cap serves and costs", [words], [Table("", header, rows)])
+    tables = [*findings.sheet().tables]
+    return Section("served", "What each cap serves and costs", [words], tables)
 
 
 def _record(findings: Findings) -> Section:

@@ -65,7 +65,8 @@ class Recommendation(Shown):
         if source is not None and isinstance(self.sizing, Sizing):
             in_use = source.cap_now()
         shown = in_use if in_use is None else min(in_use, self.sizing.most)
-        return self.sizing.at(self.sizing.around(*self.advice.answers, shown))
+        also = shown, self.asked.keep_recent
+        return self.sizing.at(self.sizing.around(*self.advice.answers, *also))
 
     @cached_property
     def backtest(self) -> pd.DataFrame | None:
@@ -108,7 +109,7 @@ class Recommendation(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed: first whether age or use decides what to load."""
         advice, first = self.advice, list[tuple[str, str]]()
-        page = advice.sheet() if self.explain else advice.brief(self.curve)
+        page = advice.sheet() if self.explain else advice.brief(self.curve, self.asked.keep_recent)
         title, tables, evidence = page.title, [*page.tables], [*self._evidence()]
         if self.usage is not None and self.usage.decided:
             first.append(("age or use", self.usage.answer))
