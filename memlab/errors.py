@@ -1,7 +1,7 @@
 """What can go wrong for a user, in words a user can act on.
 
 Every message says what happened, where, and what to do next. Every error pickles, so that it
-survives a process pool: attributes are keyword-only and live in ``__dict__``.
+survives a process pool.
 """
 
 
@@ -30,11 +30,7 @@ class ChangedWhileReadError(StoreError):
 
 
 class UnsafeDeletionError(MemlabError):
-    """Deleting from this store is not safe here."""
-
-    def __init__(self, message: str, *, instead: str = "") -> None:
-        super().__init__(message)
-        self.instead = instead
+    """Deleting from this store is not safe here; the message says what to do instead."""
 
 
 class BadRowError(MemlabError):

@@ -6,15 +6,12 @@ import pickle
 import pytest
 
 from memlab import errors
-from memlab.errors import MemlabError, MissingExtraError, UnsafeDeletionError
+from memlab.errors import MemlabError, MissingExtraError
 
 EXAMPLES = [
-    *(
-        kind("what happened, where, and what to do")
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, MemlabError)
-    ),
-    UnsafeDeletionError("not safe here", instead="elsewhere"),
+    kind("what happened, where, and what to do")
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, MemlabError)
 ]
 
 

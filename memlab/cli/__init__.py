@@ -94,20 +94,14 @@ def _say(words: str) -> None:
 @contextmanager
 def _warned_once() -> Iterator[None]:
     """Let what an archive could not say be a line on stderr."""
-    told = set[str]()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", DamagedArchiveWarning)
-        others = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category is not DamagedArchiveWarning:
-                others(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
-                _say(str(message))
-
-        warnings.showwarning = show
-        yield
+        try:
+            yield
+        finally:
+            told = [each for each in caught if each.category is DamagedArchiveWarning]
+            for words in dict.fromkeys(str(each.message) for each in told):
+                _say(words)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """``memlab fleet``: many stores at once; what reads them, and one review before the change."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from memlab.fleet import Cohort, Members, Runner
-    from memlab.fleet.task import Progress
     from memlab.policies import Policy
 
 Function = Callable[..., Any]
@@ -306,14 +305,9 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
     members, folder = expand_names(names), job.kept(*KEPT_APART)
-    with job.runner() as runner, ExitStack() as bars:
-
-        def telling(what: str) -> "Progress":
-            bars.close()
-            return bars.enter_context(output.bar(what))
-
-        asked: dict[str, Any] = {"token_budget": token_budget, "telling": telling, "out": folder}
-        found = examine_fleet(members, now=now_utc(), runner=runner, **asked)
+    with job.runner() as runner, output.bar("report") as progress:
+        asked: dict[str, Any] = {"token_budget": token_budget, "telling": lambda _: progress}
+        found = examine_fleet(members, now=now_utc(), runner=runner, out=folder, **asked)
     write_fleet_report(page, found)
     left_out = f", {found.failed:,} left out" if found.failed else ""
     output.print_lines(f"report: {page}", f"  {counted(len(found.stores), 'stores')}{left_out}")

@@ -1,7 +1,6 @@
 """Commands that ask something of a store, or look for stores; all but harvest only read."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,14 +83,11 @@ _WHERE: Final = (
 def rows(
     store: Path,
     policy: "Policy | None",
-    where: str | None,
-    tag: str | None,
-    author: str | None,
     order: str,
     limit: int | None,
-    log: Path | None,
     as_csv: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
 
@@ -108,7 +104,7 @@ def rows(
 
     output.doing("reading the store and its archive")
     with faults_of(policy):
-        listed = listing.rows(store, policy, where=where, tag=tag, author=author, by=order, log=log)
+        listed = listing.rows(store, policy, by=order, **asked)
     most = limit or (
         options.LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed)
     )
@@ -289,13 +285,10 @@ def compare(
     store: Path,
     policy_names: tuple[str, ...],
     given: tuple[str, ...],
-    token_budget: int | None,
-    log: Path | None,
     chart: Path | None,
-    every: int | None,
     retire: bool,
     as_json: bool,
-    **sizes: tuple[Any, ...],
+    **asked: Any,
 ) -> None:
     """Compare policies on STORE's own past: what each would have lost, and what that saved.
 
@@ -315,31 +308,20 @@ def compare(
     if chart is not None:
         check_writable(chart)
     tried = [policy_named(name) for name in policy_names or (RETIRING if retire else TRIED)]
-    texts = _settings_in(given)
+    texts: dict[str, list[str]] = {}
+    for name, text in map(split_setting, given):
+        texts.setdefault(name, []).append(text)
+    sizes = {name: asked.pop(name) for name in ("count", "age", "tokens")}
     check_known(texts, tried)
     policies = [made(*each) for each in variants(tried, sizes, texts, both=retire)]
     policies = policies if policy_names else with_remembered(policies, source)
     output.quiet()
     with faults_of(*policies):
         found = comparison.compare(
-            store,
-            policies=policies,
-            every=every,
-            retire=retire,
-            token_budget=token_budget,
-            log=log,
-            progress=sys.stderr.isatty(),
+            store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **asked
         )
     if chart is not None:
         from memlab.charts import plot_comparison
 
         output.write_picture(plot_comparison(found.table).figure, chart, source)
     output.print_result(found, as_json=as_json)
-
-
-def _settings_in(given: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return by name what was given with ``--set``."""
-    texts: dict[str, list[str]] = {}
-    for name, text in map(split_setting, given):
-        texts.setdefault(name, []).append(text)
-    return texts

@@ -194,9 +194,7 @@ def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
     for store in found.stores:
         yield Member.at(str(store.path))
     for shut in found.shut:
-        yield Member(
-            str(shut), str(shut), problem=f"{shut} cannot be entered; check its permissions"
-        )
+        yield _not_there(str(shut), f"{shut} cannot be entered; check its permissions")
     if not found.stores and not found.shut:
         yield _not_there(name, f"{name} is a folder without a store in it; name a store")
 

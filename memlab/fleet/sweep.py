@@ -33,6 +33,7 @@ from memlab.fleet.task import (
     Serial,
     nothing,
 )
+from memlab.text import refused
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -224,9 +225,7 @@ class Parts:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise MemlabError(
-                f"{self.folder} cannot be made ({error.strerror or error}); name another folder"
-            ) from error
+            raise MemlabError(refused(f"{self.folder} cannot be made", error)) from error
         before = self._read_note()
         if not before and any(self.folder.iterdir()):
             raise MemlabError(f"{self.folder} holds other files; name a new folder")

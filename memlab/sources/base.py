@@ -511,8 +511,7 @@ class Source(ABC):
             When it cannot be written.
         """
         raise UnsafeDeletionError(
-            f"memlab deletes nothing from {self.name}; delete with its system's own tools",
-            instead="the tools of the system that wrote it",
+            f"memlab deletes nothing from {self.name}; delete with its system's own tools"
         )
 
     def row_of(self, record: bytes) -> dict[str, Any]:
@@ -570,8 +569,8 @@ class Source(ABC):
         """Make a store of these memories at an empty file, where it is one; return how many."""
         raise UnsafeDeletionError(
             f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
-            "restore into the store that they came from, or export them",
-            instead="memlab archive STORE --export memories.jsonl",
+            "restore into the store that they came from, or export them with memlab "
+            "archive STORE --export memories.jsonl"
         )
 
     def adjust(self, settings: Settings) -> None:  # noqa: B027

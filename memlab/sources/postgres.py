@@ -262,8 +262,8 @@ class Catalogue:
             if columns > 1 or on_delete == _SET_DEFAULT:
                 how = "by several columns" if columns > 1 else "with ON DELETE SET DEFAULT"
                 raise UnsafeDeletionError(
-                    f"the table {table} refers to {to_table} {how}, which could not be put back",
-                    instead=f"take that foreign key off {table}",
+                    f"the table {table} refers to {to_table} {how}, which could not be put back; "
+                    f"take that foreign key off {table}"
                 )
             found.append(Reference(*reference[:-1]))
         return found

@@ -35,8 +35,8 @@ def connected(address: Address, database: int) -> Iterator["Line"]:
             if b"_mode:cluster" in line.ask("INFO", "server"):
                 raise UnsafeDeletionError(
                     f"{address.without_password()} is one node of a cluster, which keeps memories "
-                    "on several; memlab reads a single server",
-                    instead="the system's own setting for a cap",
+                    "on several; memlab reads a single server: use the system's own setting for a "
+                    "cap"
                 )
             yield line
 

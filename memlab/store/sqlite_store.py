@@ -157,8 +157,8 @@ class SqliteMemoryStore:
         """Where deleted rows are archived; None for nowhere."""
         if archive and self.path is None:
             raise UnsafeDeletionError(
-                "a store in memory has no file to keep an archive beside: name a file",
-                instead="SqliteMemoryStore(path, archive=True)",
+                "a store in memory has no file to keep an archive beside: name a file, as "
+                "in SqliteMemoryStore(path, archive=True)"
             )
         if self.path is not None:
             _prepare(self.path)

@@ -50,8 +50,7 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
             raise UnsafeDeletionError(
                 f"{rows:,} row{'s' * (rows != 1)} of the table {table} would refer to nothing, for "
                 "a foreign key ties them to memories that would go; nothing was deleted: "
-                f"{instead}",
-                instead=instead,
+                f"{instead}"
             )
     return _undone(connection, _GOES, _COMES_BACK)
 
@@ -89,8 +88,7 @@ def _refuse(lost: list[TriggerEffect], when: str) -> None:
         instead = "drop it while memlab works, or do without memlab here"
         raise UnsafeDeletionError(
             f"{who} {does} the table {table} when a memory {when}, and nothing brings that back; "
-            f"nothing was changed: {instead}",
-            instead=instead,
+            f"nothing was changed: {instead}"
         )
 
 

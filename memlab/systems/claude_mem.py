@@ -116,14 +116,11 @@ class ClaudeMem(TableSource):
 
     def changing(self) -> AbstractContextManager[Writer]:
         """Refuse, with the reason and the setting."""
-        instead = (
-            f"{SETTING}=n in {self.start.file}, or delete one by one with "
-            "DELETE /api/observation/ID of claude-mem's own worker"
-        )
         raise UnsafeDeletionError(
             f"memlab deletes nothing from {self.name}: SQL would go past claude-mem's replication "
-            f"and its vectors; nothing was changed: load fewer by {instead}",
-            instead=instead,
+            f"and its vectors; nothing was changed: load fewer by {SETTING}=n in "
+            f"{self.start.file}, or delete one by one with DELETE /api/observation/ID of "
+            "claude-mem's own worker"
         )
 
     def retiring(self) -> AbstractContextManager[Writer]:

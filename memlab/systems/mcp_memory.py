@@ -365,8 +365,7 @@ def driver() -> Any:
 
 
 def _unsafe(why: str, instead: str = "the service's delete_memory") -> UnsafeDeletionError:
-    words = f"{why}; nothing was changed; what to do instead: {instead}"
-    return UnsafeDeletionError(words, instead=instead)
+    return UnsafeDeletionError(f"{why}; nothing was changed; what to do instead: {instead}")
 
 
 def load_extension(connection: Any) -> None:

@@ -229,8 +229,7 @@ class MemoryReader(Reader):
             table, column = self.catalogue.table(reference.table), reference.column
             if not table.key:
                 raise UnsafeDeletionError(
-                    f"the table {table.name} has no primary key to put its rows back by",
-                    instead=f"give {table.name} a primary key",
+                    f"the table {table.name} has no primary key to restore its rows by; give it one"
                 )
             goes = reference.on_delete == CASCADE
             further = {each.to_column for each in self.catalogue.referring_to(table.name) if goes}
@@ -265,13 +264,13 @@ class MemforgeWriter(MemoryReader, Writer):
         touched |= {TABLE: _DELETE | _INSERT, COLD: _DELETE | _INSERT}
         if hidden := [table for table in touched if postgres.hides_rows(self.connection, table)]:
             raise UnsafeDeletionError(
-                f"row-level security may hide rows of {', '.join(hidden)} from the user of {name}",
-                instead="connect as the owner of the tables, or as a role with BYPASSRLS",
+                f"row-level security may hide rows of {', '.join(hidden)} from the user of {name}; "
+                "connect as the owner of the tables, or as a role with BYPASSRLS"
             )
         if triggers := postgres.triggers_on(self.connection, touched):
             raise UnsafeDeletionError(
-                f"a deletion in {name} would set off {', '.join(triggers)}",
-                instead="ALTER TABLE ... DISABLE TRIGGER while memlab works, or MemForge's own cap",
+                f"a deletion in {name} would set off {', '.join(triggers)}; take ALTER TABLE ... "
+                "DISABLE TRIGGER while memlab works, or MemForge's own cap"
             )
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:

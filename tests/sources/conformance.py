@@ -286,9 +286,8 @@ class Conformance:
         if type(source).make is not Source.make:
             assert source.make(made, []) == 0
             return
-        with pytest.raises(UnsafeDeletionError, match=r"made\.db") as caught:
+        with pytest.raises(UnsafeDeletionError, match=r"made\.db: .*--export"):
             source.make(made, [])
-        assert caught.value.instead
         assert not made.exists()
 
     def test_where_it_retires_nothing_it_says_why_and_changes_nothing(self, lab: Lab) -> None:
@@ -306,10 +305,9 @@ class Refusing(Conformance):
         before = lab.exactly()
         with pytest.raises(UnsafeDeletionError) as caught, open_source(lab.name).changing():
             pytest.fail("it was opened for a change")
-        assert caught.value.instead
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
         assert "loaded from" in str(made)
-        with pytest.raises(UnsafeDeletionError, match=re.escape(caught.value.instead)):
+        with pytest.raises(UnsafeDeletionError, match=re.escape(str(caught.value))):
             memlab.apply(made)
         assert lab.exactly() == before
 

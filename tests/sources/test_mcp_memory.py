@@ -233,9 +233,8 @@ def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
         monkeypatch.setenv("MCP_MEMORY_STORAGE_BACKEND", REFUSALS[words])
     plan = memlab.plan(file, memlab.KeepRecent(0))
     before = memlab.load(file)
-    with pytest.raises(UnsafeDeletionError, match=words) as caught:
+    with pytest.raises(UnsafeDeletionError, match=f"{words}.*what to do instead: "):
         memlab.apply(plan)
-    assert caught.value.instead
     assert memlab.load(file).equals(before)
 
 

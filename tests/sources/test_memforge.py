@@ -417,9 +417,8 @@ def test_under_row_level_security_one_agent_is_read_and_none_changed(own: TwoAge
         memlab.load(own.name)
     own.name += "&agent=b"
     assert memlab.load(own.name)["position"].tolist() == own.others
-    with pytest.raises(UnsafeDeletionError, match="row-level security may hide rows") as caught:
+    with pytest.raises(UnsafeDeletionError, match=r"security may hide rows .*BYPASSRLS"):
         delete_all(own, records_of(own, own.others))
-    assert "BYPASSRLS" in caught.value.instead
     assert own.everything() == before
 
 

@@ -158,8 +158,7 @@ class MemoryItems(Source):
         if self._open is not None or self._where == ":memory:":
             raise UnsafeDeletionError(
                 "a store in memory has no file to keep an archive beside: make it with "
-                "SqliteMemoryStore(path), then plan",
-                instead="SqliteMemoryStore(path)",
+                "SqliteMemoryStore(path), then plan"
             )
 
 
