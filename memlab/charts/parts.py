@@ -260,7 +260,7 @@ class Plot:
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
         """Draw dots, those that would lie on one another as one: as large as they are many.
 
-        A dot with room, that no other covers, says how many. Of more than `most`, those near each
+        Of more than `most`, those near each
         other are one. The more there are `among` all kinds, the smaller is each. Call it once the
         limits are final. Returns the most that one dot stands for.
         """
@@ -283,13 +283,6 @@ class Plot:
             these = wide == size
             dots: dict[str, Any] = {"linestyle": "none", "markersize": size, "markeredgewidth": 0}
             ax.plot(x[these], y[these], alpha=0.6, zorder=2.5, **dots, **style)
-        fits = wide >= 5 * np.char.str_len(counts.astype(str)) + 4
-        for dot in np.flatnonzero((counts > 1) & fits):
-            away = np.hypot(*(middle - middle[dot]).T)
-            if (away < (wide + wide[dot]) / 2).sum() > 1:
-                continue
-            said = ax.text(x[dot], y[dot], f"{counts[dot]}", ha="center", va="center")
-            said.set(color=self.paint.ink, fontsize=SMALL - 1.5, zorder=4)
         return int(counts.max(initial=0))
 
     def in_axes(self, x: float, y: float) -> Any:

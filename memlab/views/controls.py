@@ -14,7 +14,7 @@ _STYLE = """
 .memlab-control label { white-space: nowrap; }
 .memlab-control input[type="range"] { width: 14em; max-width: 45vw; }
 .memlab-control output { min-width: 3.5em; font-variant-numeric: tabular-nums; }
-.memlab-control input[type="text"] {
+.memlab-control input[type="number"] {
   width: 8em; padding: 0.15em 0.4em; text-align: right; font: inherit;
   color: inherit; background: transparent; border: 1px solid #8a8d91;
 }
@@ -92,44 +92,35 @@ export default { render({ model, el }) {
 
 
 class NumberBox(anywidget.AnyWidget):
-    """A box for a whole number: what is typed in it is taken, and what cannot be is said."""
+    """A box for a whole number; the browser says what it does not take."""
 
     _esm = (
         _NAMED
         + """
 export default { render({ model, el }) {
-  const input = named(el, model, "text");
+  const input = named(el, model, "number");
   const wrong = document.createElement("span");
   wrong.setAttribute("role", "alert");
   el.append(wrong);
-  input.inputMode = "numeric";
   input.placeholder = model.get("nothing");
-  let waiting;
+  input.required = !model.get("nothing");
+  input.min = model.get("least");
+  input.max = model.get("most");
   function show() {
-    const value = model.get("value");
-    if (document.activeElement !== input) {
-      input.value = value === null ? "" : value.toLocaleString("en");
-    }
+    input.value = model.get("value") ?? "";
     wrong.textContent = "";
   }
   function take() {
-    clearTimeout(waiting);
-    const typed = input.value.replace(/[\\s,_]/g, "");
-    const least = model.get("least"), most = model.get("most");
-    const value = typed === "" && model.get("nothing") ? null : Number(typed);
-    const good = value === null
-      || (/^\\d+$/.test(typed) && value >= least && value <= most);
-    input.setAttribute("aria-invalid", String(!good));
-    wrong.textContent = good ? ""
-      : `a whole number from ${least.toLocaleString("en")} to ${most.toLocaleString("en")}`;
-    if (good) { model.set("value", value); model.save_changes(); }
+    wrong.textContent = input.validationMessage;
+    if (!input.validity.valid) return;
+    model.set("value", input.value === "" ? null : Number(input.value));
+    model.save_changes();
   }
+  let waiting;
   input.addEventListener("input", () => {
     clearTimeout(waiting);
     waiting = setTimeout(take, 300);
   });
-  input.addEventListener("change", take);
-  input.addEventListener("blur", () => { take(); if (!wrong.textContent) show(); });
   model.on("change:value", show);
   show();
 } };
