@@ -17,6 +17,8 @@ _WIDE_RANGE: Final = 20
 """From how many times its least the cost of a trade-off is drawn on a logarithmic axis."""
 _PARTS: Final = (0.5, 0.9)
 """What a title speaks of where no target is set."""
+_WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
+"""Verdicts whose numbers are a title; the others' meaning is."""
 _NOTHING: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
 
@@ -241,9 +243,8 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
     if advice is None:
         half, nine = (_cap_serving(curve, part) for part in _PARTS)
         return f"The newest {half:,} serve half the references, {nine:,} nine in ten"
-    if advice.verdict not in {Verdict.OK, Verdict.FROM_OTHER_PROJECTS}:
-        meaning = advice.verdict.meaning
-        return meaning[0].upper() + meaning[1:]
+    if advice.verdict not in _WITH_NUMBERS:
+        return _meaning(advice)
     the = "The" if advice.verdict is Verdict.OK else "By other projects the"
     serve = f"likely serve {percent_of(advice.target)} of references"
     return f"{the} newest {advice.likely or 0:,} {serve}, to be safe {advice.keep_recent or 0:,}"
@@ -265,24 +266,24 @@ def _cap_serving(curve: pd.DataFrame, part: float) -> int:
 
 def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     """Say what is bought and what it costs, as far as it is known."""
-    tokens = curve["boot_tokens_p95"]
-    budget = f"the budget is {short((advice and advice.token_budget) or 0)}"
-    if advice is not None and advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-        return f"Load-bearing memories cost {short(advice.floor.tokens)} tokens, {budget}"
     if cap is not None:
         row = _row(curve, cap)
         at_most = f"at most {counted(row['boot_tokens_p95'], 'tokens')}"
         price = f"{at_most} at 95% of {plot.by_start('starts', 'moments')}"
         return f"{share(float(row['served']))} of references for {price}"
-    if advice is None or not (advice.trade or advice.keep_recent is not None):
+    if advice is None:
         costs = (_row(curve, _cap_serving(curve, part))["boot_tokens_p95"] for part in _PARTS)
         half, nine = map(short, costs)
         return f"Half the references cost {half} tokens, nine in ten {nine}"
-    target = f"{percent_of(advice.target)} of references"
-    if advice.trade:
-        return f"{target} cost {short(advice.trade[0].boot_tokens_p95)} tokens, {budget}"
-    if (advice.keep_recent or 0) > curve.index[-1]:
-        return f"{target} take all there is: {short(float(tokens.iloc[-1]))} tokens"
+    if advice.verdict not in _WITH_NUMBERS:
+        return _meaning(advice)
     likely = short(_row(curve, advice.likely or 0)["boot_tokens_p95"])
     safe = short(advice.boot_tokens_p95 or 0)  # the curve need not list the safe cap itself
-    return f"{target} cost {likely} tokens likely, {safe} to be safe"
+    target = percent_of(advice.target)
+    return f"{target} of references cost {likely} tokens likely, {safe} to be safe"
+
+
+def _meaning(advice: Advice) -> str:
+    """Return the title of what has no numbers to speak of."""
+    meaning = advice.verdict.meaning
+    return meaning[0].upper() + meaning[1:]

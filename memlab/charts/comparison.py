@@ -203,25 +203,10 @@ def plot_overlap(
     ax.tick_params(length=0, labeltop=False)
     what = "memories deleted" if of == "deleted" else "references lost"
     plot.heading(
-        _overlap_title(shares, of) or title,
+        title,
         f"In percent: of the {what} under one policy (left), those that go under another (below)",
     )
     return ax
-
-
-def _overlap_title(shares: pd.DataFrame, of: str) -> str:
-    """Say which two policies are the least alike in what they take, the fewer counted."""
-    values = shares.to_numpy(dtype=float)
-    fewer = np.maximum(values, values.T)
-    np.fill_diagonal(fewer, np.nan)
-    if np.isnan(fewer).all():
-        return ""
-    line, column = map(int, np.unravel_index(np.nanargmin(fewer), fewer.shape))
-    one, other = (for_terminal(str(shares.index[place])) for place in (line, column))
-    taken, least = "deletions" if of == "deleted" else "losses", float(fewer[line, column])
-    if least >= 0.995:
-        return f"Of two policies, nearly all {taken} of the one with fewer are the other's too"
-    return f"The least alike, {one} and {other}, share {parts.share(least)} of the fewer {taken}"
 
 
 @on_its_own

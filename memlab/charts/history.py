@@ -159,7 +159,7 @@ def plot_boot_over_time(
     plot.count_axis(ax.yaxis, measure)
     plot.label_ends()
     plot.heading(
-        _held_title(plot, timeline, measure, advice) or title,
+        title,
         "Each line: that keep_recent held from the first memory on. Named: the last value",
     )
     plot.footnote(
@@ -287,24 +287,6 @@ def plot_law(
         named if evidence == "references" else "",  # the names of stores say nothing
     )
     return ax
-
-
-def _held_title(
-    plot: parts.Plot, timeline: pd.DataFrame, measure: parts.Measure, advice: Advice | None
-) -> str:
-    """Say what a start takes in the end, without a cap and with the one that is recommended."""
-    takes = plot.by_start("A start takes", "There would be")
-    last = timeline.groupby("keep_recent", dropna=False)[measure].last()
-    free, capped = last[last.index.isna()], last[last.index.notna()]
-    if free.empty or capped.empty:
-        return ""
-    safe: Any = None if advice is None else advice.keep_recent
-    cap = safe if safe in capped.index else capped.index.max()
-    at_first, then = (parts.short(value) for value in (free.iloc[0], capped[cap]))
-    if then == at_first:
-        return f"{takes} {at_first} {measure}, under a cap too"
-    under = "the safe cap" if cap == safe else f"keep_recent = {cap:,}"
-    return f"{takes} {at_first} {measure} without a cap, {then} under {under}"
 
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:

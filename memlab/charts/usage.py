@@ -17,8 +17,6 @@ _LOW: Final = 0.08
 """Share below which a name would stand on the axis."""
 _LEAST: Final = 0.05
 """The smallest chance that an axis goes to; none has no dot, only its limit."""
-_FEWEST: Final = 4
-"""Reads without which a title does not speak of a group; of 20, one of five groups has them."""
 
 
 @on_its_own
@@ -68,7 +66,7 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there")
     stores = counted(other_stores()["stores"], "other stores")
     plot.heading(
-        _chance_title(found),
+        found.answer.partition(":")[0].capitalize(),
         f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
         f"Bars: limits. Grey: {stores}",
         key=key,
@@ -129,17 +127,3 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     )
     plot.footnote("Chosen before each day; a read counts half after 14 days.", plot.token_note)
     return ax
-
-
-def _chance_title(found: AgeOrUse) -> str:
-    """Say how likely the most often read and the newest are to be read next."""
-    if found.verdict == "too-few-reads":
-        return "Too few reads to tell whether age or use says what is read next"
-    often = found.chances.iloc[: len(TIMES)].query("reads >= @_FEWEST").iloc[-1]
-    newest = found.chances["chance"].iloc[len(TIMES)]
-    read = "never read" if often.name == "never" else f"read {often.name}"
-    times, other = (f"{each:,.{int(each < 10)}f} times" for each in (often["chance"], newest))
-    return (
-        f"Memories {read} before are {times} as likely as the mean to be read next, the newest "
-        f"quarter {other}"
-    )

@@ -134,11 +134,10 @@ def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(
     sizing: Sizing, curve: pd.DataFrame
 ) -> None:
     ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=9_000))
-    assert title(ax).startswith("90% of references cost ")
-    assert title(ax).endswith("the budget is 9,000")
+    assert title(ax) == "No cap meets both the target and the token budget: choose"
     assert 9_000 in upright_lines(ax)
-    ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=1_000), cap=50)
-    assert title(ax) == "Load-bearing memories cost 6,491 tokens, the budget is 1,000"
+    ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=1_000))
+    assert title(ax).startswith("Load-bearing memories alone pass the token budget")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_what_was_never_read_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
 
 def test_too_few_reads_are_said_in_the_title(searched: AgeOrUse) -> None:
     ax = charts.plot_age_or_use(replace(searched, reads=19))
-    assert title(ax) == "Too few reads to tell whether age or use says what is read next"
+    assert title(ax) == "Too few reads to tell age from use"
 
 
 # Policies
@@ -214,24 +213,6 @@ def test_a_comparison_of_few_starts_at_nothing_and_says_what_keeping_all_costs(
     assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
     assert points_of(ax, "keep all")[0] == [table.loc["all", "boot_tokens_mean"]] * 2
     assert "keep all: " in note(ax)
-
-
-@pytest.mark.parametrize(
-    ("shares", "said"),
-    [
-        (
-            [[1, 0.5, 1], [0.4, 1, 1], [0.3, 0.7, 1]],
-            "The least alike, a and b, share 50% of the fewer losses",
-        ),
-        ([[1, 1, 0.2], [0.1, 1, 0.2], [1, 1, 1]], "nearly all losses of the one with fewer"),
-        ([[1, np.nan], [np.nan, np.nan]], "Who loses what"),
-    ],
-)
-def test_the_title_of_an_overlap_names_the_two_that_are_least_alike(
-    shares: list[list[float]], said: str
-) -> None:
-    names = list("abc"[: len(shares)])
-    assert said in title(charts.plot_overlap(pd.DataFrame(shares, names, names), of="lost"))
 
 
 @dataclass(frozen=True)
