@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from memlab.errors import MemlabError
-from memlab.files import (
-    ALONE,
-    Limit,
-    check_writable,
-    limit_like,
-    whole_file,
-    write_whole,
-)
+from memlab.files import ALONE, Limit, check_writable, limit_like, whole_file, write_whole
 
 
 @contextmanager

@@ -16,16 +16,7 @@ from stores import episodes, row, write_rows
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
-    *(
-        "errors",
-        "lazy",
-        "text",
-        "arguments",
-        "clock",
-        "items",
-        "columns",
-        "files",
-    ),
+    *("errors", "lazy", "text", "arguments", "clock", "items", "columns", "files"),
     "store",
     "settings",
     "sources",

@@ -52,9 +52,7 @@ def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> Non
     assert all("<title>" in page and "<desc>" in page for page in drawn)
 
 
-def test_the_first_cell_states_the_parameters_and_no_other_what_lies_beside(
-    notebook: Path,
-) -> None:
+def test_the_first_cell_states_the_parameters_and_no_other_what_lies_beside(notebook: Path) -> None:
     first, *rest = code_cells(notebook)
     assert "parameters" in first["metadata"]["tags"]
     stated = set(re.findall(r"^(\w+) = ", "".join(first["source"]), re.MULTILINE))

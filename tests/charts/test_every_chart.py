@@ -273,11 +273,7 @@ def save(figure: Chart, path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *DRAWN,
-        *(f"{name}/dark" for name in DARK_TOO),
-        *(f"{name}/narrow" for name in NARROW_TOO),
-    ],
+    [*DRAWN, *(f"{name}/dark" for name in DARK_TOO), *(f"{name}/narrow" for name in NARROW_TOO)],
 )
 def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
     file = f"{name.replace('/', '-')}.png"

@@ -309,10 +309,7 @@ ODD_TEXTS = st.one_of(
 )
 ODD_COLUMNS = ("title", "body", "tags_json", *scan.NULLABLE)
 ODD_NUMBERS = st.sampled_from([0.12345678, "high", b"", -3.0, 1e300])
-WAYS: list[dict[str, Any]] = [
-    {"_MOST_JOINED": 90, "_PIECE": 7},
-    {"_apart": lambda *_: None},
-]
+WAYS: list[dict[str, Any]] = [{"_MOST_JOINED": 90, "_PIECE": 7}, {"_apart": lambda *_: None}]
 """Where rows are too large to be joined, and where values that were joined cannot be told apart."""
 
 

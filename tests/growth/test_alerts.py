@@ -83,10 +83,7 @@ def with_a_long_memory_md(folder: Path) -> Path:
         (lambda folder: write_rows(folder / "memory.db", episodes(20)), []),
         (grown, [("never compacted", 6_111, "memlab size STORE")]),
         *((each, []) for each in (capped, compacted, compacted_by_its_runtime)),
-        (
-            with_one_large,
-            [("one large memory", 3_003, "memlab rows STORE --where load-bearing")],
-        ),
+        (with_one_large, [("one large memory", 3_003, "memlab rows STORE --where load-bearing")]),
         (with_ten_large, [("the ten largest", 6_290, "memlab rows STORE --limit 10")]),
         (with_a_long_index, [("cut", 188, "memlab doctor STORE")]),
         (

@@ -34,9 +34,7 @@ def columns_of(path: Path) -> dict[str, Any]:
         return {r["memory_id"]: dict(r) for r in connection.execute("SELECT * FROM memory_signals")}
 
 
-def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(
-    path: Path,
-) -> None:
+def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(path: Path) -> None:
     def schema(path: Path) -> dict[str, Any]:
         with closing(sqlite3.connect(path)) as connection:
             return dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
@@ -75,9 +73,7 @@ def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
     assert (row["agent_id"], row["thread_id"], row["namespace"]) == ("g", "t", "n")
 
 
-def test_another_scope_regroups_the_rows_that_are_there(
-    open_store: Open,
-) -> None:
+def test_another_scope_regroups_the_rows_that_are_there(open_store: Open) -> None:
     first = open_store(capacity=ValueCap(5))
     first.put(item("a", tags=("x",)), agent_id="g", importance=0.1)
     first.put(item("b", tags=("y",)), agent_id="g", importance=0.2)

@@ -440,10 +440,7 @@ class Journal(Reader):
         return super().spoil(outside, rng)
 
     def looks(self) -> Uses:
-        return [
-            lambda: memlab.load(self.memory, with_body=True),
-            lambda: str(doctor(self.memory)),
-        ]
+        return [lambda: memlab.load(self.memory, with_body=True), lambda: str(doctor(self.memory))]
 
     def changes(self) -> Uses:
         self.before = set(self._texts())

@@ -137,8 +137,7 @@ def largest_rank_by_counting(history: History, target: int, at: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rows", "pairs", "life"),
-    [(2_048, 20, 900), (9000, 8, 300), (9000, 8, 6000)],
+    ("rows", "pairs", "life"), [(2_048, 20, 900), (9000, 8, 300), (9000, 8, 6000)]
 )
 def test_ranks_follow_their_definition_on_longer_histories(
     rows: int, pairs: int, life: int

@@ -295,8 +295,7 @@ def pruned_by_hand(path: Path, *, after: int, count: int) -> Path:
     store = memlab.copy_store(memlab.store_path("two_years"), path / "memory.db")
     chosen = f"WHERE kind = 'episodic' ORDER BY rowid LIMIT {count} OFFSET {after}"
     run_sql(
-        store,
-        f"DELETE FROM memory_items WHERE rowid IN (SELECT rowid FROM memory_items {chosen})",
+        store, f"DELETE FROM memory_items WHERE rowid IN (SELECT rowid FROM memory_items {chosen})"
     )
     return store
 

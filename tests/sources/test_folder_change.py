@@ -266,10 +266,7 @@ def _archived() -> dict[str, Parts]:
 def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(
     folder: Path, index: Lines, putting: bool
 ) -> None:
-    steps = [
-        lambda: take(folder, index, "b.md", "d.md"),
-        lambda: put(folder, index, _archived()),
-    ]
+    steps = [lambda: take(folder, index, "b.md", "d.md"), lambda: put(folder, index, _archived())]
     there = [(content(folder), seen(folder, index))]
     steps[0]()
     there.append((content(folder), seen(folder, index)))

@@ -17,13 +17,7 @@ from stores import episodes, run_sql, write_rows
 import memlab
 from memlab import SqliteMemoryStore
 from memlab.errors import ChangedWhileReadError, MemlabError
-from memlab.sources.opening import (
-    find_below,
-    open_source,
-    recognise,
-    start_words,
-    usual_places,
-)
+from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
 
 
 def what(path: Path) -> tuple[str, str] | None:
@@ -40,10 +34,7 @@ def folder(name: str, text: str) -> Callable[[Path], object]:
 
 
 PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
-    "an agent's own": (
-        lambda path: write_rows(path, episodes(1)),
-        ("file", "memory_items"),
-    ),
+    "an agent's own": (lambda path: write_rows(path, episodes(1)), ("file", "memory_items")),
     "claude-mem, which has another memory_items": (
         database(
             "CREATE TABLE observations "

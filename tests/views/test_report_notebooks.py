@@ -8,11 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 import memlab
-from memlab.views.bundled import (
-    copy_notebooks,
-    fill_in_parameters,
-    notebook_paths,
-)
+from memlab.views.bundled import copy_notebooks, fill_in_parameters, notebook_paths
 
 
 def notebook_of(parameters: str) -> nbformat.NotebookNode:
