@@ -59,6 +59,7 @@ class MemoryItemsLab:
         run_sql(
             self.path,
             "ALTER TABLE memory_items ADD COLUMN mood TEXT DEFAULT 'calm'",
+            "ALTER TABLE memory_items ADD COLUMN shout TEXT AS (upper(title))",
             'ALTER TABLE memory_items ADD COLUMN "odd ""name""" BLOB',
             "UPDATE memory_items SET mood = NULL WHERE rowid % 2",
             'UPDATE memory_items SET "odd ""name""" = randomblob(9) WHERE rowid % 4 = 1',

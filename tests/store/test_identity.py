@@ -1,12 +1,12 @@
 """Whose an archive is: another store's is told from one's own, whatever the files are called."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from archives import NOON, archive_check, compact_at_runtime, planned
+from invariants import rows_of
 from stores import episodes, row, run_sql, write_rows
 
 from memlab import restore
@@ -20,27 +20,21 @@ from memlab.store.archive.location import archive_path
 from memlab.upkeep.health import Status
 
 
-def store_at(path: Path, task: str = "a", count: int = 10) -> Path:
+def store_at(path: Path, day: int = 1, count: int = 10) -> Path:
     path.parent.mkdir(exist_ok=True)
-    day = {"a": "2026-03-01", "b": "2026-03-02"}[task]
-    return write_rows(
-        path, [{**each, "created_at": f"{day}T12:00:00+00:00"} for each in floor(count)]
-    )
+    moment = {"created_at": f"2026-03-0{day}T12:00:00+00:00"}
+    return write_rows(path, [each | moment for each in (row("d1", "semantic"), *episodes(count))])
 
 
-def floor(count: int) -> list[dict[str, object]]:
-    return [row("d1", "semantic"), *episodes(count)]
-
-
-def compacted(path: Path, task: str = "a", count: int = 10) -> Receipt:
-    return apply(planned(store_at(path, task, count)), now=NOON)
+def compacted(path: Path, day: int = 1, count: int = 10) -> Receipt:
+    return apply(planned(store_at(path, day, count)), now=NOON)
 
 
 @pytest.fixture
 def beside_another(tmp_path: Path) -> tuple[Path, Receipt]:
     """A store with the archive of another one under its name."""
     other = tmp_path / "other" / "memory.db"
-    receipt = compacted(other, "b", 55)
+    receipt = compacted(other, 2, 55)
     mine = store_at(tmp_path / "memory.db")
     shutil.copy(archive_path(other), archive_path(mine))
     return mine, receipt
@@ -62,12 +56,10 @@ class TestAForeignArchive:
         self, beside_another: tuple[Path, Receipt], act: Callable[[Path, Receipt], object]
     ) -> None:
         mine, receipt = beside_another
-        rows = len(list_rows(mine))
-        archived = archive_path(mine).read_bytes()
+        before = rows_of(mine), archive_path(mine).read_bytes()
         with pytest.raises(ArchiveError, match="is the archive of another store"):
             act(mine, receipt)
-        assert len(list_rows(mine)) == rows
-        assert archive_path(mine).read_bytes() == archived
+        assert (rows_of(mine), archive_path(mine).read_bytes()) == before
 
     def test_fails_the_doctor_and_can_be_restored_into_a_file_of_its_own(
         self, beside_another: tuple[Path, Receipt], tmp_path: Path
@@ -79,18 +71,13 @@ class TestAForeignArchive:
 
     def test_of_a_larger_store_is_told_by_places_not_reached_yet(self, tmp_path: Path) -> None:
         other = tmp_path / "other" / "memory.db"
-        store_at(other, "b", 80)
+        store_at(other, 2, 80)
         run_sql(other, "DELETE FROM memory_items WHERE kind = 'semantic'")
         receipt = apply(planned(other))
         mine = store_at(tmp_path / "memory.db")
         shutil.copy(archive_path(other), archive_path(mine))
         with pytest.raises(ArchiveError, match="of another store"):
             restore(receipt, store=mine)
-
-
-def list_rows(path: Path) -> list[str]:
-    with SqliteMemoryStore(path) as store:
-        return [item.memory_id for item in store.list_active()]
 
 
 class TestItsOwnArchive:
@@ -160,9 +147,9 @@ class TestARenamedStore:
         assert restore(receipt, store=path) == 6
 
     def test_another_stores_archive_is_not_taken_for_it(self, tmp_path: Path) -> None:
-        compacted(tmp_path / "memory.db", "b")
+        compacted(tmp_path / "memory.db", 2)
         (tmp_path / "memory.db").unlink()
-        mine = store_at(tmp_path / "mine.db", "a")
+        mine = store_at(tmp_path / "mine.db")
         assert archive_check(mine).status is Status.OK
 
     def test_the_archive_of_a_store_that_is_there_is_left_to_it(self, tmp_path: Path) -> None:
@@ -171,21 +158,3 @@ class TestARenamedStore:
         apply(planned(path))
         apply(planned(copy))
         assert archive_path(copy).exists()
-
-
-@pytest.mark.parametrize("what", ["dangling link", "pipe", "folder", "loop"])
-def test_what_is_no_file_in_an_archives_place_is_refused(tmp_path: Path, what: str) -> None:
-    path = store_at(tmp_path / "memory.db")
-    made, place = planned(path), archive_path(path)
-    make = {
-        "dangling link": lambda: place.symlink_to(tmp_path / "nothing"),
-        "pipe": lambda: os.mkfifo(place),
-        "folder": place.mkdir,
-        "loop": lambda: place.symlink_to(place),
-    }
-    make[what]()
-    assert archive_check(path).status is Status.FAIL
-    for act in (lambda: apply(made), lambda: load_past(path), lambda: restore("ab", store=path)):
-        with pytest.raises(ArchiveError, match="no ordinary file"):
-            act()
-    assert len(list_rows(path)) == 11

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from invariants import assert_compacted, rows_of
 
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
+from memlab.items import (
+    EventId,
+    EventRef,
+    MemoryItem,
+    MemoryKind,
+    MemoryProvenance,
+    is_load_bearing_memory,
+)
 from memlab.store import SqliteMemoryStore
 
 IDS = st.integers(0, 11).map("m{}".format)
@@ -21,15 +28,23 @@ TAGS = st.lists(
 TEXT = st.text(max_size=8)
 PROVENANCES = st.builds(
     MemoryProvenance,
-    st.none(),
+    st.none() | st.builds(EventRef, st.just(EventId("v1")), st.integers(0, 9)),
     st.just("agent"),
     source_task_ref=st.sampled_from(["issue:#1", "issue:#2"]),
     confidence=st.floats(0, 1),
     created_at=st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - bounds carry no zone by contract
+    supersedes=st.lists(IDS, max_size=2).map(tuple),
     evidence_refs=st.lists(IDS, max_size=2).map(tuple),
 )
 ITEMS = st.builds(
-    MemoryItem, IDS, st.sampled_from(MemoryKind), TEXT, TEXT, PROVENANCES, TAGS.map(tuple)
+    MemoryItem,
+    IDS,
+    st.sampled_from(MemoryKind),
+    TEXT,
+    TEXT,
+    PROVENANCES,
+    TAGS.map(tuple),
+    st.none() | IDS,
 )
 
 
@@ -55,10 +70,10 @@ class StoreAgainstList(RuleBasedStateMachine):
             self.model[old] = replace(self.model[old], superseded_by=new)
             assert self.store.supersede(old, by_memory_id=new) == self.model[old]
         else:
-            with pytest.raises(KeyError):
+            with pytest.raises(KeyError, match=old if new in self.model else new):
                 self.store.supersede(old, by_memory_id=new)
 
-    @rule(keep_recent=st.integers(0, 8))
+    @rule(keep_recent=st.integers(0, 8) | st.just(10**30))
     def compact_episodic(self, keep_recent: int) -> None:
         prunable = [
             item.memory_id
