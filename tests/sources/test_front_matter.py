@@ -47,8 +47,7 @@ def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "plain text", "--- \n", "# heading\n---\nname: a\n---\n", "---\nname without a colon\n"],
+    "text", ["", "--- \n", "# heading\n---\nname: a\n---\n", "---\nname without a colon\n"]
 )
 def test_what_has_none_has_none(text: str) -> None:
     assert read_front_matter(text) == ({}, 0, "")
