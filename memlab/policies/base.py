@@ -50,8 +50,8 @@ class Policy(ABC):
     A rule of your own is a frozen dataclass with this base and an :meth:`evict`; it works wherever
     a policy is taken, on the command line as ``--policy package.module:Class``. Its fields are its
     settings, held to their types. ``field(metadata={"help": ...})`` says what one means,
-    ``{"least": 0}`` the least it may be, and ``{"size": True}`` marks the one, a count or an age,
-    that a comparison varies (``{"size": "tokens"}`` where it counts tokens).
+    ``{"least": 0}`` the least it may be (of an age, in days), and ``{"size": True}`` marks the one,
+    a count or an age, that a comparison varies (``{"size": "tokens"}`` where it counts tokens).
 
     A replay asks a policy about the memories that are there, at every moment. The policies of this
     package name a `runner` that finds the same sooner. A class below one of them that changes what

@@ -1,6 +1,5 @@
 """The rules themselves: the newest, expiry, worth; who shares room, and what a memory is worth."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -284,7 +283,11 @@ class PurgeSuperseded(DatedPolicy):
     """
 
     older_than: Age = field(
-        metadata={"help": "age since creation beyond which a superseded memory goes", "size": True}
+        metadata={
+            "help": "age since creation beyond which a superseded memory goes",
+            "least": 0,
+            "size": True,
+        }
     )
 
     name: ClassVar[str] = "purge-superseded"
@@ -292,12 +295,6 @@ class PurgeSuperseded(DatedPolicy):
     population: ClassVar[Population] = "superseded"
     reason: ClassVar[str] = "superseded-long-ago"
     runner: ClassVar[Runner] = "dated"
-
-    def __post_init__(self) -> None:
-        """Refuse a negative age."""
-        super().__post_init__()
-        if as_age(self.older_than) < timedelta(0):
-            raise ValueError(f"older_than={self.older_than!r} is negative")
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row is old enough, NaT for one without a date."""
@@ -319,7 +316,7 @@ class LongRetired(DatedPolicy):
         return times(rows, col.RETIRED_AT) + _span(self.age)
 
 
-SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
+ScopeField = Literal["agent_id", "thread_id", "namespace", "tags"]
 
 
 @dataclass(frozen=True)
@@ -351,10 +348,14 @@ class ValueCap(CappedPolicy):
     half_life: Age = field(
         default=HALF_LIFE, metadata={"help": "age of last access at which recency halves"}
     )
-    recency: float = field(default=RECENCY_WEIGHT, metadata={"help": "weight of recency"})
-    importance: float = field(default=IMPORTANCE_WEIGHT, metadata={"help": "weight of importance"})
-    scope: tuple[str, ...] = field(
-        default=(*col.AGENT_SCOPE, col.TAGS),
+    recency: float = field(
+        default=RECENCY_WEIGHT, metadata={"help": "weight of recency", "least": 0}
+    )
+    importance: float = field(
+        default=IMPORTANCE_WEIGHT, metadata={"help": "weight of importance", "least": 0}
+    )
+    scope: tuple[ScopeField, ...] = field(
+        default=("agent_id", "thread_id", "namespace", "tags"),
         metadata={
             "help": "fields that make a scope: agent_id, thread_id, namespace, tags; none: all"
         },
@@ -367,15 +368,10 @@ class ValueCap(CappedPolicy):
     goes_by: ClassVar[GoesBy] = "use"
 
     def __post_init__(self) -> None:
-        """Refuse settings that rank nothing."""
+        """Refuse a half-life that ranks nothing."""
         super().__post_init__()
         if as_age(self.half_life) <= timedelta(0):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")
-        for name in ("recency", "importance"):
-            weight = getattr(self, name)
-            if not (math.isfinite(weight) and weight >= 0):
-                raise ValueError(f"{name}={weight!r} is not a finite weight of 0 or more")
-        check_scope(self.scope)
 
     @property
     def slots(self) -> int:
@@ -418,8 +414,8 @@ class ImportanceBudget(CappedPolicy):
     max_items: int | None = field(
         metadata={"help": "memories an agent may hold; 0 or none: off", "least": 0, "size": True}
     )
-    scope: tuple[str, ...] = field(
-        default=(col.AGENT_ID,),
+    scope: tuple[ScopeField, ...] = field(
+        default=("agent_id",),
         metadata={"help": "fields that hold a budget of their own; none: one for the whole store"},
     )
 
@@ -427,11 +423,6 @@ class ImportanceBudget(CappedPolicy):
     origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
     reason: ClassVar[str] = "over-budget"
     runner: ClassVar[Runner] = "ranked"
-
-    def __post_init__(self) -> None:
-        """Refuse a scope of unknown fields."""
-        super().__post_init__()
-        check_scope(self.scope)
 
     @property
     def slots(self) -> int | None:
@@ -456,7 +447,7 @@ class ImportanceFloor(DatedPolicy):
     Raises
     ------
     ValueError
-        If `threshold` is not a number.
+        If `threshold` is not a finite number.
     """
 
     threshold: float = field(default=0.1, metadata={"help": "importance below which a memory goes"})
@@ -465,12 +456,6 @@ class ImportanceFloor(DatedPolicy):
     origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
     reason: ClassVar[str] = "below-floor"
     runner: ClassVar[Runner] = "dated"
-
-    def __post_init__(self) -> None:
-        """Refuse what is not a number."""
-        super().__post_init__()
-        if math.isnan(self.threshold):
-            raise ValueError(f"threshold={self.threshold!r} is not a number")
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the beginning of time for the rows below the threshold, NaT for the others."""
@@ -488,12 +473,6 @@ def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     """Return numbers as a PostgreSQL ``real`` holds them; too large a one is infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
-
-
-def check_scope(scope: tuple[str, ...]) -> None:
-    """Raise a ValueError for a field that no scope is made of."""
-    if unknown := sorted(set(scope) - SCOPE_FIELDS):
-        raise ValueError(f"scope={scope!r}: {unknown} is not among {sorted(SCOPE_FIELDS)}")
 
 
 def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:

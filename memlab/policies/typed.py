@@ -1,6 +1,7 @@
 """The settings of a policy by their types: what is accepted, and what a text means."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import timedelta
@@ -84,7 +85,16 @@ class Setting:
             return whole_number(self.name, value, least=self.least)
         if not isinstance(value, known.accepts) or isinstance(value, bool) > (first is bool):
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
-        return value if first is timedelta else first(value)
+        return self._bounded(value if first is timedelta else first(value))
+
+    def _bounded(self, value: Any) -> Any:
+        """Return a value that is no less than it may be, an age in days, and finite."""
+        number = value / timedelta(days=1) if isinstance(value, timedelta) else value
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{self.name}={value!r} is not a finite number")
+        if self.least is not None and number < self.least:
+            raise ValueError(f"{self.name}={value!r} is less than {self.least}")
+        return value
 
     def _read(self, known: "_Kind | None", text: str) -> Any:
         if known is None:

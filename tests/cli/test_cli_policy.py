@@ -223,7 +223,10 @@ def test_a_wrong_policy_is_told_in_a_sentence(
         (("--policy", "ttl", "--ttl", "30"), "'30' is not an age; write one like 30d"),
         (("--policy", "ttl", "--ttl", "999999999999d"), "more than the calendar holds"),
         (("--policy", "dedup", "--threshold", "7"), "--threshold 7.0 is not in [0, 1]"),
-        (("--policy", "value", "--max-items", 5, "--scope", "colour"), "['colour'] is not among"),
+        (
+            ("--policy", "value", "--max-items", 5, "--scope", "colour"),
+            "'colour' is not 'agent_id'",
+        ),
     ],
 )
 def test_a_wrong_setting_is_explained(
