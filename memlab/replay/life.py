@@ -135,9 +135,6 @@ class Signals(Mapping[str, Any]):
             self._whole[name] = times(self._life.frame, name) if timed else column.to_numpy()
         return self._whole[name][self._rows]
 
-    def __contains__(self, name: object) -> bool:
-        return name in {col.LAST_ACCESSED_AT, col.ACCESS_COUNT} or name in self._life.frame
-
     def __iter__(self) -> Iterator[str]:
         yield from dict.fromkeys([*self._life.frame, col.LAST_ACCESSED_AT, col.ACCESS_COUNT])
 

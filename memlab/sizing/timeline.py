@@ -232,12 +232,10 @@ def backtest_cap(
     shares = [arguments.share("cut", cut) for cut in cuts]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
     found = cuts_of(sizing.history, sizing.references, sizing.terms, shares)
-    table = backtest_table(found, target)
-    table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
-    return table
+    return backtest_of(sizing, found, target)
 
 
-def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:
+def backtest_of(sizing: Sizing, cuts: Sequence[Cut], target: float) -> pd.DataFrame:
     """Return the table of `backtest_cap`."""
     rows = []
     for cut in cuts:
@@ -249,7 +247,9 @@ def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:
         needed = cut.needed(target) if after else None
         chosen = (cut.share, str(choice.verdict), choice.keep_recent, target)
         rows.append((*chosen, achieved, reached, after, needed))
-    return pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
+    table = pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
+    table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
+    return table
 
 
 def table_of_backtest(backtest: pd.DataFrame) -> Table:

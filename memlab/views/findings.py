@@ -22,7 +22,6 @@ from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
 from memlab.sizing import Advice, Sizing, advise, prepare_sizing
 from memlab.sizing.goal import Question
-from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
 from memlab.text import Sheet, command, counted
 from memlab.views.recommendation import Recommendation
@@ -137,13 +136,6 @@ class Findings(Recommendation):
         waiting = np.flatnonzero(left[ACTIVE].to_numpy() & ~loaded)
         loaded[waiting[: max(self.cut.files[TODAY] - int(loaded.sum()), 0)]] = True
         return left.assign(**{LOADED_AT_START: loaded})
-
-    @cached_property
-    def backtest(self) -> pd.DataFrame:
-        """How caps chosen earlier would have done afterwards."""
-        table = backtest_table(self.sizing.cuts, self.asked.target)
-        table.attrs = dict(self.sizing.curve.attrs)
-        return table
 
 
 def examine(

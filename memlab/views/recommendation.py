@@ -21,7 +21,7 @@ from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
-from memlab.sizing.timeline import backtest_table, table_of_backtest
+from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.opening import remember
 from memlab.text import Sheet, Shown, command, counted
 
@@ -73,7 +73,7 @@ class Recommendation(Shown):
         """What caps chosen at earlier cuts served; None of a budget."""
         if isinstance(self.sizing, BudgetSizing):
             return None
-        return backtest_table(self.sizing.cuts, self.asked.target)
+        return backtest_of(self.sizing, self.sizing.cuts, self.asked.target)
 
     @cached_property
     def usage(self) -> AgeOrUse | None:
