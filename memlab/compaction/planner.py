@@ -20,15 +20,7 @@ from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
-from memlab.compaction.plans import (
-    Expiring,
-    Group,
-    KeptMemory,
-    Plan,
-    PlannedEntries,
-    PlannedLink,
-    PlannedMemory,
-)
+from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
@@ -179,7 +171,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         kept=_kept(reader, source, columns, kept),
         retires=leaving if retire else (),
         returns=returns,
-        entries=tuple(PlannedEntries(*each) for each in entries if each[1]),
+        entries=tuple(plans.PlannedEntries(*each) for each in entries if each[1]),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
         expires=_expiring(
             frame, columns[col.KEY], np.flatnonzero(leaves | columns[col.PRUNABLE]), now
@@ -299,13 +291,13 @@ def _without_collections() -> Iterator[None]:
 
 def _expiring(
     frame: pd.DataFrame, keys: Any, decided: Places, now: datetime
-) -> tuple[Expiring, ...]:
+) -> tuple[plans.Expiring, ...]:
     """Return when memories that a plan decides on will end by themselves."""
     if col.EXPIRES_AT not in frame:
         return ()
     ends = np.asarray(frame[col.EXPIRES_AT].array, dtype="datetime64[us]")
     some = decided[ends[decided] > as_instant(now)]  # what has passed is there all the same
-    return tuple(map(Expiring, _taken(keys, some), _when(ends[some])))
+    return tuple(map(plans.Expiring, _taken(keys, some), _when(ends[some])))
 
 
 def _columns_of(frame: pd.DataFrame) -> Columns:
@@ -372,7 +364,7 @@ def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
 
 def _groups_of(
     columns: Columns, decision: Decision, label: npt.NDArray[np.intp], *, deleted: Mask
-) -> tuple[Group, ...]:
+) -> tuple[plans.Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
     kinds = columns[col.KIND].categories.tolist()
     codes = (deleted, label, columns[col.KIND].codes, decision.reason)
@@ -387,7 +379,7 @@ def _groups_of(
         for gone, at, kind, reason in zip(*np.unravel_index(distinct, shape), strict=True)
     ]
     sizes = zip(memories.tolist(), tokens.tolist(), strict=True)
-    return tuple(sorted(Group(*name, *size) for name, size in zip(named, sizes, strict=True)))
+    return tuple(sorted(plans.Group(*name, *size) for name, size in zip(named, sizes, strict=True)))
 
 
 def plan_supersession(

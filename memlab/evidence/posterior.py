@@ -12,17 +12,8 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.prior import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_UNTIL,
-    Evidence,
-    Floats,
-    Law,
-    fitted_law,
-    limits_of,
-    middle_of,
-    rank_at,
-)
+from memlab.evidence import prior
+from memlab.evidence.prior import Evidence, Floats, Law
 from memlab.text import Sheet, Shown, counted
 
 Ints = npt.NDArray[np.int64]
@@ -39,9 +30,9 @@ _BLUR: Final = 1e-6
 class Terms:
     """What a number goes by beside the store: how surely, for how long, and what others needed."""
 
-    confidence: float = DEFAULT_CONFIDENCE
-    until: float = DEFAULT_UNTIL
-    law: Law = field(default_factory=fitted_law)
+    confidence: float = prior.DEFAULT_CONFIDENCE
+    until: float = prior.DEFAULT_UNTIL
+    law: Law = field(default_factory=prior.fitted_law)
 
     def __post_init__(self) -> None:
         """Refuse a confidence or a horizon that is none."""
@@ -89,7 +80,7 @@ class Posterior:
     @cached_property
     def limits(self) -> tuple[Floats, Floats]:
         """Lower and upper limits of the cap for each level."""
-        lower, upper = limits_of(
+        lower, upper = prior.limits_of(
             LEVELS,
             self._reach,
             self.terms.law.spread_at(LEVELS, self.memories, weight=self.weight),
@@ -106,7 +97,7 @@ class Posterior:
     @property
     def middle(self) -> float:
         """Memories written at the middle of the stretch."""
-        return middle_of(self.terms.until) * self.memories
+        return prior.middle_of(self.terms.until) * self.memories
 
     def cap_for(self, share: float) -> tuple[int, int, int]:
         """Return the cap that serves a share, and its lower and upper limit."""
@@ -168,7 +159,7 @@ class Posterior:
         return self.weight * self._own_reach + (1 - self.weight) * law
 
     def _caps(self, reach: Floats) -> Floats:
-        return rank_at(reach, self.middle)
+        return prior.rank_at(reach, self.middle)
 
     def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
         """Return the largest level whose cap is there, beside what is free."""
@@ -208,11 +199,11 @@ class PriorCap(Shown):
     seen: bool
     projects: int
     evidence: Evidence = "references"
-    until: float = DEFAULT_UNTIL
+    until: float = prior.DEFAULT_UNTIL
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        fewest, most = fitted_law(self.evidence).seen
+        fewest, most = prior.fitted_law(self.evidence).seen
         where = f"{fewest:,} to {counted(most, 'memories')}"
         others = "other projects" if self.evidence == "references" else "stores that are searched"
         end = math.ceil(self.until * self.memories)
@@ -236,8 +227,8 @@ def law(
     share: float = 0.9,
     *,
     evidence: Evidence = "references",
-    confidence: float = DEFAULT_CONFIDENCE,
-    until: float = DEFAULT_UNTIL,
+    confidence: float = prior.DEFAULT_CONFIDENCE,
+    until: float = prior.DEFAULT_UNTIL,
 ) -> PriorCap:
     """Return the cap that serves a share of later needs, by what was needed elsewhere.
 
@@ -281,7 +272,7 @@ def law(
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
-    fitted = fitted_law(evidence)
+    fitted = prior.fitted_law(evidence)
     terms = Terms(confidence, until, fitted)
     caps = _ahead(terms, memories).cap_for(share)
     fewest, most = fitted.seen
@@ -294,8 +285,8 @@ def law_lines(
     share: float = 0.9,
     *,
     evidence: Evidence = "references",
-    confidence: float = DEFAULT_CONFIDENCE,
-    until: float = DEFAULT_UNTIL,
+    confidence: float = prior.DEFAULT_CONFIDENCE,
+    until: float = prior.DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
@@ -320,7 +311,7 @@ def law_lines(
         When an argument is out of its range.
     """
     share = arguments.share("share", share)
-    fitted = fitted_law(evidence)
+    fitted = prior.fitted_law(evidence)
     sizes = np.geomspace(*fitted.seen, _ALONG).round().astype(np.int64)
     terms = Terms(confidence, until, fitted)
     caps = [_ahead(terms, int(size)).cap_for(share) for size in sizes]
@@ -349,6 +340,6 @@ def _project_lines(terms: Terms, share: float) -> list[pd.DataFrame]:
         shares = sorted(map(float, project.reach))
         by_share = np.array([project.reach[str(each)] for each in shares])
         reach = [np.interp(share, shares, column) for column in by_share.T]
-        caps = rank_at(reach, middle_of(terms.until) * np.array(project.memories))
+        caps = prior.rank_at(reach, prior.middle_of(terms.until) * np.array(project.memories))
         lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))
     return lines

@@ -13,17 +13,8 @@ from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
 from memlab.errors import ArchiveError
 from memlab.frame.fields import ESTIMATE_RULE, Arrays, arrays_of, as_instant, as_moment
-from memlab.growth.context import (
-    NEVER,
-    Boot,
-    boot_of,
-    lifetimes,
-    loaded_at_start,
-    part_sizes,
-    size_of,
-    starts_of,
-    successors,
-)
+from memlab.growth import context
+from memlab.growth.context import Boot
 from memlab.items import Size
 from memlab.text import Sheet, Shown, Table, counted
 
@@ -251,15 +242,15 @@ def summary_of(
     away = (~there | memories.retired) & ~replaced
     written = memories.prunable | (away & ~memories.load_bearing)
     pace = _pace(memories.created_at[written], as_instant(now))
-    superseded, successor = successors(memories)
+    superseded, successor = context.successors(memories)
     return StoreSummary(
-        rows=size_of(memories, there),
-        boot=boot_of(memories, there),
-        superseded=size_of(memories, inactive & replaced),
-        below=size_of(memories, memories.active & ~loaded_at_start(memories)),
-        inactive=size_of(memories, inactive & ~replaced & ~memories.retired),
-        retired=size_of(memories, memories.retired),
-        parts={part: size for part, size in part_sizes(memories).items() if size.memories},
+        rows=context.size_of(memories, there),
+        boot=context.boot_of(memories, there),
+        superseded=context.size_of(memories, inactive & replaced),
+        below=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
+        inactive=context.size_of(memories, inactive & ~replaced & ~memories.retired),
+        retired=context.size_of(memories, memories.retired),
+        parts={part: size for part, size in context.part_sizes(memories).items() if size.memories},
         pace=pace,
         forecast=_forecast(memories, pace, now=now, threshold=threshold),
         first_at=as_moment(dated.min()) if len(dated) else None,
@@ -268,7 +259,7 @@ def summary_of(
         dangling=int(((inactive & replaced)[superseded] & (successor < 0)).sum()),
         undated=len(created) - len(dated),
         without_zone=memories.without_zone,
-        starts=tuple(starts_of(memories)),
+        starts=tuple(context.starts_of(memories)),
         loads_any=memories.at_start is None or bool(memories.at_start[there].any()),
         token_rule=token_rule,
     )
@@ -328,9 +319,9 @@ def _forecast(
 
 def _passed_at(memories: Arrays, threshold: int) -> datetime:
     """Return since when the backlog has been more than `threshold`, which it is at the end."""
-    born, ended, gone = (times[~memories.load_bearing] for times in lifetimes(memories))
+    born, ended, gone = (times[~memories.load_bearing] for times in context.lifetimes(memories))
     ended = np.minimum(ended, gone)
-    times = np.concatenate([ended[ended < NEVER], born])
+    times = np.concatenate([ended[ended < context.NEVER], born])
     steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
     moments, place = np.unique(times, return_inverse=True)
     backlog = np.cumsum(np.bincount(place, weights=steps))

@@ -8,17 +8,9 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
+from memlab.evidence import prior
 from memlab.evidence.past import Memories, past_in, with_gaps
 from memlab.evidence.posterior import CAP
-from memlab.evidence.prior import (
-    DEFAULT_CONFIDENCE,
-    DEFAULT_UNTIL,
-    FEWEST_AHEAD,
-    STRETCH,
-    middle_of,
-    rank_at,
-    reach_of,
-)
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import history_of
@@ -140,7 +132,7 @@ def caps_along(
     references: pd.DataFrame | None = None,
     *,
     share: float = 0.9,
-    until: float = DEFAULT_UNTIL,
+    until: float = prior.DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Return the caps that serve a share of references as a store grew, and the one from now on.
 
@@ -170,10 +162,12 @@ def caps_along(
     rows = []
     for first, last in ((now / 2**n, now / 2 ** (n - 1)) for n in doublings):
         inside = found.losable & (found.written >= first) & (found.written < last)
-        if inside.sum() >= FEWEST_AHEAD:
-            reach = reach_of(found.rank[inside], found.written[inside])
+        if inside.sum() >= prior.FEWEST_AHEAD:
+            reach = prior.reach_of(found.rank[inside], found.written[inside])
             middle = np.quantile(reach, share, method="inverted_cdf")
-            rows.append((int(first), float(rank_at(middle, middle_of(STRETCH) * first))))
+            rows.append(
+                (int(first), float(prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)))
+            )
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[c.MEMORIES, CAP]).astype(
         {c.MEMORIES: "int64", CAP: "float64"}
@@ -205,8 +199,8 @@ def backtest_cap(
     references: pd.DataFrame | None = None,
     *,
     target: float = 0.9,
-    confidence: float = DEFAULT_CONFIDENCE,
-    until: float = DEFAULT_UNTIL,
+    confidence: float = prior.DEFAULT_CONFIDENCE,
+    until: float = prior.DEFAULT_UNTIL,
     cuts: Sequence[float] = CUTS,
 ) -> pd.DataFrame:
     """Choose a cap on the history before each cut; measure it on the next fifth of the history.
