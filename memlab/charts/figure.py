@@ -62,9 +62,9 @@ STYLE: Final = (
 theme come before the system's, and paper is light."""
 
 
-def as_svg(figure: Figure, *, title: str, alt: str) -> str:
-    """Return a figure as one SVG element with its colours by name."""
-    body = _drawn(figure)
+def as_svg(chart: "Chart") -> str:
+    """Return a chart as one SVG element with its colours by name."""
+    body = _drawn(chart)
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = body[body.index("<svg") :]
     head, body = body.split(">", 1)
@@ -76,7 +76,7 @@ def as_svg(figure: Figure, *, title: str, alt: str) -> str:
     body = re.sub(r">\s+<", "><", body)
     size = re.findall(r'(width|height)="([\d.]+)pt"', head)
     box = " ".join(value for _, value in sorted(size, key=lambda each: each[0], reverse=True))
-    words = f"<title>{_harmless(title)}</title><desc>{_harmless(alt)}</desc>"
+    words = f"<title>{_harmless(chart.title)}</title><desc>{_harmless(chart.alt)}</desc>"
     sizes = " ".join(f'{name}="{value}pt"' for name, value in size)
     return (
         f'<svg {NAMESPACE} class="memlab-chart" role="img" {sizes} viewBox="0 0 {box}">'
@@ -196,7 +196,7 @@ class Chart(Figure):
 
     def svg(self) -> str:
         """Return an SVG file that is light or dark as its reader's system is; text stays text."""
-        return as_svg(self, title=self.title, alt=self.alt)
+        return as_svg(self)
 
     def png(self, *, dpi: int = DPI) -> bytes:
         """Return a PNG file."""

@@ -8,13 +8,11 @@ from matplotlib.ticker import MaxNLocator
 
 from memlab import columns as c
 from memlab.charts.figure import on_its_own
-from memlab.charts.parts import PERCENT, STEPS, Plot, share
+from memlab.charts.parts import PERCENT, STEPS, Names, Plot, share
 from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
 from memlab.text import counted
 
 _NO_READS: Final = "No read of a memory of an earlier day is known"
-_LOW: Final = 0.08
-"""Share below which a name would stand on the axis."""
 _LEAST: Final = 0.05
 """The smallest chance that an axis goes to; none has no dot, only its limit."""
 
@@ -97,23 +95,18 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     ax, paint = plot.ax, plot.paint
     served = found.served[c.TOKENS]
     key: list[Any] = ax.plot([0, 1], [0, 1], ":", color=paint.grey, linewidth=1, label="by chance")
-    for name, column, colour, up in (
-        ("by age", "newest", paint.by_age, served["newest"] > served["most used"]),
-        ("by use", "most used", paint.by_use, served["most used"] >= served["newest"]),
+    ax.set(xlim=(0, 1), ylim=(0, 1.03))
+    names = Names(plot)
+    for name, column, colour in (
+        ("by age", "newest", paint.by_age),
+        ("by use", "most used", paint.by_use),
     ):
         line = served[column]
         key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
-        for size in SIZES:
-            ax.plot(size, line.loc[size], "o", color=colour, markersize=6, label="_size")
-            if plot.is_narrow and size < 0.25:
-                continue  # its name would stand on the axis
-            above = 1 if up.loc[size] or line.loc[size] < _LOW else -1
-            side: dict[str, Any] = {"ha": "right" if above > 0 else "left", "bbox": plot.on_paper}
-            side["va"] = "bottom" if above > 0 else "top"
-            plot.write(
-                share(line.loc[size]), (size, line.loc[size]), (-5 * above, 4 * above), **side
-            )
-    ax.set(xlim=(0, 1), ylim=(0, 1.03))
+        for size, part in line.loc[[*SIZES]].items():
+            ax.plot(size, part, "o", color=colour, markersize=6, label="_size")
+            is_best = part == served.loc[size].max()
+            names.name(size, part, share(part), paint.muted, above=is_best)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
     ax.xaxis.set_major_formatter(PERCENT)
     plot.name_axis(ax.xaxis, "share of the prunable tokens that is loaded")
