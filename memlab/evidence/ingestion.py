@@ -24,7 +24,7 @@ from memlab.frame import load
 from memlab.sources.opening import is_named_by_scheme, open_source, recognise, ways
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, Way, unheard
-from memlab.sources.sqlite_rows import begins_as_sqlite, read_database
+from memlab.sources.sqlite_rows import begins_as_sqlite, rows_in
 from memlab.text import Sheet, Shown, Table, command, counted, without_passwords
 
 _ANYTHING: Final = "SELECT count(*) FROM sqlite_schema"
@@ -229,7 +229,7 @@ def _way_for(asked: Asked) -> Way:
     if recognise(asked.path) is not None:
         raise MemlabError(open_source(asked.path).without_reads())
     if asked.path.is_file() and begins_as_sqlite(asked.path):
-        read_database(asked.path, lambda connection: connection.execute(_ANYTHING).fetchone())
+        rows_in(asked.path, _ANYTHING)
     kinds = ", ".join(way.NAME for way in ways())
     raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
 

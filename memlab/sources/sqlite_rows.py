@@ -3,10 +3,10 @@
 import sqlite3
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
@@ -16,6 +16,7 @@ from memlab.sources.base import (
     Key,
     Reader,
     Rows,
+    at_one_moment,
     check_asked,
     check_table,
     portions,
@@ -30,8 +31,6 @@ from memlab.store.database import (
 )
 from memlab.store.records import check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
-
-Result = TypeVar("Result")
 
 _COLUMNS_OF_TABLES: Final = """
 SELECT tables.name, columns.name
@@ -53,12 +52,12 @@ def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-def read_database(path: Path, read: Callable[[sqlite3.Connection], Result]) -> Result:
-    """Return ``read(connection)`` of a database that somebody may be writing to."""
+def rows_in(path: Path, query: str) -> list[Any]:
+    """Return what a query finds in a database that somebody may be writing to."""
 
-    def look() -> Result:
+    def look() -> list[Any]:
         with one_moment(path) as connection:
-            return read(connection)
+            return connection.execute(query).fetchall()
 
     return retry_if_changed(look)
 
@@ -70,8 +69,7 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
     """
     found: dict[str, set[str]] = {}
     try:
-        pairs = read_database(path, lambda c: c.execute(_COLUMNS_OF_TABLES).fetchall())
-        for table, column in pairs:
+        for table, column in rows_in(path, _COLUMNS_OF_TABLES):
             found.setdefault(table, set()).add(column)
     except ChangedWhileReadError:
         raise
@@ -207,7 +205,7 @@ class TableSource(FileSource):
 
     def about(self) -> About:
         """Return what there is to say of the database beside its frame."""
-        return read_database(self.path, lambda connection: self.reader(connection).about())
+        return at_one_moment(self, lambda reader: cast("TableReader", reader).about())
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of the system's can have a record."""

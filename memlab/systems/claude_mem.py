@@ -332,11 +332,7 @@ def find(asked: Asked) -> Found:
     database = _database(asked.path).resolve()
     beside = database.parent.parent / ".claude" / "projects"
     found = Found(store=str(database))
-    written = dict(
-        sqlite_rows.read_database(
-            database, lambda connection: connection.execute(_SESSIONS).fetchall()
-        )
-    )
+    written = dict(sqlite_rows.rows_in(database, _SESSIONS))
     for one in seen_in(asked, _Look(), found, beside=beside):
         touch = one.touch
         own = written.get(touch.memory_id) == one.session

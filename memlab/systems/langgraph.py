@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from memlab.sources.postgres import is_server, read_server, tables_on
 from memlab.sources.reads import Asked, Found, Read
-from memlab.sources.sqlite_rows import read_database, tables_of
+from memlab.sources.sqlite_rows import rows_in, tables_of
 
 NAME: Final = "a LangGraph store"
 
@@ -40,7 +40,7 @@ def find(asked: Asked) -> Found:
         rows: Iterable[Row] = read_server(asked.source, query)
     else:
         found = Found(files=1, bytes=asked.path.stat().st_size)
-        rows = read_database(asked.path, lambda connection: list(connection.execute(query)))
+        rows = rows_in(asked.path, query)
     for prefix, key, updated_at, expires_at, minutes in rows:
         if expires_at is None or minutes is None:
             found.left_out[WITHOUT_EXPIRY] += 1

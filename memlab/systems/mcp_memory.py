@@ -474,9 +474,7 @@ def find(asked: Asked) -> Found:
         "ORDER BY id"
     )
     cut = 0
-    for content_hash, metadata in sqlite_rows.read_database(
-        asked.path, lambda connection: connection.execute(query).fetchall()
-    ):
+    for content_hash, metadata in sqlite_rows.rows_in(asked.path, query):
         if (told := reads.parsed(metadata)) is None:
             found.left_out[BROKEN] += 1
             continue
