@@ -27,8 +27,7 @@ from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import passed_on, retired_rows
 from memlab.policies import Policy, decide
 from memlab.settings import NOTHING
-from memlab.sizing.in_force import policy_in_force
-from memlab.sources.base import Source
+from memlab.sizing.in_force import policy_seen
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Cell, Sheet, Table, as_text, for_terminal
 
@@ -168,7 +167,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     if names_a_store(frame):
         frame = source = open_source(frame)
         settings = settings_of(source)
-        policy, words = _policy_for(source) if policy is None else (policy, "")
+        policy, words = policy_seen(source) if policy is None else (policy, "")
         facts += [("memlab.toml", each) for each in (settings.not_obeyed, words) if each]
     log, _ = reads_in(log, settings, call=call)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
@@ -201,14 +200,6 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     result = Rows(listed[[name for name in _ORDER if name in found]].reset_index(drop=True))
     result.attrs = passed_on(past) | {FACTS: facts}
     return result
-
-
-def _policy_for(source: Source) -> tuple[Policy | None, str]:
-    """Return the policy in force; who only looks goes without one that does not speak."""
-    try:
-        return policy_in_force(source)
-    except MemlabError as error:
-        return None, str(error)
 
 
 def _joined(

@@ -23,25 +23,18 @@ class InForce(NamedTuple):
     policy: Policy | None
     words: str = ""
 
-
-class Number(NamedTuple):
-    """The cap in force, where it is one, what there is to say of it, and whether it speaks."""
-
-    keep: int | None
-    words: str = ""
-    speaks: bool = True
+    @property
+    def keep(self) -> int | None:
+        """The cap, where it is one."""
+        return self.policy.keep if isinstance(self.policy, KeepRecent) else None
 
 
-def number_in_force(source: Source) -> Number:
-    """Return the cap in force for whoever only looks: what is wrong with it is in its words."""
-    settings = settings_of(source)
-    if settings.sized is None and not settings.is_auto:
-        return Number(settings.keep_recent)
+def policy_seen(source: Source) -> InForce:
+    """Return the policy in force for whoever only looks: none, and why, where it speaks no more."""
     try:
-        policy, words = policy_in_force(source)
+        return policy_in_force(source)
     except MemlabError as error:
-        return Number(settings.keep_recent, str(error), speaks=False)
-    return Number(policy.keep if isinstance(policy, KeepRecent) else None, words)
+        return InForce(None, str(error))
 
 
 def policy_in_force(source: Source) -> InForce:

@@ -25,7 +25,7 @@ from memlab.frame.fields import retired_rows
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
-from memlab.sizing.in_force import number_in_force
+from memlab.sizing.in_force import policy_seen
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
@@ -157,10 +157,10 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         if file is not None:
             yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return
-    number = number_in_force(source)
-    yield _memory_integrity(source, frame, number.keep if threshold is None else threshold)
-    if number.words:
-        yield Check("number", Status.OK if number.speaks else Status.WARN, number.words)
+    found = policy_seen(source)
+    yield _memory_integrity(source, frame, found.keep if threshold is None else threshold)
+    if found.words:
+        yield Check("number", Status.OK if found.policy else Status.WARN, found.words)
     if file is not None:
         yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
     yield _classification(frame, file)

@@ -127,9 +127,10 @@ def show(
     arrays, problem = past_arrays(source)
     keep, number = settings.keep_recent, ""
     if settings.sized is not None or settings.is_auto:
-        from memlab.sizing.in_force import number_in_force
+        from memlab.sizing.in_force import policy_seen
 
-        keep, number, _ = number_in_force(source)
+        found = policy_seen(source)
+        keep, number = found.keep, found.words
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
     reads, option = None, tuple[str, ...]()
     if log is not None:
