@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.sources.folder import journal
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.journal import PENDING, Entry, Index, Operation
+from memlab.sources.folder.journal import PENDING, Entry, Index, Moved, Operation
 from memlab.text import refused
 
 _PATIENCE: Final = 30.0
@@ -52,14 +52,13 @@ class FolderChange:
         self._index = index
         self.is_over = False
         self._count = 0
-        self._moved: list[tuple[str, bytes, str]] = []
-        """Where what was moved lies, what is in it, and what it was called."""
+        self._moved: list[Moved] = []
 
     def take_out(self, memories: Mapping[str, Parts]) -> None:
         """Take memories out, by what the index calls each."""
         operation = self._begun(memories, taking_out=True)
         if self._index.index_first:
-            self._swap(operation)
+            self._moved += operation.swap_index(self._index)
         for number, (file, _) in enumerate(memories.values()):
             if file is not None:
                 with suppress(FileNotFoundError):
@@ -67,7 +66,7 @@ class FolderChange:
                 self._moved.append((f"{operation.files}/{number}", file.data, file.name))
         self.folder.sync(f"{operation.files}/", *operation.names)
         if not self._index.index_first:
-            self._swap(operation)
+            self._moved += operation.swap_index(self._index)
 
     def put_back(self, memories: Mapping[str, Parts]) -> None:
         """Put memories back, by what the index calls each."""
@@ -82,7 +81,7 @@ class FolderChange:
                         "restore other ids, or into a new folder"
                     ) from error
         self.folder.sync(*operation.names)
-        self._swap(operation)
+        self._moved += operation.swap_index(self._index)
 
     def commit(self) -> None:
         """Make all of it last, if what was moved is still what it was: it may have been open."""
@@ -110,13 +109,6 @@ class FolderChange:
         operation = Operation(self.folder, f"{PENDING}/{self._count}", taking_out, entries)
         operation.write(file for file, _ in memories.values())
         return operation
-
-    def _swap(self, operation: Operation) -> None:
-        aside = operation.swap_index(self._index)
-        if aside is not None:
-            self._moved.append(
-                (f"{operation.own}/{journal.VERSION}", aside, self._index.index_name)
-            )
 
 
 @contextmanager

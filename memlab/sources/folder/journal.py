@@ -74,6 +74,10 @@ class Index(Protocol):
         return raw
 
 
+Moved = tuple[str, bytes, str]
+"""Where what was moved lies, what is in it, and what it was called."""
+
+
 class Entry(NamedTuple):
     """A memory that goes or comes: its key, its file's name and time, what the index says of it."""
 
@@ -130,14 +134,14 @@ class Operation:
         except _FAULTS as error:
             raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
 
-    def swap_index(self, index: Index, *, undo: bool = False) -> bytes | None:
-        """Let the index and an edited version of it change places; return what came out."""
+    def swap_index(self, index: Index, *, undo: bool = False) -> list[Moved]:
+        """Let the index and an edited version of it change places; return what came out, if so."""
         name, folder = index.index_name, self.folder
         now = folder.read_if_there(name) if name else None
         before = b"" if now is None else now.data
         new = self.edited(index, before, undo=undo) if name else before
         if new == before:
-            return None
+            return []
         around = os.fstat(folder.handle)
         like = now or FileCopy(name, b"", 0o600, 0, (around.st_uid, around.st_gid))
         version = f"{self.own}/{VERSION}"
@@ -160,7 +164,7 @@ class Operation:
             self._exchange_back(version, name, _digest(new))
             raise changed(folder.path / name)
         folder.sync()
-        return new if now is None else before
+        return [(version, new if now is None else before, name)]
 
     def _exchange_back(self, version: str, name: str, made: bytes) -> None:
         """Let the index and a version that it came out for change places again."""
