@@ -207,11 +207,6 @@ class Catalogue:
         self.referring_to = cache(partial(self._references, "confrelid", several=True))
         self.referred_to_by = partial(self._references, "conrelid", several=False)
 
-    def exists(self, name: str) -> bool:
-        """Whether there is a table of this name that this user can see."""
-        query = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
-        return bool(selected(self._connection, query, (name,), object))
-
     def that_go_with(self, name: str) -> list[Reference]:
         """Return what a deletion in a table reaches, from the table outwards."""
         found: list[Reference] = []
@@ -225,7 +220,7 @@ class Catalogue:
         return found
 
     def _table(self, name: str) -> Table:
-        """Return a table that is there."""
+        """Return a table; one that is not there, or not seen by this user, has no columns."""
         columns = selected(
             self._connection,
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atthasdef, "

@@ -127,7 +127,7 @@ class Memforge(ServerSource):
         """Yield what MemForge itself moved to ``cold_tier``."""
         with self._transaction(write=False) as connection:
             reader = MemoryReader(connection, self)
-            if reader.catalogue.exists(COLD):
+            if reader.catalogue.table(COLD).types:
                 at = (DELETED_AT,)
                 yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
 
