@@ -30,7 +30,6 @@ def item(kind: MemoryKind, *tags: str) -> MemoryItem:
     ("tags", "protects"),
     [
         ((), False),
-        (("failed",), False),
         (("rejected-paths",), False),
         (("Rejected-Path",), False),
         (("rejected-path",), True),

@@ -42,78 +42,48 @@ OTHERS_KNOW = {
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """One right argument of each kind."""
-    folder = tmp_path_factory.mktemp("given")
+def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A right argument for each parameter that has no default."""
+    folder = tmp_path_factory.mktemp("right")
     path = write_rows(folder / "memory.db", episodes(12))
     frame = memlab.load(path)
     made = memlab.plan(path, memlab.KeepRecent(3), now=NOW)
-    item = MemoryItem(
-        "m1", MemoryKind.EPISODIC, "t", "b", MemoryProvenance(None, "me", source_task_ref="t")
-    )
-    return SimpleNamespace(
-        folder=folder,
-        path=path,
-        frame=frame,
-        references=memlab.find_references(frame),
-        plan=made,
-        receipt=memlab.apply(made, now=NOW),
-        item=item,
-    )
+    provenance = MemoryProvenance(None, "me", source_task_ref="t")
+    return {
+        **dict.fromkeys(("path", "source", "store"), path),
+        **dict.fromkeys(("title", "body", "authored_by", "source_task_ref"), "t"),
+        **dict.fromkeys(("keep", "keep_recent", "max_items", "max_tokens"), 3),
+        "by_memory_id": "e1",
+        "entries": [{"memory_id": "e1", "at": NOW.isoformat()}],
+        "frame": frame,
+        "ids": ["e1"],
+        "item": MemoryItem("m1", MemoryKind.EPISODIC, "t", "b", provenance),
+        "kind": MemoryKind.EPISODIC,
+        "memories": 100,
+        "memory_id": "m1",
+        "name": "two_years",
+        "now": NOW,
+        "older_than": timedelta(days=1),
+        "plan": made,
+        "policies": [memlab.KeepRecent(3)],
+        "policy": memlab.KeepRecent(3),
+        "provenance": provenance,
+        "receipt": memlab.apply(made, now=NOW),
+        "references": memlab.find_references(frame),
+        "source_event": None,
+        "target": folder / "copy.db",
+        "text": made.to_json(),
+        "threshold": 0.5,
+    }
 
 
-def wrong_values(given: SimpleNamespace) -> Iterator[Any]:
+def wrong_values(right: dict[str, Any]) -> Iterator[Any]:
     """Whatever somebody may hand over."""
     yield from (None, 50, -1, 3.5, float("nan"), True, "", "no such thing", b"bytes", [], [1], {})
     yield from ({"memory_id": "m1"}, object(), lambda: None, Path("nowhere.db"), timedelta(days=1))
     yield from (datetime(2026, 1, 1), memlab.KeepRecent, memlab.KeepRecent(3))  # noqa: DTZ001
-    yield from (given.frame, pd.DataFrame(), given.frame["title"], given.references)
-    yield from (given.plan, given.receipt, given.item, given.path)
-
-
-def right_arguments(
-    call: Callable[..., Any], given: SimpleNamespace, folder: Path
-) -> dict[str, Any]:
-    """Arguments with which a call works, for those parameters that have no default."""
-    right = {
-        "frame": given.frame,
-        "references": given.references,
-        "policies": [memlab.KeepRecent(3)],
-        "policy": memlab.KeepRecent(3),
-        "plan": given.plan,
-        "receipt": given.receipt,
-        "source": given.path,
-        "path": given.path,
-        "store": given.path,
-        "target": folder / "copy.db",
-        "now": NOW,
-        "item": given.item,
-        "name": "two_years",
-        "memories": 100,
-        "memory_id": "m1",
-        "by_memory_id": "e1",
-        "kind": MemoryKind.EPISODIC,
-        "title": "t",
-        "body": "b",
-        "provenance": given.item.provenance,
-        "source_event": None,
-        "authored_by": "me",
-        "source_task_ref": "t",
-        "ids": ["e1"],
-        "entries": [{"memory_id": "e1", "at": NOW.isoformat()}],
-        "keep_recent": 3,
-        "keep": 3,
-        "max_items": 3,
-        "max_tokens": 3,
-        "threshold": 0.5,
-        "older_than": timedelta(days=1),
-        "text": given.plan.to_json(),
-    }
-    return {
-        name: right[name]
-        for name, each in inspect.signature(call).parameters.items()
-        if each.default is each.empty and each.kind is not each.VAR_POSITIONAL
-    }
+    yield from (pd.DataFrame(), right["frame"]["title"])
+    yield from (right[name] for name in ("frame", "references", "plan", "receipt", "item", "path"))
 
 
 def outcome_of(call: Callable[..., Any], arguments: dict[str, Any], value: Any) -> str | None:
@@ -154,32 +124,30 @@ NAMES = [
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("name", NAMES)
 def test_no_wrong_argument_ends_in_an_error_without_words(
-    name: str, given: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     call = bound(name, tmp_path)
     parameters = [
-        each.name
+        each
         for each in inspect.signature(call).parameters.values()
-        if each.name not in OTHERS_KNOW and each.kind is not each.VAR_POSITIONAL
+        if each.kind is not each.VAR_POSITIONAL
     ]
-    right = right_arguments(call, given, tmp_path)
+    needed = {each.name: right[each.name] for each in parameters if each.default is each.empty}
     faults = []
-    for parameter in parameters:
-        for value in wrong_values(given):
-            wrong = outcome_of(call, right | {parameter: value}, value)
+    for parameter in {each.name for each in parameters} - OTHERS_KNOW:
+        for value in wrong_values(right):
+            wrong = outcome_of(call, needed | {parameter: value}, value)
             if wrong is not None:
                 faults.append(f"{name}({parameter}=...) {wrong}")
     assert faults == []
 
 
-def test_a_pipeline_of_what_is_no_policy_is_told_in_words(given: SimpleNamespace) -> None:
-    right = memlab.KeepRecent(3)
-    for value in wrong_values(given):
-        for policies in ((value,), (right, value)):
-            if isinstance(value, memlab.Policy):
-                assert value in memlab.Pipeline(*policies).policies
-                continue
+def test_a_pipeline_of_what_is_no_policy_is_told_in_words(right: dict[str, Any]) -> None:
+    for value in wrong_values(right):
+        if isinstance(value, memlab.Policy):
+            continue
+        for policies in ((value,), (right["policy"], value)):
             with pytest.raises(MemlabError, match="Pipeline takes"):
                 memlab.Pipeline(*policies)
 
@@ -214,7 +182,7 @@ MEANT = {
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(("typed", "words"), MEANT.items(), ids=MEANT)
-def test_the_call_that_was_meant_is_named(given: SimpleNamespace, typed: str, words: str) -> None:
+def test_the_call_that_was_meant_is_named(right: dict[str, Any], typed: str, words: str) -> None:
     with pytest.raises(WrongArgumentError) as told:
-        eval(typed, {"memlab": memlab, "at": given, "NOW": NOW})
-    assert words.format(path=given.path) in str(told.value)
+        eval(typed, {"memlab": memlab, "at": SimpleNamespace(**right), "NOW": NOW})
+    assert words.format(path=right["path"]) in str(told.value)
