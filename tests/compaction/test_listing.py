@@ -41,13 +41,11 @@ def store(tmp_path: Path) -> Path:
 def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> None:
     log = read(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
     listed = memlab.rows(store, memlab.KeepRecent(2), log=log, now=NOW).set_index("memory_id")
-    assert dict(listed["label"].value_counts()) == {
-        "prunable": 8, "load-bearing": 1, "superseded": 1, "retired": 0, "deleted": 0,
-    }  # fmt: skip
+    labels = {"prunable": 8, "load-bearing": 1, "superseded": 1, "retired": 0, "deleted": 0}
+    assert dict(listed["label"].value_counts()) == labels
     assert listed.index[0] == "e10", "by tokens"
-    assert dict(listed.loc["e9", ["label", "age_days", "reads", "references", "keep"]]) == {
-        "label": "prunable", "age_days": 100, "reads": 2, "references": 1, "keep": True,
-    }  # fmt: skip
+    facts = ["label", "age_days", "reads", "references", "keep"]
+    assert listed.loc["e9", facts].tolist() == ["prunable", 100, 2, 1, True]
     assert set(listed.index[listed["keep"]]) == {"d", "old", "e9", "e10"}
     assert listed.loc["e8", ["chance", "reason"]].tolist() == ["unread", "beyond-newest"]
     assert listed.loc["d", "reads"] == 0, "read after now"
@@ -64,9 +62,8 @@ def test_a_need_fades_by_half_in_two_weeks_and_counts_per_token(store: Path) -> 
     assert needed["e5"] == pytest.approx(1000 / tokens["e5"])
     assert needed["e9"] == pytest.approx(1000 * (0.25 + 0.5) / tokens["e9"])
     assert list(listed["memory_id"][:2]) == ["e5", "e9"]
-    assert ("need", "reads, each fading by half in 14 days, per 1,000 tokens") in listed.attrs[
-        FACTS
-    ]
+    said = dict(listed.attrs[FACTS])["need"]
+    assert said == "reads, each fading by half in 14 days, per 1,000 tokens"
     without = memlab.rows(store, by="need", now=NOW)
     assert set(without["memory_id"][without["need"] > 0]) == {"e9", "old"}, "named, replaced"
     assert without["reads"].isna().all()
@@ -92,15 +89,15 @@ def test_every_memory_is_listed_once_in_order_and_what_is_not_kept_is_what_is_de
             "at": pd.to_datetime([START + pd.Timedelta(hours=h) for _, h in reads], utc=True),
         }
     )
-    policy, now = memlab.KeepRecent(cap), NOW
-    every = memlab.rows(frame, policy, by=by, log=log, now=now)
+    policy = memlab.KeepRecent(cap)
+    every = memlab.rows(frame, policy, by=by, log=log, now=NOW)
     assert sorted(every["memory_id"]) == sorted(frame["memory_id"])
     assert every[BY[by]].is_monotonic_decreasing
-    parts = {where: memlab.rows(frame, policy, where=where, log=log, now=now) for where in WHERE}
+    parts = {where: memlab.rows(frame, policy, where=where, log=log, now=NOW) for where in WHERE}
     assert sum(len(parts[label]) for label in LABELS) == len(frame)
-    decided = memlab.decide(frame, policy, now=now)["keep"]
+    decided = memlab.decide(frame, policy, now=NOW)["keep"]
     assert set(parts["not-kept"]["memory_id"]) == set(frame["memory_id"][~decided])
-    found = memlab.find_references(frame, log, now=now)
+    found = memlab.find_references(frame, log, now=NOW)
     assert every["reads"].sum() + every["references"].sum() == len(found)
 
 

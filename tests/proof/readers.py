@@ -43,6 +43,7 @@ STATE = tuple[int, int, int, int, bytes]
 Uses = Sequence[Callable[[], Any]]
 NOW = at(9_000)
 LOG: Final = "reads.log"
+SESSIONS: Final = "sdk_sessions (content_session_id, memory_session_id)"
 
 
 class Reader:
@@ -206,10 +207,10 @@ class Log(Reader):
     def make(self) -> None:
         lines: list[dict[str, Any]] = []
         for n in range(40):
-            at, session = f"2026-03-01T{n % 24:02}:00:00Z", f"s{n % 4}"
-            more = {"id": f"r{n}", "how": "Read", "kind": ("read", "maintenance")[n % 2]}
-            line = {"memory_id": f"m{n % 9}", "at": at, "session": session}
-            lines.append(line | more if n % 3 else line)
+            lines.append({"memory_id": f"m{n % 9}", "at": f"2026-03-01T{n % 24:02}:00:00Z"})
+            if n % 3:
+                kind = ("read", "maintenance")[n % 2]
+                lines[n] |= {"session": f"s{n % 4}", "id": f"r{n}", "how": "Read", "kind": kind}
         for end, some in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
             text = "".join(f"{json.dumps(line)}\n" for line in some)
             (self.folder / f"{LOG}{end}").write_text(text)
@@ -217,10 +218,10 @@ class Log(Reader):
         (self.folder / "reads.csv").write_text(f"memory_id,at,session\n{rows}")
 
     def looks(self) -> Uses:
-        def look(name: str, maintenance: bool) -> None:
-            describe_log(read_access_log(self.folder / name, maintenance=maintenance))
+        return [partial(self._look, *each) for each in product((LOG, "reads.csv"), (True, False))]
 
-        return [partial(look, *each) for each in product((LOG, "reads.csv"), (True, False))]
+    def _look(self, name: str, maintenance: bool) -> None:
+        describe_log(read_access_log(self.folder / name, maintenance=maintenance))
 
     def changes(self) -> Uses:
         return [self._add]
@@ -302,20 +303,20 @@ class Recalls(Reader):
 
     def make(self) -> None:
         threads = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(4)]
-        when = "2026-08-01T09:00:00.000Z"
         sessions = self.folder / ".codex" / "sessions" / "2026" / "08" / "01"
         sessions.mkdir(parents=True)
-        cited = "\n".join(threads)
-        text = f"\n<oai-mem-citation>\n<rollout_ids>\n{cited}\n</rollout_ids>\n</oai-mem-citation>"
-        content = [{"type": "output_text", "text": text}]
-        said = {"type": "message", "role": "assistant", "content": content}
+        ids = "<rollout_ids>\n{}\n</rollout_ids>".format("\n".join(threads))
+        cited = f"\n<oai-mem-citation>\n{ids}\n</oai-mem-citation>"
+        said = {"type": "message", "role": "assistant"}
+        said |= {"content": [{"type": "output_text", "text": cited}]}
         for thread in threads:
             lines = [
                 {"type": "session_meta", "payload": {"id": thread, "cwd": "/w"}},
                 {"type": "response_item", "payload": said},
             ]
-            stamped = [json.dumps({"timestamp": when} | line) + "\n" for line in lines]
-            (sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl").write_text("".join(stamped))
+            stamped = [json.dumps({"timestamp": "2026-08-01T09:00:00.000Z"} | x) for x in lines]
+            path = sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
+            path.write_text("".join(f"{line}\n" for line in stamped))
         hits = recall(NOW, *(f"memory/{n}.md" for n in range(3)))
         events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
         write_events(events, hits, hits, hits)
@@ -337,10 +338,8 @@ class Databases(Reader):
     name, files = "databases", ("settings.json", "*.db")
     TABLES: ClassVar[dict[str, tuple[str, str, list[tuple[str, str]]]]] = {
         "sqlite_vec.db": (
-            (
-                "memories (id INTEGER PRIMARY KEY, content_hash, content, tags, memory_type, "
-                "metadata, created_at, updated_at, created_at_iso, updated_at_iso, deleted_at)"
-            ),
+            """memories (id INTEGER PRIMARY KEY, content_hash, content, tags, memory_type, metadata,
+            created_at, updated_at, created_at_iso, updated_at_iso, deleted_at)""",
             "(NULL, ?, 'text', 'a,b', 'note', ?, 1772366400.0, NULL, NULL, NULL, NULL)",
             [(f"{n:064x}", '{"access_queries": [{"timestamp": 1.77e9}]}') for n in range(6)],
         ),
@@ -350,10 +349,8 @@ class Databases(Reader):
             [(f"k{n}", "{}") for n in range(6)],
         ),
         "claude-mem.db": (
-            (
-                "observations (id INTEGER PRIMARY KEY, memory_session_id, project, type, title, "
-                "narrative, concepts, created_at, created_at_epoch)"
-            ),
+            """observations (id INTEGER PRIMARY KEY, memory_session_id, project, type, title,
+            narrative, concepts, created_at, created_at_epoch)""",
             "(NULL, ?, 'w', 'feature', ?, NULL, '[\"pattern\"]', NULL, 1772366400000)",
             [(f"s{n}", f"title {n}") for n in range(6)],
         ),
@@ -363,11 +360,8 @@ class Databases(Reader):
         for name, (table, values, rows) in self.TABLES.items():
             with closing(sqlite3.connect(self.folder / name)) as connection, connection:
                 connection.execute(f"CREATE TABLE {table}")
-                connection.execute(
-                    "CREATE TABLE sdk_sessions (content_session_id, memory_session_id)"
-                )
-                insert = f"INSERT INTO {table.split()[0]} VALUES {values}"
-                connection.executemany(insert, rows)
+                connection.execute(f"CREATE TABLE {SESSIONS}")
+                connection.executemany(f"INSERT INTO {table.split()[0]} VALUES {values}", rows)
         (self.folder / "settings.json").write_text('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "3"}')
         projects = self.folder / "projects" / "w"
         write_transcript(projects, "s1", call("Read", "/w/a.md", at(1), "s1", 1))
@@ -381,18 +375,14 @@ class Databases(Reader):
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             for _ in range(rng.choice((1, 2, 5))):
                 column, where = rng.choice(columns), rng.choice(("1", "rowid = 2", "rowid % 2"))
+                update = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}"
                 with suppress(sqlite3.Error, UnicodeDecodeError):
-                    connection.execute(
-                        f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}",
-                        (rng.choice(STORED),),
-                    )
+                    connection.execute(update, (rng.choice(STORED),))
         return f"values of {path.name}"
 
     def looks(self) -> Uses:
-        names = (
-            f"mcp-memory:{self.folder}/sqlite_vec.db",
-            f"claude-mem:{self.folder}/claude-mem.db",
-        )
+        kinds = {"mcp-memory": "sqlite_vec", "claude-mem": "claude-mem"}
+        names = [f"{kind}:{self.folder}/{name}.db" for kind, name in kinds.items()]
         return [
             *(partial(memlab.load, name, with_body=True, on_bad_row="keep") for name in names),
             *(partial(memlab.plan, name, memlab.KeepRecent(1), now=NOW) for name in names),
