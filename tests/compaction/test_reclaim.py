@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import archive_of, assert_sound, rows_of
 from shell import said
-from stores import Row, episodes, row, row_lists, run_sql, write_rows
+from stores import Row, episodes, files_in, row, row_lists, run_sql, write_rows
 
 from memlab.compaction import reclaim
 from memlab.compaction.reclaim import space, vacuum
@@ -40,9 +40,9 @@ def store(shrunk: Path, tmp_path: Path) -> Path:
 
 
 def test_space_tells_what_the_bytes_are_for_and_leaves_no_trace(store: Path) -> None:
-    before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
+    before = files_in(store.parent)
     found = space(store)
-    assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
+    assert files_in(store.parent) == before
     assert found.file == store.stat().st_size
     assert found.live + found.free == found.file
     assert found.free > 2_000_000
@@ -93,11 +93,11 @@ def test_every_row_stays_at_its_position_and_the_journal_mode_too(
 def test_a_disk_without_room_is_refused_before_anything_is_written(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
+    before = files_in(store.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
     with pytest.raises(StoreError, match=r"takes 2\.\d MB in .* and there is 2\.0 MB; nothing was"):
         vacuum(store)
-    assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
+    assert files_in(store.parent) == before
 
 
 @pytest.mark.parametrize("variable", ["SQLITE_TMPDIR", "TMPDIR"])

@@ -1,31 +1,21 @@
 """What a lifecycle store deletes is archived first."""
 
 import signal
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from invariants import archive_of, rows_of
 from lifecycle.memories import SAME, START, Open, ids, item
 from programs import run_program
+from shell import said
+from stores import run_sql, signals_of
 
 import memlab
-from memlab.cli import main
 from memlab.compaction import archived_plans, archived_rows, restore
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import SqliteMemoryStore
-from memlab.store.database import connect
-
-
-def everything(path: Path) -> list[Any]:
-    """Every row and every row of signals in a file."""
-    with closing(connect(path)) as connection:
-        signals = connection.execute("SELECT * FROM memory_signals ORDER BY position").fetchall()
-        return [rows_of(connection), signals]
 
 
 def let_go(store: LifecycleStore) -> None:
@@ -50,14 +40,13 @@ def test_what_is_evicted_expires_or_is_replaced_is_archived(open_store: Open, pa
 def test_what_was_let_go_comes_back_with_its_signals(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(1))
     store.put(item("low"), agent_id="a", importance=0.1, graduated=True)
-    before = everything(path)
+    before = rows_of(path), signals_of(path)
     store.put(item("high"), agent_id="a", importance=0.9)
-    with SqliteMemoryStore(path) as plain:
-        plain.connection.execute("DELETE FROM memory_items WHERE memory_id = 'high'")
-        plain.connection.execute("DELETE FROM memory_signals WHERE memory_id = 'high'")
+    for table in ("memory_items", "memory_signals"):
+        run_sql(path, f"DELETE FROM {table} WHERE memory_id = 'high'")
     (entry,) = archived_plans(path)
     assert restore(entry.digest, store=path) == 1
-    assert everything(path) == before
+    assert (rows_of(path), signals_of(path)) == before
 
 
 def test_without_an_archive_a_deletion_is_final(open_store: Open, path: Path) -> None:
@@ -98,7 +87,6 @@ _WRITER = """
 import os, signal, sys
 from memlab.lifecycle import LifecycleStore, removal
 from memlab.policies import ValueCap
-sys.path.insert(0, {tests!r})
 from lifecycle.memories import START, item
 
 def stop(*_, **__):
@@ -116,10 +104,7 @@ def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
     open_store: Open, path: Path, patch: str
 ) -> None:
     open_store(capacity=ValueCap(1)).put(item("low"), agent_id="a", importance=0.1)
-    tests = str(Path(__file__).parent.parent)
-    code = _WRITER.format(tests=tests, patch=patch)
-    ended = run_program(code, path)
-    assert ended.returncode == -signal.SIGKILL
+    assert run_program(_WRITER.format(patch=patch), path).returncode == -signal.SIGKILL
     (entry,) = archived_plans(path)
     assert entry.finished_at is None
     kept = {"low"} & {*ids(SqliteMemoryStore(path))}
@@ -137,8 +122,8 @@ def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
         for number in range(6):
             clock[0] += timedelta(hours=1)
             store.put(item(f"m{number}", at=clock[0]), agent_id="a")
-        with SqliteMemoryStore(path) as plain:  # positions begin again
-            plain.connection.execute("DELETE FROM memory_items WHERE memory_id IN ('m4', 'm5')")
+        # Positions begin again.
+        run_sql(path, "DELETE FROM memory_items WHERE memory_id IN ('m4', 'm5')")
         for number in range(6, 9):
             clock[0] += timedelta(hours=1)
             store.put(item(f"m{number}", at=clock[0]), agent_id="a")
@@ -154,10 +139,8 @@ def test_many_evictions_are_one_line_of_the_archives_list(open_store: Open, path
     store = open_store(capacity=ValueCap(1))
     for number in range(8):
         store.put(item(f"m{number}"), agent_id="a")
-    listed = CliRunner().invoke(main, ["archive", str(path)])
-    line, _, undo = listed.output.splitlines()
+    line, _, undo = said("archive", path).splitlines()
     assert "7 deletions of a runtime's own" in line
     assert "7 memories, 0 restored" in line
     assert undo.startswith("undo: memlab restore ")
-    everything_listed = CliRunner().invoke(main, ["archive", str(path), "--rows"])
-    assert everything_listed.output.count("lowest-value") == 7
+    assert said("archive", path, "--rows").count("lowest-value") == 7

@@ -1,8 +1,6 @@
 """What children do to stores. Standard library only, like all of memlab that is used here."""
 
 import os
-import resource
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,17 +30,6 @@ def vacuum_store(store: Path, what: None) -> Any:
 def compact(store: Path, what: int) -> int:
     with SqliteMemoryStore(store) as opened:
         return opened.compact_episodic(what)
-
-
-def with_files_limited(limit: int, arguments: tuple[Any, ...]) -> Any:
-    """Let no file grow beyond so many bytes; writing more fails instead of ending the process."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    task, *rest = arguments
-    try:
-        return task(*rest)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
 
 def without_privileges(arguments: tuple[Any, ...]) -> Any:

@@ -107,24 +107,6 @@ def test_a_change_of_a_file_fails_that_a_command_writes(
         assert more <= {f"{written}-journal"}, fault  # an empty one: SQLite leaves it to a writer
 
 
-PAGE = 4096
-LIMITS = (0, 1, 100, 512, *range(PAGE, 8 * PAGE, PAGE), *range(8 * PAGE, 48 * PAGE, 5 * PAGE - 24))
-"""Bytes beyond which no file may grow: sooner, amid and after all that an operation writes."""
-
-
-def test_files_that_may_not_grow(row_scene: RowScene, scratch: Path, children: Children) -> None:
-    scene, refused = row_scene, []
-    for limit in LIMITS:
-        store = copy_aside(scene.store, scratch / "limited")
-        arguments = (scene.operation, store, scene.what)
-        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
-        refused.append(ended.error is not None)
-        assert_refused_or_done(scene, store, ended)
-        scene.finish(children, store)
-    assert refused[0]
-    assert not refused[-1]
-
-
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_store_that_may_not_be_written(
     row_scene: RowScene, what: str, scratch: Path, children: Children
