@@ -18,6 +18,9 @@ from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
 from memlab.sources.base import Watch
 
+LINK_STEPS = ("locked", "checked", "copied", "archived", "verified", "committed", "recorded")
+UNLINK_STEPS = ("locked", "verified", "committed")
+
 
 class StoppedError(Exception):
     """Raised at a step, as if the process had been stopped there."""
@@ -88,23 +91,11 @@ OPERATIONS = {
         APPLY_STEPS,
     ),
     "restore": Operation(lambda store: compacted(store).digest, put_back, RESTORE_STEPS),
-    "supersede": Operation(
-        lambda store: supersession(store).to_json(),
-        carry_out,
-        ("locked", "checked", "copied", "archived", "verified", "committed", "recorded"),
-    ),
-    "take back": Operation(
-        lambda store: apply(supersession(store)).digest,
-        put_back,
-        ("locked", "verified", "committed"),
-    ),
-    "retire": Operation(
-        lambda store: retirement(store).to_json(),
-        carry_out,
-        ("locked", "checked", "copied", "archived", "verified", "committed", "recorded"),
-    ),
+    "supersede": Operation(lambda store: supersession(store).to_json(), carry_out, LINK_STEPS),
+    "take back": Operation(lambda store: apply(supersession(store)).digest, put_back, UNLINK_STEPS),
+    "retire": Operation(lambda store: retirement(store).to_json(), carry_out, LINK_STEPS),
     "take retirement back": Operation(
-        lambda store: apply(retirement(store)).digest, put_back, ("locked", "verified", "committed")
+        lambda store: apply(retirement(store)).digest, put_back, UNLINK_STEPS
     ),
     "copy": Operation(
         lambda _: "",

@@ -5,7 +5,7 @@ import shutil
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,9 @@ REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
 def is_locked(store: Path) -> bool:
     """Whether nobody else may write to a store."""
     with closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
-        try:
+        with suppress(sqlite3.OperationalError):
             connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return True
-    return False
+        return not connection.in_transaction
 
 
 def notes_in(store: Path) -> int:
@@ -205,13 +203,12 @@ def compact_at_runtime(store: Path) -> None:
         opened.compact_episodic(2)
 
 
-def drop(store: Path, digest: str, _: object) -> Any:
-    return drop_archived(store, digest=digest, now=NOON)
-
-
 CHANGES: dict[str, tuple[Callable[[Path], str], Callable[[Path, str, Any], Any]]] = {
     **{name: (each.prepare, each.run) for name, each in OPERATIONS.items()},
-    "drop": (lambda store: compacted(store).digest, drop),
+    "drop": (
+        lambda store: compacted(store).digest,
+        lambda store, digest, _: drop_archived(store, digest=digest, now=NOON),
+    ),
     "runtime": (lambda store: "", lambda store, *_: compact_at_runtime(store)),
 }
 
@@ -231,10 +228,6 @@ def test_a_store_that_somebody_writes_to_is_refused_in_words(
     assert (rows_of(store), copies_of(store)) == (before, copies)
 
 
-def another_database(path: Path) -> None:
-    run_sql(path, "CREATE TABLE applies (x)")
-
-
 def link_to_a_file(path: Path) -> None:
     private = path.parent / "private"
     private.write_bytes(b"somebody's")
@@ -244,7 +237,10 @@ def link_to_a_file(path: Path) -> None:
 
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "notes": (lambda path: path.write_bytes(b"somebody's"), r"not an archive.*move it away"),
-    "another database": (another_database, "is no archive of format 2"),
+    "another database": (
+        lambda path: run_sql(path, "CREATE TABLE applies (x)"),
+        "is no archive of format 2",
+    ),
     "a later format": (
         lambda path: run_sql(path, "PRAGMA user_version = 3"),
         r"format 2 \(it says 3\); nothing in it is lost: move it away and keep it",
