@@ -65,8 +65,8 @@ class System(NamedTuple):
 
 
 SYSTEMS: tuple[System, ...] = (
-    System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
     System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
+    System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", (), reads=".codex"),
     System("OpenClaw workspace", ("openclaw",), ".openclaw:OpenClaw", ".openclaw"),
@@ -84,8 +84,8 @@ SYSTEMS: tuple[System, ...] = (
     System("BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb:Betterdb"),
     System("LangGraph", (), reads=".langgraph"),
 )
-"""In the order in which they are asked what a path is: a workspace that OpenClaw reads may hold a
-memory folder, and claude-mem has another table called memory_items."""
+"""In the order in which they are asked what a path is: an agent's own store needs no other system's
+module, and a workspace that OpenClaw reads may hold a memory folder."""
 
 
 def schemes() -> dict[str, System]:

@@ -53,7 +53,7 @@ PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
     ),
     "another memory_items": (
         database("CREATE TABLE memory_items (id, text)"),
-        ("file", "memory_items"),
+        None,
     ),
     "another database": (database("CREATE TABLE notes (note)"), None),
     "text": (lambda path: path.write_text("no database" * 99), None),
@@ -113,7 +113,7 @@ def test_an_open_store_a_source_and_a_url_of_a_file_are_taken(tmp_path: Path) ->
 
 def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
     with pytest.raises(
-        MemlabError, match=r"no kind of store called 'gopher'; it knows claude-mem, file"
+        MemlabError, match=r"no kind of store called 'gopher'; it knows file, claude-mem"
     ):
         open_source("gopher://memory")
 
@@ -142,7 +142,7 @@ def home(tmp_path: Path) -> Path:
     )
     (made / "agents").mkdir()
     write_rows(made / "agents" / "memory.db", episodes(3))
-    run_sql(made / "agents" / "old.sqlite", "CREATE TABLE memory_items (id)")
+    run_sql(made / "agents" / "old.sqlite", "CREATE TABLE memory_items (memory_id)")
     (made / "agents" / "notes.db").write_text("no database")
     write_rows(made / "agents" / "memory.db.archive.db", episodes(1))
     os.mkfifo(made / "agents" / "pipe.db")
@@ -172,7 +172,7 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
     ]
     assert where["agents/memory.db"].memories == 3
     assert where["agents/memory.db"].tokens_at_start == 18
-    assert "lacks the column memory_id" in where["agents/old.sqlite"].problem
+    assert "lacks the column kind" in where["agents/old.sqlite"].problem
     assert "notes.db is not a SQLite database" in where["agents/notes.db"].problem
     assert "pipe.db is not a file" in where["agents/pipe.db"].problem
     assert where[".odek/memory/episodes"].memories == 2

@@ -46,7 +46,7 @@ class MemoryItems(Source):
     supersedes = True
     retires = True
     agents_own = True
-    tables: ClassVar = {"memory_items": ()}  # what else it lacks is said when it is read
+    tables: ClassVar = {"memory_items": ("memory_id",)}  # what it lacks is said when it is read
 
     def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
         self._open: SqliteMemoryStore | None = None
