@@ -203,6 +203,12 @@ def test_importing_a_package_loads_nothing_heavy() -> None:
     assert loaded & (HEAVY | {"sqlite3"}) == set()
 
 
+def test_naming_a_server_loads_no_client() -> None:
+    opened = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"
+    loaded = loaded_by(f"from memlab.sources.opening import open_source\n{opened}")
+    assert loaded & {"valkey", "psycopg", "pyarrow", "pandas"} == set()
+
+
 def test_showing_a_store_loads_no_frame(tmp_path: Path) -> None:
     shown = write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
     program = (

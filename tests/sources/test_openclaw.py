@@ -21,7 +21,7 @@ import memlab
 from memlab.errors import StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.growth import boot_context
-from memlab.sources.opening import find_below, recognise
+from memlab.sources.opening import find_below, open_source, recognise
 from memlab.systems.openclaw import OpenClaw
 from sources.conformance import Compacted, FilesLab
 
@@ -139,9 +139,7 @@ def test_a_workspace_is_known_by_its_events_or_dated_notes(tmp_path: Path, works
     for agent in ("anna", "bob"):
         write_workspace(tmp_path / "agents" / agent, days_before(TODAY, 3))
     for path in (workspace, workspace / "memory", tmp_path / "new"):
-        found = recognise(path)
-        assert found is not None
-        assert found.scheme == "openclaw"
+        assert open_source(path).scheme == "openclaw"
     assert recognise(tmp_path / "bare") is recognise(tmp_path / "docs") is None
     found = find_below([tmp_path]).stores
     assert [each.path.relative_to(tmp_path).as_posix() for each in found] == [
@@ -157,9 +155,8 @@ def test_a_workspace_is_shown_harvested_and_sized(workspace: Path) -> None:
     assert "57  recalls by background sweeps" in harvested
     log = workspace.with_name("workspace.reads.log")
     assert "where is it" not in log.read_text()
-    step = re.search(r"next: memlab (size .*?)    ", harvested)
-    assert step is not None
-    assert "108 read" in said(*shlex.split(step[1]))
+    (step,) = re.findall(r"next: memlab (size .*?)    ", harvested)
+    assert "108 read" in said(*shlex.split(step))
     assert files_in(workspace) == before
 
 
@@ -174,11 +171,11 @@ def test_what_a_dream_took_is_shown_with_what_was_searched_for_since(workspace: 
         path.unlink()
     commit = repository.commit(181)
     log = workspace / "memory" / ".dreams" / "events.jsonl"
-    asked = [recall(moment(at), query="kafka rebalance") for at in (179, 182, 182.5, 183)]
-    asked += [recall(moment(184), query=words) for words in ("what of 2026-06-11?", "xyz kafka")]
-    events = [*asked, recall(moment(185), query="__dreaming_ kafka"), recall(moment(185))]
+    asked = [(at, "kafka rebalance") for at in (179, 182, 182.5, 183)]
+    asked += [(184, "what of 2026-06-11?"), (184, "xyz kafka"), (185, "__dreaming_ kafka")]
     with log.open("a") as file:
-        file.writelines(f"{json.dumps(event)}\n" for event in events)
+        for at, query in asked:
+            file.write(json.dumps(recall(moment(at), query=query)) + "\n")
         file.write('{"type":"memory.recall.recorded","query":"kafka')
     found = memlab.lost(workspace)
     assert found["memory_id"].tolist() == [f"memory/{path.name}" for path in (kafka, dated)]
@@ -237,4 +234,3 @@ def test_events_of_two_gigabytes_are_looked_at_by_their_end(workspace: Path) -> 
         file.seek(2**31)
         file.write(b'\n{"type":"memory.recall.skipped"}\n{"type":"memory.rec')
     assert memlab.load(workspace)["prunable"].sum() == 60
-    assert memlab.load(workspace)["load_bearing"].tolist().count(True) == 1
