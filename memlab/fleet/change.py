@@ -55,22 +55,9 @@ _PACKED: Final = 64
 class PlannedStore:
     """What a plan does to one store.
 
-    Attributes
-    ----------
-    store : str
-        Its name.
-    digest : str
-        Of its own plan, which says which memories go.
-    memories : int
-        All that it holds.
-    deleted, deleted_tokens : int
-        How many go, and how large they are.
-    deleted_bytes : int or None
-        About what a vacuum would give back: their share of the file. None for a server.
-    boot_before, boot_after : int
-        Tokens that an agent loads at start.
-    floor : int
-        Tokens of the load-bearing part of it.
+    ``digest`` is that of the store's own plan, which says which memories go. ``deleted_bytes`` is
+    about what a vacuum would give back: their share of the file; None for a server. ``boot_*`` and
+    ``floor`` are tokens that an agent loads at start, and those of the load-bearing part of it.
     """
 
     store: str
@@ -104,20 +91,8 @@ class Refused:
 class FleetPlan(Shown):
     """What a policy would delete from many stores. Printing it is the dry run.
 
-    Parameters
-    ----------
-    made_at : datetime
-        The moment of the decision, with a time zone.
-    policy : dict
-        As in :class:`memlab.Plan`.
-    stores : tuple of PlannedStore
-        In the order in which they were named.
-    refused : tuple of Refused
-        Stores that could not be planned.
-    folder : Path or None
-        Where the plans of the stores are kept; None where they are in memory.
-    texts : mapping of str to bytes
-        Those in memory, by store.
+    ``stores`` and ``refused``, those that could not be planned, are in the order in which they were
+    named. The stores' own plans lie in `folder`, or where that is None in `texts`, by store.
     """
 
     made_at: datetime
@@ -177,10 +152,7 @@ class FleetPlan(Shown):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the plan that :meth:`to_json` wrote, without the stores' own plans.
 
-        Raises
-        ------
-        PlanError
-            When the text is no plan of many stores, or was edited.
+        PlanError where the text is no plan of many stores, or was edited.
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan of a fleet"):
@@ -201,10 +173,7 @@ class FleetPlan(Shown):
     def read(cls, file: str | PathLike[str]) -> Self:
         """Return the plan in a file, whose stores' own plans lie in the folder beside it.
 
-        Raises
-        ------
-        PlanError
-            When it is no plan of many stores, was edited, or the folder is missing.
+        PlanError where it is no plan of many stores, was edited, or the folder is missing.
         """
         plan = cls.from_json(read_whole(Path(file)))
         folder = saved_beside(Path(file))
@@ -279,28 +248,13 @@ def plan(
 
     Parameters
     ----------
-    sources, runner, progress
+    sources, runner, now, progress
         As for :func:`memlab.fleet.survey`.
     policy : Policy, optional
-        The rule, the same for every store; by default that which each store's ``memlab.toml``
-        remembers.
-    now : datetime, optional
-        The moment of the decision, with a time zone.
+        The same for every store; by default that which each store's ``memlab.toml`` remembers.
     save : str or Path, optional
         A file to write for review. The plans of the stores are kept in a folder beside it,
         ``FILE.plans``, as they are made: the same call again goes on where it was.
-
-    Returns
-    -------
-    FleetPlan
-        Print it to see what it would do. A store that cannot be planned is in ``refused``.
-
-    Raises
-    ------
-    MemlabError
-        When no store was named, or the file cannot be written.
-    WrongArgumentError
-        When `policy` is none.
     """
     expect(policy, Policy, call="memlab.fleet.plan", name="policy", optional=True)
     moment = moment_or_now(now, call="memlab.fleet.plan")
@@ -376,8 +330,6 @@ def packed(plan: Plan) -> bytes:
 def unpacked(text: bytes) -> Plan:
     """Return the plan.
 
-    Examples
-    --------
     >>> unpacked(b"not packed")
     Traceback (most recent call last):
     memlab.errors.PlanError: its saved plan is damaged; make a new plan
@@ -396,20 +348,8 @@ def unpacked(text: bytes) -> Plan:
 class Applied:
     """What applying its plan did to a store.
 
-    Attributes
-    ----------
-    digest : str
-        The plan's.
-    status : {"applied", "applied before"}
-        Whether it was done now, or found done by an earlier run.
-    deleted : int
-        How many memories.
-    boot_before, boot_after : int
-        Tokens that an agent loads at start, as the plan saw it.
-    archive : str or None
-        Where the memories are now.
-    undo : str or None
-        The command that takes it back.
+    ``status`` is ``"applied"``, or ``"applied before"`` where an earlier run did it. ``boot_*`` are
+    the tokens loaded at start, as the plan saw it; `undo` is the command that takes it back.
     """
 
     digest: str
@@ -437,10 +377,8 @@ def apply(
     Parameters
     ----------
     plan : FleetPlan, str or Path
-        What :func:`memlab.fleet.plan` returned, or the file that it saved.
-    now : datetime, optional
-        When it is done, with a time zone.
-    runner, progress
+        What :func:`memlab.fleet.plan` returned, or the file that it saved; PlanError of another.
+    now, runner, progress
         As for :func:`memlab.fleet.survey`.
     all_prunable : bool
         Whether it is meant that no prunable memory stays loaded, of whichever store; else such a
@@ -451,11 +389,6 @@ def apply(
     DataFrame
         A row for each store from which something goes: ``store``, the fields of :class:`Applied`,
         and ``error``, missing where there is none.
-
-    Raises
-    ------
-    PlanError
-        When the file is no plan of many stores.
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
     reviewed = plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan)
@@ -512,16 +445,9 @@ def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
 class MaintainedStore:
     """What maintenance did to a store, or would do.
 
-    Attributes
-    ----------
-    status : {"done", "would", "nothing", "FAILED"}
-        How it ended.
-    deleted : int
-        Memories that were deleted, or would be.
-    doctor, compact, drop, vacuum : str or None
-        What there is to say of each step; None for one that it did not come to.
-    undo : str or None
-        The command that takes the deletion back.
+    ``status`` is ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``. ``doctor``, ``compact``,
+    ``drop`` and ``vacuum`` say what there is to say of each step, None of one that it did not come
+    to; `undo` is the command that takes the deletion back.
     """
 
     status: str
@@ -562,13 +488,6 @@ def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
     DataFrame
         A row for each store: ``store``, the fields of :class:`MaintainedStore`, and ``error``,
         missing where there is none. Of a store of which nothing is remembered that is the error.
-
-    Raises
-    ------
-    MemlabError
-        When no store was named, `out` holds something else, or nobody is left to do the work.
-    ValueError
-        When `now` has no time zone.
     """
     moment = moment_or_now(now, call="memlab.fleet.maintain")
     look_after = partial(maintain_store, apply=apply, yes=yes, now=moment)

@@ -59,20 +59,10 @@ class Told:
 class Cohort:
     """What the stores of a fleet share.
 
-    Attributes
-    ----------
-    law : Law
-        Of the fleet and public projects together: the prior of each of its stores.
-    stores : int
-        How many had references enough to be counted.
-    references : int
-        How many those had together.
-    weights : tuple of float
-        For each of the law's shares, how much of it is the fleet's: 0 to 1.
-    told : mapping of str to Told
-        What each store said that was counted.
-    public : Law
-        That of other projects alone.
+    ``law`` is that of the fleet and public projects together, the prior of each of its stores;
+    ``public`` that of the projects alone. ``stores`` counts those that had references enough,
+    ``references`` these. For each share of the law, ``weights`` says how much of it is the fleet's,
+    0 to 1; `told` has what each store said that was counted.
     """
 
     law: Law
@@ -104,22 +94,9 @@ def cohort_of(
 ) -> Cohort:
     """Return what the stores of a fleet share, by those of a sample that have references.
 
-    Parameters
-    ----------
-    sources, runner, progress
-        As for :func:`memlab.fleet.survey`. Of more than 200 stores a sample is asked, the same one
-        every time.
-
-    Returns
-    -------
-    Cohort
-        With fewer than three stores that have eight references, the public law as it is. A store
-        that cannot be read says nothing.
-
-    Raises
-    ------
-    MemlabError
-        When no store was named, or nobody is left to do the work.
+    The arguments are those of :func:`memlab.fleet.survey`. Of more than 200 stores a sample is
+    asked, the same one every time; one that cannot be read says nothing. With fewer than three
+    stores that have eight references it is the public law.
     """
     members = Members(tuple(sample_of(members_of(sources))))
     task = FleetTask("references", told_by, Told)
@@ -203,33 +180,27 @@ class SizedStore:
 
     Attributes
     ----------
-    keep_recent : int or None
-        The safe cap; None where none meets target and budget, or nothing is prunable.
-    likely : int or None
-        The smallest cap whose estimate meets the target.
+    keep_recent, likely : int or None
+        The safe cap and the likely one; None where none meets target and budget.
     verdict : str
         One of :class:`memlab.sizing.Verdict`.
     low : int or None
         The lower limit of the cap that the target takes; `keep_recent` is the upper.
     served, served_low : float or None
         Share of later references that the cap serves, and its lower limit.
-    fits : int or None
-        The largest cap that fits the token budget; None without one, or where none fits.
-    fits_served : float or None
-        Share of later references that this one serves.
+    fits, fits_served : int, float or None
+        The largest cap that fits the token budget, and the share that this one serves.
     references : int
         The store's own.
     own, fleet, elsewhere : float
-        How much of the number is owed to the store's own references, to what the stores of the
-        fleet share, and to other projects; together 1.
+        How much of the number is owed to these, to what the stores of the fleet share, and to
+        other projects; together 1.
     memories : int
         Prunable memories written so far.
     prunable, deletes : int
         Those that are there, and those that the cap would delete today.
-    boot_now, boot_after : int
-        Tokens that an agent loads at start.
-    floor : int
-        Tokens of the load-bearing part of it.
+    boot_now, boot_after, floor : int
+        Tokens loaded at start, and those of the load-bearing part.
     """
 
     keep_recent: int | None
@@ -273,13 +244,8 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     ----------
     sources, runner, progress, out
         As for :func:`memlab.fleet.survey`.
-    target : float, optional
-        Share of later references to serve; by default what a store's settings say, else 0.9.
-    token_budget : int, optional
-        Tokens that the boot context may take; by default what a store's settings say.
-    until : float, optional
-        How many times what is written now the numbers are to speak for; by default what a store's
-        settings say, else 1.2.
+    target, token_budget, until : float, int, float, optional
+        As for :func:`memlab.size`; by default what each store's settings say, else 0.9, none, 1.2.
     cohort : Cohort, optional
         What the stores share; found by :func:`memlab.fleet.cohort_of` when not given. A store that
         was counted in it is sized by what the others share.
@@ -289,13 +255,6 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     DataFrame
         A row for each store: ``store``, the fields of :class:`SizedStore`, and ``error``, missing
         where there is none.
-
-    Raises
-    ------
-    ValueError
-        When the target or the budget is out of its range.
-    MemlabError
-        When no store was named, or `out` holds something else.
     """
     asked = {"target": target, "token_budget": token_budget, "until": until}
     Question.of(NOTHING, **asked)  # what is out of its range is said once, not of each store

@@ -28,16 +28,9 @@ _BESIDE: Final = (ARCHIVES, "-wal", "-shm", "-journal")
 class Member:
     """A store of a fleet, or a name that means none.
 
-    Attributes
-    ----------
-    name : str
-        What every table and message calls it: an absolute path, or a URL without a password.
-    where : str
-        What opens it.
-    size : int
-        Bytes of its file; 0 for what is no file here.
-    problem : str
-        Why the name means no store; empty where it may mean one.
+    Every table and message calls it `name`: an absolute path, or a URL without a password; `where`
+    opens it. ``size`` is the bytes of its file, 0 for what is no file here. ``problem`` says why
+    the name means no store; empty where it may mean one.
     """
 
     name: str
@@ -56,8 +49,8 @@ class Member:
     def state(self) -> str:
         """Return what its files are like: another text once they have changed.
 
-        Those are the store, its archive, its settings and the access logs that these name. Empty
-        for a server, and for what cannot be seen from here.
+        Those are the store, its archive, its settings and its access logs. Empty for what cannot be
+        seen from here.
         """
         if self.problem or "://" in self.where:
             return ""
@@ -78,16 +71,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Members:
-    """The stores of a fleet, in the order in which they were named.
+    """The stores of a fleet, each once, in the order in which they were named.
 
-    Attributes
-    ----------
-    stores : tuple of Member
-        Each once.
-    repeated : int
-        How many further names meant a store that was named before.
-    others : tuple of str
-        Databases of something else that lie in the folders that were named.
+    ``repeated`` names meant a store that was named before; `others` are databases of something else
+    that lie in the folders that were named.
     """
 
     stores: tuple[Member, ...]
@@ -105,7 +92,7 @@ def members_of(sources: Sources) -> Members:
 
 
 def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Members:
-    """Return the stores that some names mean.
+    """Return the stores that some names mean; a MemlabError where none means one.
 
     Parameters
     ----------
@@ -113,19 +100,9 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
         A path, a pattern such as ``/srv/agents/**/memory.db``, a folder that is a store or holds
         some, a URL, or ``@FILE`` with such a name on each line; there, empty lines and those that
         begin with ``#`` mean nothing. A path that cannot be seen from here is kept, for the
-        machine that is to read it may see it.
-
-    Returns
-    -------
-    Members
-        A pattern that matches nothing, and a folder without a store, are members with a problem.
-
-    Raises
-    ------
-    MemlabError
-        When there is no name, none of them means a store, or a file of names cannot be read.
-    WrongArgumentError
-        When one is neither text nor a path.
+        machine that is to read it may see it. A pattern that matches nothing, and a folder without
+        a
+        store, are members with a problem.
     """
     known: dict[object, Member] = {}
     others: dict[str, None] = {}

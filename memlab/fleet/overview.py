@@ -23,28 +23,11 @@ if TYPE_CHECKING:
 class StoreLine:
     """What a survey says of one store.
 
-    Attributes
-    ----------
-    scheme : str
-        Its kind, as in :data:`memlab.sources.opening.SYSTEMS`.
-    memories : int
-        All that it holds.
-    boot_memories, boot_tokens : int
-        What an agent loads at start.
-    floor_memories, floor_tokens : int
-        The load-bearing part of it.
-    prunable, prunable_tokens : int
-        The rest of it, which a cap could take away.
-    per_day : float or None
-        Prunable memories a day that come in; None where none has.
-    first_at, last_at : datetime or None
-        The earliest and latest creation time.
-    bytes : int or None
-        Of its file and what lies beside it; None for a server.
-    free_bytes : int or None
-        Those of them in pages that deleted memories left, which a vacuum gives back.
-    unreadable : int
-        Memories that cannot be interpreted; they count as load-bearing.
+    ``boot_*`` is what an agent loads at start, ``floor_*`` the load-bearing part of it and
+    ``prunable*`` the rest, which a cap could take away; ``per_day`` so many of these come in, None
+    where none has. ``bytes`` counts its file and what lies beside it, ``free_bytes`` those of them
+    that a vacuum gives back; None for a server. ``unreadable`` memories cannot be interpreted and
+    count as load-bearing.
     """
 
     scheme: str
@@ -86,7 +69,7 @@ def survey(
         Called with how many stores are done and how many there are.
     out : str or Path, optional
         A folder in which results are kept as they come. The same call again does what is missing,
-        what failed, and the stores that have changed.
+        what failed, and the stores that have changed. One that holds something else is refused.
 
     Returns
     -------
@@ -94,13 +77,6 @@ def survey(
         A row for each store, in the order in which they were named: ``store``, the fields of
         :class:`StoreLine`, and ``error``, missing where there is none. A store that cannot be read
         is a row with its error.
-
-    Raises
-    ------
-    MemlabError
-        When no store was named, or `out` holds something else.
-    ValueError
-        When `now` has no time zone.
     """
     task = survey_task(moment_or_now(now, call="memlab.fleet.survey"))
     return table_of(task, sources, runner=runner, progress=progress, out=out)

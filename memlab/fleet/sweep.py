@@ -1,10 +1,8 @@
 """A task done to every store of a fleet: its rows in one frame, errors among them.
 
-Results come in the order of the names; what they look like in a frame is read from the row's
-annotations. They can be kept as they come, so that a run that was stopped goes on where it was: in
-a folder of Parquet files, each with some stores, a row each; ``pandas.read_parquet(folder)`` reads
-them all. A part appears whole or not at all, so a kill costs what was not yet written, and that is
-done again.
+Results can be kept as they come, in a folder of Parquet files, each with some stores, so that a run
+that was stopped goes on where it was. A part appears whole or not at all: a kill costs what was not
+yet written.
 """
 
 import json
@@ -159,10 +157,7 @@ class Parts:
         return found
 
     def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Keep a result; it is on the disk within a moment, and after :meth:`flush`.
-
-        Returns it without what is large in it, which need not be held.
-        """
+        """Keep a result; return it without what is large in it, which need not be held."""
         line = _line_of(outcome)
         large = {name: each for name, each in line.items() if isinstance(each, bytes)}
         self._waiting.append(line)
@@ -187,10 +182,9 @@ class Parts:
         self._note({**self._read_note(), "finished": True})
 
     def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
-        """Whether a result need not be asked for again.
+        """Whether a result need not be asked for again: an error always is.
 
-        An error always is. A store that cannot be seen from here is, once the run that asked for it
-        has finished.
+        A store that cannot be seen from here is, once the run that asked for it has finished.
         """
         if outcome.error:
             return False

@@ -1,9 +1,7 @@
 """What is done to each store of a fleet, what becomes of it, and who does it.
 
-A :class:`FleetTask` says what is done to one store and which row it gives. A store that is damaged,
-locked or gone is an :class:`Outcome` with its error, never the end of the run. Who does the work is
-a runner; :class:`Serial` is the reference: whatever another runner returns, put in order, is what
-it returns.
+A store that is damaged, locked or gone is an :class:`Outcome` with its error, never the end of the
+run. Whatever a runner returns, put in order, is what :class:`Serial` returns.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,19 +25,10 @@ STORE: Final = "store"
 class Outcome(Generic[Row]):
     """What became of one store. It pickles, and it is never an exception.
 
-    Attributes
-    ----------
-    name : str
-        The store's, as :class:`memlab.fleet.Member` has it.
-    value : object
-        What was asked for; None where there is an error.
-    error : str
-        What is wrong, in words; empty where nothing is.
-    kind : str
-        The name of the error's class, such as ``StalePlanError``; empty where nothing is wrong.
-    state : str
-        What the store's files were like just before it was read, or just after it was changed;
-        empty where that is not known.
+    ``name`` is the member's, `value` what was asked for. ``error`` says what is wrong and `kind`
+    the name of the error's class; both are empty where nothing is. ``state`` is what the store's
+    files were like just before it was read, or just after it was changed; empty where that is not
+    known.
     """
 
     name: str
@@ -62,10 +51,7 @@ class Runner(Protocol):
     ) -> Iterator[Outcome[Any]]:
         """Yield an outcome for each of the members, as they come.
 
-        Raises
-        ------
-        MemlabError
-            When nobody is left to do the work.
+        MemlabError when nobody is left to do the work.
         """
         ...
 

@@ -1,12 +1,8 @@
 """Who works in other processes: a pool on this machine, or the workers of a Dask cluster.
 
-Stores go out together by the dozen, for handing one out costs more than surveying it; a large one
-goes alone, and first, for it would be waited for at the end. No more is handed out than keeps the
-workers busy, so neither a scheduler nor this process ever holds all stores at once.
-
-When a worker dies, every store that it may have been working on is suspect. Suspects are handed
-out again one by one, with nothing beside them: the one that ends its worker again and again is set
-aside, and all others are as if nothing had happened.
+No more is handed out than keeps the workers busy. When a worker dies, every store that it may have
+been working on is handed out again, alone: the one that ends its worker again and again is set
+aside.
 """
 
 import gc
@@ -101,8 +97,7 @@ def schedule(
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
     """Return members in chunks: large ones alone and first, small ones in the order given.
 
-    A chunk is at most an even part of a quarter of what is left: the last ones are small, so that
-    no worker has much to do when the others have nothing.
+    The last chunks are small, so that no worker has much to do when the others have nothing.
     """
     large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
     chunks = deque([each] for each in large)
@@ -159,15 +154,10 @@ def _work_through(task: AnyTask, chunk: Chunk) -> list[Outcome[Any]]:
 
 @dataclass(frozen=True)
 class Processes:
-    """Several processes on this machine, each with some stores at a time.
+    """Several processes on this machine, by default one for each processor that this one may use.
 
     A script that is run by Python itself begins what it does with
     ``if __name__ == "__main__":``, for each process imports it again.
-
-    Parameters
-    ----------
-    count : int, optional
-        How many; by default one for each processor that this process may use.
     """
 
     count: int | None = None
@@ -238,12 +228,7 @@ def _begin() -> None:
 class Cluster:
     """The workers that a Dask client reaches, on other machines too.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Connected; it is left open.
-    patience : float
-        Seconds to wait for a first worker.
+    The `client` is connected and left open; `patience` is the seconds to wait for a first worker.
     """
 
     client: Any = field(repr=False)
@@ -260,23 +245,10 @@ class Cluster:
 def cluster_at(
     address: str | None = None, *, scheduler_file: Path | None = None, patience: float = PATIENCE
 ) -> Iterator[Cluster]:
-    """Connect to a scheduler, and part from it at the end.
+    """Connect to a scheduler, by address or by the file that ``--scheduler-file`` wrote; then part.
 
-    Parameters
-    ----------
-    address : str, optional
-        Such as ``tcp://10.0.0.1:8786``.
-    scheduler_file : Path, optional
-        The file that ``dask scheduler --scheduler-file`` wrote.
-    patience : float
-        Seconds to wait for an answer, and for a first worker.
-
-    Raises
-    ------
-    MemlabError
-        When there is no scheduler.
-    MissingExtraError
-        When Dask is not installed.
+    ``patience`` is the seconds to wait for an answer, and for a first worker. MemlabError where
+    there is no scheduler.
     """
     distributed = import_extra("distributed", extra="fleet")
     file = None if scheduler_file is None else str(scheduler_file)

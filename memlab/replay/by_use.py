@@ -32,10 +32,8 @@ class BudgetByUse(Shown):
 
     Attributes
     ----------
-    store : str
-        Its name.
-    target : float
-        Share of reads to be served.
+    store, target : str, float
+        Its name, and the share of reads to be served.
     reads : int
         The reads that count: those since three quarters of the store were written.
     table : DataFrame
@@ -129,30 +127,18 @@ def budget_by_use(
 ) -> BudgetByUse:
     """Replay :class:`~memlab.Learned` with retiring at a ladder of token budgets.
 
+    The ladder is shares of the prunable tokens, a tenth and on, up to the first whose lower limit
+    meets the target. Replayed is that share of what there was at the reads that count, on average;
+    ``tokens`` is that of what there will be until the horizon, likewise.
+
     Parameters
     ----------
     frame, references : DataFrame
         As for :func:`memlab.replay.replay`; of the references the reads of an access log count.
-    target : float
-        Share of reads to be served.
-    confidence : float
-        Of each limit.
-    until : float
-        How many times what is written now a budget speaks for, above 1.
+    target, confidence, until : float
+        As for :func:`memlab.recommend_cap`.
     token_budget : int, optional
         What a start may take: replayed as well.
-
-    Returns
-    -------
-    BudgetByUse
-        With a row for each share of the prunable tokens, a tenth and on, up to the first whose
-        lower limit meets the target. Replayed is that share of what there was at the reads that
-        count, on average; ``tokens`` is that of what there will be until the horizon, likewise.
-
-    Raises
-    ------
-    ValueError
-        If `target` is not between 0 and 1, `confidence` between 0.5 and 1, or `until` above 1.
     """
     arguments.share("target", target)
     arguments.confidence("confidence", confidence)

@@ -61,10 +61,7 @@ def variants(
 
 
 def _varied(named: Named, *, both: bool) -> list[Setting | None]:
-    """Return the setting by which a policy is tried at several sizes: one it needs, if any.
-
-    Where `both`, that is every room that it can be given.
-    """
+    """Return the setting by which a policy is tried at several sizes: one it needs, if any."""
     sizes = [one for one in named.settings.values() if one.size]
     sizes.sort(key=lambda one: (one.default is not REQUIRED, one.size == "age"))
     return [*sizes[:1], *(one for one in sizes[1:] if both and one.size != "age")]

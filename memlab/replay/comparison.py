@@ -33,16 +33,10 @@ from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell, o
 
 @dataclass(frozen=True)
 class Bound:
-    """What no policy with so many slots can do better.
+    """What no policy can do better that holds so many prunable memories at a time, its `slots`.
 
-    Attributes
-    ----------
-    slots : int
-        Prunable memories that may be held at a time.
-    kept : array of bool, one per reference that fits the frame, in the order they arose
-        Which are served.
-    held : array of int64, one per row
-        Prunable memories held for a reference to come, after each was written.
+    ``kept`` says which references are served, of those that fit the frame, in the order they arose;
+    `held` how many memories were held for a reference to come, after each row was written.
     """
 
     slots: int
@@ -66,11 +60,6 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
         As for :func:`memlab.replay.replay`.
     slots : int
         Prunable memories that may be held at a time.
-
-    Raises
-    ------
-    ValueError
-        If `slots` is not a whole number of 0 or more, or `references` lacks a column.
     """
     slots = whole_number("slots", slots)
     past, found = with_references(frame, references, call="memlab.replay.oracle")
@@ -80,13 +69,10 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
 def bound_of(life: Life, slots: int) -> Bound:
     """Return the bound of a history that has been prepared; see :func:`oracle`.
 
-    To serve a reference is to hold its target from the reference before, or from its writing, until
-    then: an interval. Which intervals fit into `slots` at a time, as many as possible, is the
-    largest `slots`-colourable subgraph of an interval graph, which one pass finds: take intervals
-    as they end, and give each the slot that became free last before it begins (Carlisle and Lloyd,
-    1995). A memory that was dropped may return once it is referred to, so no policy can serve more.
-
-    Load-bearing rows and superseded ones take no slot.
+    To serve a reference is to hold its target since the reference before, or its writing. As many
+    of these intervals as fit into `slots` are the largest `slots`-colourable subgraph of an
+    interval graph: take them as they end, and give each the slot that became free last before it
+    begins (Carlisle and Lloyd, 1995). Load-bearing rows and superseded ones take no slot.
     """
     start, stop = _intervals(life)
     kept = stop <= start
@@ -134,7 +120,7 @@ def replay_each(
     workers: int | None = None,
     progress: bool = False,
 ) -> list[Replay]:
-    """Replay one history under each of several policies.
+    """Replay one history under each of several policies, and return the replays in their order.
 
     Parameters
     ----------
@@ -147,16 +133,6 @@ def replay_each(
         where a policy does not pickle (one with a vectoriser of its own, say).
     progress : bool
         Show a progress bar.
-
-    Returns
-    -------
-    list of Replay
-        In the order of `policies`.
-
-    Raises
-    ------
-    ValueError
-        If `every` or `workers` is below 1, or `references` lacks a column.
     """
     given = _policies_of(policies)
     with_body = any(step.reads_bodies for policy in given for step in policy.steps)
@@ -228,11 +204,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
 
     Parameters
     ----------
-    frame, workers, progress
-        As for :func:`memlab.replay.replay_each`.
-    references : DataFrame, optional
-        As :func:`memlab.find_references` returns them; found in the frame, or in the store and its
-        logs, when not given.
+    frame, references, workers, progress
+        As for :func:`memlab.replay.replay_each`; references that are not given are found.
     policies : iterable of Policy, optional
         One for each setting to try. By default those that people ask about at several sizes, and
         of a store itself the one that ``memlab.toml`` remembers; of none, what keeping all costs.
@@ -251,11 +224,6 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     Comparison
         ``table`` is what :func:`memlab.replay.summarise` returns, with ``KeepAll`` as the last row.
         What retires stands below what deletes.
-
-    Raises
-    ------
-    ValueError
-        If `every` or `workers` is below 1, or `references` lacks a column.
     """
     call = "memlab.compare"
     expect(retire, bool, call=call, name="retire")
@@ -283,38 +251,28 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
 def summarise(
     frame: pd.DataFrame, references: pd.DataFrame, replays: Sequence[Replay]
 ) -> pd.DataFrame:
-    """Put replays of one history side by side.
+    """Put replays of one history side by side: one row for each, indexed by ``label``.
 
-    Parameters
-    ----------
-    frame, references
-        What was replayed.
-    replays : sequence of Replay
-        As :func:`replay_each` returns them.
+    ``frame`` and `references` are what was replayed, `replays` what :func:`replay_each` returned.
 
-    Returns
-    -------
-    DataFrame
-        One row for each replay, indexed by ``label``:
-
-        ========================  =============================================================
-        ``policy``                its short name
-        ``family``                that, and which settings beside its size are not the defaults
-        ``options``               what the command line takes for it; empty where it has no name
-        ``retire``                whether what went could come back; its label and family say so
-        ``served``, ``lost``      share of references served, references whose target was gone
-        ``oracle``                the share that could have been served with ``most_held`` slots
-        ``boot_memories_mean``    over the moments of the history, as all that follow
-        ``boot_tokens_mean``,     (the p95 is the smallest value that 95% of them do not pass)
-        ``boot_tokens_p95``
-        ``most_held``             the most prunable rows held at once
-        ``deleted``               rows that went and have not come back
-        ``only_here``             of these, those that no other policy of those compared let go, of
-                                  those that delete, or that retire, as it does
-        ``lost_only_here``        references lost under this policy and no other likewise
-        ``floor_memories``,       the load-bearing rows active at the end, which no policy touches
-        ``floor_tokens``
-        ========================  =============================================================
+    ========================  =============================================================
+    ``policy``                its short name
+    ``family``                that, and which settings beside its size are not the defaults
+    ``options``               what the command line takes for it; empty where it has no name
+    ``retire``                whether what went could come back; its label and family say so
+    ``served``, ``lost``      share of references served, references whose target was gone
+    ``oracle``                the share that could have been served with ``most_held`` slots
+    ``boot_memories_mean``    over the moments of the history, as all that follow
+    ``boot_tokens_mean``,     (the p95 is the smallest value that 95% of them do not pass)
+    ``boot_tokens_p95``
+    ``most_held``             the most prunable rows held at once
+    ``deleted``               rows that went and have not come back
+    ``only_here``             of these, those that no other policy of those compared let go, of
+                              those that delete, or that retire, as it does
+    ``lost_only_here``        references lost under this policy and no other likewise
+    ``floor_memories``,       the load-bearing rows active at the end, which no policy touches
+    ``floor_tokens``
+    ========================  =============================================================
     """
     life = life_of(frame, references)
     gone, missed = _gone(replays), _missed(replays)
@@ -371,10 +329,10 @@ def _alone(gone: Flags, number: int, retire: Flags) -> int:
 def overlap(
     replays: Sequence[Replay], *, of: Literal["deleted", "lost"] = "deleted", share: bool = False
 ) -> pd.DataFrame:
-    """Say how many rows two policies both let go, or how many references both lost.
+    """Say how many rows two policies both let go, or how many references both lost: a square frame.
 
     Over a history much longer than the caps nearly every row goes under every policy in the end;
-    what was referred to tells policies apart.
+    what was referred to tells policies apart. The diagonal is each policy's own.
 
     Parameters
     ----------
@@ -384,16 +342,6 @@ def overlap(
         Rows that went, or references that were lost.
     share : bool
         Divide each line by its own policy's (NaN where that is nothing).
-
-    Returns
-    -------
-    DataFrame
-        Square, by label; the diagonal is each policy's own.
-
-    Raises
-    ------
-    ValueError
-        If `of` is neither.
     """
     if of not in {"deleted", "lost"}:
         raise ValueError(f"of={of!r} is neither 'deleted' nor 'lost'")
@@ -451,9 +399,7 @@ _LEGEND: Final = {
 class Comparison(Shown):
     """What :func:`compare` returned for a store, as people read it.
 
-    Each policy was applied after `every` so many memories; what passes `token_budget` is left out.
-    `retires` says whether anything can be retired in the store; `log` names its log to a command,
-    where ``memlab.toml`` does not.
+    Each policy was applied after `every` so many memories; `log` names its log to a command.
     """
 
     store: str

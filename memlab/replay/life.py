@@ -28,8 +28,7 @@ _EPOCH = np.datetime64(0, "us")
 class Life:
     """Rows in the order they were written, and the references to them.
 
-    Moment ``m`` is row ``m`` written and what it replaced superseded. A reference at ``m`` arises
-    just before that.
+    Moment ``m`` is row ``m`` written and what it replaced superseded; its references come before.
     """
 
     frame: pd.DataFrame
@@ -90,8 +89,7 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
 class Signals(Mapping[str, Any]):
     """Columns of the rows of interest as they stood at a moment, for ranking.
 
-    A reference counts as an access: the last access is the last reference that was served, or the
-    time of writing, whatever the frame says of later.
+    A reference that was served counts as an access, whatever the frame says of later.
     """
 
     def __init__(self, life: Life) -> None:

@@ -1,8 +1,7 @@
 """Policies followed forward through a history, one moment at a time.
 
-Each runner decides at a moment exactly what :func:`memlab.policies.decide` would decide about the
-rows present then. :class:`Asked` does so by asking, and serves any policy; the others spare
-themselves the rows about which nothing has changed, and serve the policies that name them.
+Each runner decides what :func:`memlab.policies.decide` would decide about the rows present then.
+:class:`Asked` asks it, and serves any policy; the others look only at the rows that changed.
 """
 
 from abc import ABC, abstractmethod
@@ -88,8 +87,8 @@ class Asked(Runner):
 class Room:
     """Rows of one scope that are there: those that may go, in the order they were written.
 
-    What is `taken` is so by rows that never go as well; `owners`, ascending, were written with just
-    this scope.
+    Rows that never go have `taken` room as well; `owners`, ascending, were written with just this
+    scope.
     """
 
     rows: Ints = field(default_factory=lambda: np.empty(0, np.int64))

@@ -94,13 +94,10 @@ class Replay(Shown):
 
     @cached_property
     def regret(self) -> pd.DataFrame:
-        """What was let go and referred to later, the most often first.
+        """What was let go and referred to later, the most often first, indexed by ``memory_id``.
 
-        Returns
-        -------
-        DataFrame
-            Indexed by ``memory_id``: ``lost`` (references), ``first_at_position`` and
-            ``first_at`` of the first of them, ``deleted_at_position`` and ``step``.
+        ``lost`` references, ``first_at_position`` and ``first_at`` of the first of them,
+        ``deleted_at_position`` and ``step``.
         """
         missed = self.references[~self.references[KEPT]]
         table = missed.groupby(col.TARGET_ID, sort=False).agg(
@@ -117,10 +114,7 @@ class Replay(Shown):
     def regret_over_time(self) -> pd.DataFrame:
         """References so far and those lost so far, one row a reference, with the time it arose.
 
-        Returns
-        -------
-        DataFrame
-            Indexed by ``at_position``: ``at``, ``references``, ``lost``.
+        Indexed by ``at_position``: ``at``, ``references``, ``lost``.
         """
         every = self.references
         table = pd.DataFrame(
@@ -244,15 +238,6 @@ def replay(
     retire : bool
         Take what the policy does not keep out of the boot context, and let it come back, rather
         than delete it. What is superseded is not loaded: there is nothing to retire.
-
-    Returns
-    -------
-    Replay
-
-    Raises
-    ------
-    ValueError
-        If `every` is below 1, `now` has no zone, or `references` lacks a column.
     """
     every = whole_number("every", every, least=1)
     if now is not None:
