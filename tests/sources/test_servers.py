@@ -70,17 +70,12 @@ class OnRedis:
         """Answers of which some are others, cut, or changed by a byte."""
 
         def answer(data: bytes) -> bytes:
-            choice = rng.random()
-            if choice < 0.8:
+            if rng.random() < 0.8:
                 return data
             lines = data.split(b"\r\n")
             at = rng.randrange(len(lines))
-            if choice < 0.9:
-                lines[at] = rng.choice(ANSWERS).removesuffix(b"\r\n")
-            elif choice < 0.95:
-                lines[at] = bytes(rng.randrange(256) for _ in lines[at])
-            else:
-                del lines[at]
+            other = rng.choice(ANSWERS).removesuffix(b"\r\n")
+            lines[at : at + 1] = rng.choice(([other], [other], [rng.randbytes(len(lines[at]))], []))
             return b"\r\n".join(lines)
 
         return answer
