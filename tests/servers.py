@@ -59,15 +59,11 @@ class RedisServer:
         self.stop()
         raise AssertionError(f"{self.program[0]} did not start")
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End the server; what was written is on its disk and is there again after a start."""
+    def stop(self) -> None:
+        """Kill the server; what was written is on its disk and is there again after a start."""
         if self._process is not None:
-            self._process.send_signal(how)
-            try:
-                self._process.wait(5)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait(5)
+            self._process.kill()
+            self._process.wait()
             self._process = None
 
     @contextmanager

@@ -409,7 +409,7 @@ class Compacted(Changing):
             Path(what).write_text(made.to_json())
         else:
             memlab.apply(made)
-        run = run_program(getattr(lab, "known_by", "") + _CHILD + program, lab.name, what, step)
+        run = run_program(getattr(lab, "known_by", "") + CHILD + program, lab.name, what, step)
         assert run.returncode == -signal.SIGKILL, run.stderr
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
@@ -548,7 +548,7 @@ RESTORE = """
 from memlab.compaction.restorer import restore
 restore(what, store=name, watch=watch)
 """
-_CHILD = """
+CHILD = """
 import os, signal, sys
 name, what, last = sys.argv[1:]
 def watch(step):

@@ -21,6 +21,7 @@ import memlab
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.policies import TokenBudget
 from memlab.systems.claude_code.source import ClaudeCode
+from sources.conformance import APPLY, CHILD, RESTORE
 
 DAY = timedelta(days=1)
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -128,29 +129,14 @@ def test_any_index_comes_back_byte_for_byte(
         assert files_in(folder) == before
 
 
-_KILLED = """
-import itertools, os, signal, sys
-from datetime import datetime, timedelta, UTC
-from pathlib import Path
-from memlab.compaction.applier import apply
-from memlab.compaction.plans import Plan
-from memlab.compaction.restorer import restore
+COUNTING = """
+from itertools import count
 from memlab.sources.folder.files import Folder
-from memlab.systems.claude_code.source import ClaudeCode
-does, folder, what, last = sys.argv[1:]
-made = itertools.count(1)
-def watch(step):
-    if str(step) == last:
-        os.kill(os.getpid(), signal.SIGKILL)
+made = count(1)
 def watched(call):
-    return lambda *given: [call(*given), watch(next(made))][0]
-for name in ("make_folder", "move", "link", "exchange"):
-    setattr(Folder, name, watched(getattr(Folder, name)))
-source, now = ClaudeCode(folder), datetime(2026, 6, 3, tzinfo=UTC)
-if does == "apply":
-    apply(Plan.from_json(Path(what).read_text()), store=source, now=now, watch=watch)
-else:
-    restore(what, store=source, now=now, watch=watch)
+    return lambda *given: [call(*given), watch(str(next(made)))][0]
+for each in ("make_folder", "move", "link", "exchange"):
+    setattr(Folder, each, watched(getattr(Folder, each)))
 """
 CALLS = range(1, 13)
 """What changes names in a folder, all of it."""
@@ -169,13 +155,13 @@ def test_who_is_killed_leaves_all_or_nothing(tmp_path: Path, does: str, step: st
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
     before, plan = files_in(folder), retiring(folder, 4, now=NOW + 2 * DAY)
-    file = tmp_path / "plan.json"
-    file.write_text(plan.to_json())
     gone, left = ["t_1.md", "t_2.md", "t_3.md"], ["t_1.md", "t_3.md", "t_4.md"]
+    program, what = APPLY, tmp_path / "plan.json"
+    what.write_text(plan.to_json())
     if does == "restore":
         memlab.apply(plan, now=NOW + 2 * DAY)
-    what = str(file) if does == "apply" else plan.digest
-    run = run_program(_KILLED, does, str(folder), what, str(step))
+        program, what = RESTORE, plan.digest
+    run = run_program(CHILD + COUNTING + program, folder, what, step)
     assert run.returncode == -signal.SIGKILL, run.stderr
     assert retired(folder) in (gone, left)  # as everybody sees it
     if does == "apply" and step != "recorded":

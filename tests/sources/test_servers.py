@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import signal
 import sqlite3
 import sys
 import time
@@ -52,7 +51,7 @@ class OnRedis:
         return {key.decode(): each for key, each in exact(self.server.client()).items()}
 
     def cut(self) -> None:
-        self.server.stop(signal.SIGKILL)
+        self.server.stop()
 
     def mend(self) -> None:
         self.server.start()
