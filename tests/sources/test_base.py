@@ -30,14 +30,11 @@ def test_places_rise_with_time_tell_numbers_apart_and_fit_into_64_bits_whatever_
     assert place_of(other[0], first) + 1 == place_of(other[0], first + 1)
 
 
-def test_archives_of_servers_lie_apart_and_tell_names_apart(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    one, other = archive_elsewhere("redis://h/0?name=a"), archive_elsewhere("redis://h/0?name:a")
-    assert one.parent == other.parent == tmp_path / "memlab"
-    assert one != other
-    assert archive_elsewhere("../../etc/passwd").parent == tmp_path / "memlab"
+def test_archives_of_servers_lie_apart_and_tell_names_apart(tmp_path: Path) -> None:
+    names = ("redis://h/0?name=a", "redis://h/0?name:a", "../../etc/passwd")
+    found = {archive_elsewhere(name) for name in names}
+    assert len(found) == 3
+    assert {path.parent for path in found} == {tmp_path / "data-home" / "memlab"}
 
 
 # URLs of servers, and the passwords in them
@@ -96,20 +93,13 @@ def test_a_source_goes_to_another_process_with_its_password() -> None:
 def test_one_store_has_one_archive_however_its_url_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    archives = {
-        Betterdb(url).archive
-        for url in (
-            "redis://localhost",
-            "redis://localhost:6379/0?name=betterdb_ac",
-            "valkey://user:pass@localhost/0",
-        )
-    }
-    assert len(archives) == 1
-    assert Betterdb("redis://localhost/1").archive not in archives
-    assert Betterdb("redis://localhost?name=other").archive not in archives
-    monkeypatch.setenv("PGUSER", "me")
-    monkeypatch.setenv("PGHOST", "db.example")
-    monkeypatch.setenv("PGDATABASE", "memories")
+    mine = Betterdb("redis://localhost").archive
+    for url in ("redis://localhost:6379/0?name=betterdb_ac", "valkey://user:pass@localhost/0"):
+        assert Betterdb(url).archive == mine
+    for url in ("redis://localhost/1", "redis://localhost?name=other"):
+        assert Betterdb(url).archive != mine
+    for name, value in (("USER", "me"), ("HOST", "db.example"), ("DATABASE", "memories")):
+        monkeypatch.setenv(f"PG{name}", value)
     spelled = Memforge("postgresql://me@db.example:5432/memories").archive
     assert Memforge("postgres://").archive == spelled
     assert Memforge("postgresql://?agent=a").archive != spelled
