@@ -1,6 +1,5 @@
 """The past of a folder that git tracks: births and deletions, and that nothing of it is run."""
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pandas as pd
 import pytest
 from claude_store import memory, write_index, write_memory
 from repositories import NO_CONFIG, Repository, day
+from stores import files_in
 
 import memlab
 from memlab import columns as c
@@ -174,12 +174,6 @@ def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(
 # A repository that would like to be obeyed
 
 
-def everything(root: Path) -> dict[str, str]:
-    """A digest of every file."""
-    files = (path for path in root.rglob("*") if path.is_file())
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_path: Path) -> None:
     folder = repository.folder
     (folder / ".gitattributes").write_text("*.md diff=evil filter=evil merge=evil\n")
@@ -213,11 +207,11 @@ def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_p
     repository.git("update-ref", f"refs/replace/{head}", "HEAD~")
     for each in tmp_path.glob("run-*"):  # by what has just been done
         each.unlink()
-    before = everything(folder)
+    before = files_in(folder)
     assert [gone for _, gone in lives(folder).values()] == [day(1), None, None]
     memlab.doctor(folder)
     assert list(tmp_path.glob("run-*")) == []
-    assert everything(folder) == before
+    assert files_in(folder) == before
 
 
 # What git cannot say
@@ -288,11 +282,11 @@ def test_in_a_partial_clone_deletions_are_told_and_nothing_is_fetched(
     repository.commit(1)
     repository.git("config", "uploadpack.allowFilter", "true")
     clone = repository.clone(tmp_path / "clone", "--filter=blob:none")
-    before = everything(clone.root)
+    before = files_in(clone.root)
     found = lives(clone.folder)
     assert (found["a.md"], found["d.md"]) == ((day(0), day(1)), (day(0), None))
     assert "renames may be taken" in open_source(clone.folder).past_note()
-    assert everything(clone.root) == before
+    assert files_in(clone.root) == before
 
 
 # Folders and names of every kind
@@ -376,7 +370,7 @@ def lost(folder: Path | str) -> dict[str, str]:
 
 
 def test_what_is_lost_comes_back_from_git_as_it_was(repository: Repository) -> None:
-    before = everything(repository.folder)
+    before = files_in(repository.folder)
     remove(repository, "a")
     write_index(repository.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "bc")])
     first = repository.commit(1)
@@ -392,7 +386,7 @@ def test_what_is_lost_comes_back_from_git_as_it_was(repository: Repository) -> N
     digest = recover(repository.folder).digest
     assert lost(repository.folder) == {}
     (repository.folder / "C.md").rename(repository.folder / "c.md")
-    after = everything(repository.folder)
+    after = files_in(repository.folder)
     assert [n for n, was in before.items() if after[n] != was and ".git/" not in n] == []
     assert memlab.restore(digest, store=repository.folder) == 2
     assert lost(repository.folder) == {"a.md": first, "b.md": second}

@@ -8,7 +8,6 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -82,25 +81,20 @@ OTHERS = {
 }
 
 
-def signals(store: Path) -> list[Any]:
-    with closing(sqlite3.connect(store)) as connection:
-        return sorted(map(repr, connection.execute("SELECT * FROM memory_signals")))
-
-
 @pytest.mark.parametrize("made", OTHERS)
 def test_a_table_of_its_name_that_others_made_is_neither_read_nor_touched(
     store: Path, made: str
 ) -> None:
     run_sql(store, *OTHERS[made])
-    rows, said = rows_of(store), signals(store)
+    rows, said = rows_of(store), signals_of(store)
     assert "importance" not in memlab.load(store)
     receipt = apply(planned(store))
-    assert (doctor(store).status, signals(store)) == (Status.OK, said)
+    assert (doctor(store).status, signals_of(store)) == (Status.OK, said)
     assert restore(receipt) == 6
-    assert (rows_of(store), signals(store)) == (rows, said)
+    assert (rows_of(store), signals_of(store)) == (rows, said)
     with pytest.raises(StoreError, match="another program made; nothing was changed"):
         LifecycleStore(store)
-    assert (rows_of(store), signals(store)) == (rows, said)
+    assert (rows_of(store), signals_of(store)) == (rows, said)
 
 
 def test_signals_come_back_in_the_place_of_what_is_left_of_others_of_their_name(
@@ -109,9 +103,9 @@ def test_signals_come_back_in_the_place_of_what_is_left_of_others_of_their_name(
     write_signals(store, "e1", importance=0.25, graduated=1)
     run_sql(store, "ALTER TABLE memory_signals ADD COLUMN mood BLOB")
     run_sql(store, "UPDATE memory_signals SET mood = x'00ff'")
-    said = signals(store)
+    said = signals_of(store)
     receipt = apply(planned(store))
-    assert signals(store) == []
+    assert signals_of(store) == []
     run_sql(store, "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 99)")
     assert restore(receipt) == 6
-    assert signals(store) == said
+    assert signals_of(store) == said
