@@ -96,8 +96,7 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     text = lab.path.read_text().splitlines()
     lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
     before = lab.path.read_bytes()
-    size = len(before)
-    assert json.loads(said("vacuum", "--json", lab.name))["file"] == size
+    assert json.loads(said("vacuum", "--json", lab.name))["file"] == len(before)
     assert "there is nothing to vacuum" in said("vacuum", "--apply", lab.name, code=2)
     assert "all 40 can be read" in said("doctor", lab.name)
     assert json.loads(said("fleet", "show", "--json", str(tmp_path)))[0]["memories"] == 40
@@ -118,7 +117,7 @@ def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, words: 
         memlab.load(f"lines:{path}")
 
 
-def test_a_source_that_falls_over_an_archived_record_has_it_left_out(tmp_path: Path) -> None:
+def test_a_source_that_falls_over_an_archived_record_has_it_left_out() -> None:
     record = b'{"id":"m1"}'
     copy = Copy("m1", fingerprint_of(record), "beyond-newest", None)
 

@@ -201,10 +201,6 @@ def said(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]
     return {file: every.get(file, []) for file in back}
 
 
-def without(raw: bytes, *gone: str, there: Collection[str] = FILES) -> bytes:
-    return remove_entries(raw, dict.fromkeys(gone, ()), there, FOLDER)
-
-
 A, B, C = b"- [A](a.md)\n", b"- [B](b.md)\n", b"- [C](c.md)\n"
 
 
@@ -264,7 +260,7 @@ def test_whatever_the_index_what_goes_is_named_no_more_and_comes_back(
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
     index, found = MemoryIndex(raw), names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
-    left = without(raw, *gone)
+    left = remove_entries(raw, dict.fromkeys(gone, ()), FILES, FOLDER)
     assert insert_entries(left, said(raw, gone), FILES, FOLDER) == raw
     stayed = {name: len(each) for name, each in index.named(found).items() if name not in gone}
     named = MemoryIndex(left).named(found)

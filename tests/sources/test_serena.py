@@ -11,7 +11,7 @@ from transcripts import Session, World
 
 import memlab
 from memlab.evidence.ingestion import harvest
-from memlab.sources.opening import find_below, recognise
+from memlab.sources.opening import find_below, open_source, recognise
 from memlab.systems.serena import ELSEWHERE, MEMORIES
 from sources.conformance import Compacted, FilesLab
 
@@ -58,9 +58,7 @@ def test_they_are_found_where_serena_puts_them(project: Path) -> None:
     folder = project / MEMORIES
     (folder / "MEMORY.md").touch()  # does not make it Claude Code's
     assert [each.path for each in find_below([project.parent]).stores] == [folder]
-    found = recognise(folder)
-    assert found is not None
-    assert found.scheme == "serena"
+    assert open_source(folder).scheme == "serena"
     assert recognise(project) is None
     for name in (project, project / ".serena", folder):
         assert len(memlab.load(f"serena:{name}")) == 3
@@ -81,8 +79,8 @@ def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
     for session in (writing, reading, elsewhere):
         world._save(session)
     found = harvest(f"serena:{project}", transcripts=world.projects)
-    ids = memlab.read_access_log(found.log)["memory_id"]
-    assert sorted(ids) == ["core/how-we-test.md", "style.md"]
+    read = memlab.read_access_log(found.log)["memory_id"]
+    assert sorted(read) == ["core/how-we-test.md", "style.md"]
     assert found.apart == {"own session": 1}
     assert found.left_out[ELSEWHERE] == 2
     assert harvest(project, found.log, transcripts=world.projects).new == 0

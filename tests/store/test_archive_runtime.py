@@ -30,16 +30,10 @@ def test_what_it_deletes_comes_back_byte_for_byte_by_the_command_that_it_says(pa
     assert len(rows_of(path)) == 3
     (entry,) = archived_plans(path)
     assert deleted.undo == f"memlab restore {path} {entry.digest[:12]}"
+    assert archive_check(path).status is Status.OK
+    assert (entry.planned, last_applied(path)) == (False, None)  # it is no plan
     assert restore(entry.digest, store=path) == 4
     assert rows_of(path) == before
-
-
-def test_what_it_archived_is_no_plan(path: Path) -> None:
-    compact(path, 4)
-    compact(path, 2)
-    assert archive_check(path).status is Status.OK
-    assert [entry.planned for entry in archived_plans(path)] == [False, False]
-    assert last_applied(path) is None
 
 
 def test_without_an_archive_nothing_takes_it_back_and_a_store_in_memory_has_none(
@@ -51,20 +45,22 @@ def test_without_an_archive_nothing_takes_it_back_and_a_store_in_memory_has_none
         SqliteMemoryStore(":memory:", archive=True)
 
 
+ENDED_AT = """
+import os, sys
+from memlab.store import sqlite_store
+setattr(sqlite_store, sys.argv[2], lambda *_, **__: os._exit(9))
+with sqlite_store.SqliteMemoryStore(sys.argv[1], archive=True) as store:
+    store.compact_episodic(2)
+"""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["delete_rows", "note_deleted"])
 def test_killed_at_any_moment_no_row_is_lost_and_the_next_call_settles_it(
     path: Path, name: str
 ) -> None:
-    script = (
-        "import os, sys\n"
-        "from memlab.store import sqlite_store\n"
-        f"sqlite_store.{name} = lambda *_, **__: os._exit(9)\n"
-        "with sqlite_store.SqliteMemoryStore(sys.argv[1], archive=True) as store:\n"
-        "    store.compact_episodic(2)\n"
-    )
     before = rows_of(path)
-    assert run_program(script, path).returncode == 9
+    assert run_program(ENDED_AT, path, name).returncode == 9
     assert len(rows_of(path)) == (7 if name == "delete_rows" else 3)
     assert [entry.finished_at for entry in archived_plans(path)] == [None]
     compact(path, 2)

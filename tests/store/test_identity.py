@@ -93,10 +93,7 @@ class TestItsOwnArchive:
     def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
         path = tmp_path / "memory.db"
         compacted(path)
-        run_sql(
-            path,
-            "UPDATE memory_items SET created_at = '2027-01-01T00:00:00Z' WHERE memory_id = 'd1'",
-        )
+        run_sql(path, "UPDATE memory_items SET created_at = '2027-01-01' WHERE memory_id = 'd1'")
         write_rows(path, [row(f"n{n}") for n in range(5)])
         last = apply(planned(path))
         run_sql(path, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
@@ -120,10 +117,7 @@ class TestItsOwnArchive:
 class TestARenamedStore:
     def test_is_a_warning_and_nothing_is_done_without_its_archive(self, tmp_path: Path) -> None:
         receipt = compacted(tmp_path / "memory.db")
-        path = tmp_path / "agent.db"
-        for side in ("", "-wal", "-shm"):
-            if (old := tmp_path / f"memory.db{side}").exists():
-                old.rename(f"{path}{side}")
+        path = (tmp_path / "memory.db").rename(tmp_path / "agent.db")
         found = archive_check(path)
         assert found.status is Status.WARN
         assert "memory.db.archive.db is the archive of this store" in found.summary
