@@ -38,7 +38,6 @@ def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> C
 
 
 def archive_check(store: Path) -> Check:
-    """What doctor says of a store's archive."""
     return next(check for check in doctor(store).checks if check.name == "archive")
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -37,26 +37,20 @@ class Calls:
 def crashing(at: int | None = None) -> Iterator[Calls]:
     """Crash at the call with this number, from 1; never without one."""
     calls = Calls(at)
-    real_open = os.open
 
     def creates(path: Any, flags: int, *args: Any, **kwargs: Any) -> bool:
         return bool(flags & os.O_CREAT)
 
     patches = [patch.object(os, name, calls.counted(getattr(os, name))) for name in CALLS]
     patches += [
-        patch.object(
-            os, "fsync", calls.counted(lambda handle: None)
-        ),  # takes long, changes nothing
-        patch.object(os, "open", calls.counted(real_open, when=creates)),
+        patch.object(os, "fsync", calls.counted(lambda _: None)),  # takes long, changes nothing
+        patch.object(os, "open", calls.counted(os.open, when=creates)),
         patch.object(Folder, "exchange", calls.counted(Folder.exchange)),
     ]
-    for each in patches:
-        each.start()
-    try:
-        yield calls
-    finally:
+    with ExitStack() as stack:
         for each in patches:
-            each.stop()
+            stack.enter_context(each)
+        yield calls
 
 
 def crash_everywhere(do: Callable[[], object]) -> Iterator[int]:

@@ -49,7 +49,6 @@ def salvaged_rows_of(store: Path) -> dict[int, Row]:
 
 
 def archive_of(store: Path) -> Path:
-    """Where the rows taken out of `store` are kept."""
     return store.with_name(f"{store.name}.archive.db")
 
 
@@ -78,16 +77,13 @@ def _row_of(position: int, record: dict[str, Any]) -> Row:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute(f"CREATE TABLE memory_items ({_COLUMNS})")
         names = [name for name in _COLUMNS.split(", ") if name in record]
-        marks = ["CAST(? AS TEXT)" if "text" in _form(record[n]) else "?" for n in names]
+        texts = [isinstance(record[n], dict) and "text" in record[n] for n in names]
+        marks = ["CAST(? AS TEXT)" if is_text else "?" for is_text in texts]
         connection.execute(
             f"INSERT INTO memory_items (rowid, {', '.join(names)}) VALUES (?, {', '.join(marks)})",
             [position, *(_value(record[name]) for name in names)],
         )
         return rows_of(connection)[position]
-
-
-def _form(value: Any) -> Any:
-    return value if isinstance(value, dict) else ()
 
 
 def _value(value: Any) -> Any:
@@ -128,7 +124,6 @@ def result_of(use: Callable[[], Any]) -> Any:
 
 
 def assert_sound(store: Path) -> None:
-    """SQLite finds nothing wrong with the file."""
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
@@ -148,7 +143,6 @@ def assert_nothing_lost(before: dict[int, Row], store: Path) -> None:
 
 
 def assert_load_bearing_rows_stay(before: dict[int, Row], after: dict[int, Row]) -> None:
-    """Every load-bearing row is where it was, byte for byte."""
     for position, row in before.items():
         if is_load_bearing_row(row):
             assert after.get(position) == row

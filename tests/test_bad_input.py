@@ -52,7 +52,6 @@ def made_by(*statements: str) -> Maker:
 
 
 def with_table(old: str, new: str) -> Maker:
-    """A store whose table is declared a little differently."""
     statement = CREATE_TABLE.replace(old, new)
     assert statement != CREATE_TABLE
     return made_by(statement)
@@ -216,7 +215,6 @@ WRONG: list[tuple[str, object, str]] = [
     ("title", RAW, "is not UTF-8"),
     ("body", RawText(b"\xed\xa0\xbd"), "is not UTF-8"),
 ]
-"""Column, value, and what is wrong with it."""
 
 
 def cannot_be_read(path: Path, row: str, wrong: str, more: str = "") -> str:
@@ -318,7 +316,6 @@ def test_odd_rows_that_can_be_read_are_loaded_as_they_are(tmp_path: Path) -> Non
 
 @pytest.fixture
 def shut_store() -> Iterator[Path]:
-    """A store in a folder that nobody may write to."""
     with tempfile.TemporaryDirectory() as name:
         store = write_rows(Path(name) / "memory.db", episodes(1), journal_mode="WAL")
         store.chmod(0o444)

@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
+from servers import free_port
 
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false"},
@@ -52,12 +52,10 @@ class Lab:
         expect(page.locator(".jp-Notebook .jp-Cell").first).to_be_visible(timeout=60_000)
 
     def run_all(self, page: Page) -> None:
-        """Run every cell of the open notebook; returns when the last one is done."""
         page.evaluate(RUN_ALL)
 
 
 def change_theme(page: Page, theme: str) -> None:
-    """Choose a theme by name, and wait until the page shows it."""
     command = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
     page.evaluate(command, theme)
     expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
@@ -66,7 +64,7 @@ def change_theme(page: Page, theme: str) -> None:
 @contextmanager
 def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
     """Run JupyterLab on `folder` until the block ends; it keeps what is its own in `private`."""
-    lab = Lab(f"http://127.0.0.1:{_free_port()}", secrets.token_hex(16), folder)
+    lab = Lab(f"http://127.0.0.1:{free_port()}", secrets.token_hex(16), folder)
     log = private / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
@@ -114,13 +112,6 @@ def _environment(private: Path) -> dict[str, str]:
         "JUPYTERLAB_WORKSPACES_DIR": str(private / "workspaces"),
         "IPYTHONDIR": str(private / "ipython"),
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:

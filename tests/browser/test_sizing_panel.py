@@ -25,7 +25,6 @@ def curve(two_years: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def panel(page: Page, lab: Lab) -> Locator:
-    """The panel on the page, every cell run."""
     lab.open(page, NOTEBOOK)
     lab.run_all(page)
     found = page.locator(".memlab-sizing")
@@ -50,7 +49,6 @@ def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
 
 
 def slider(panel: Locator, name: str) -> Locator:
-    """A slider by the name that a screen reader says."""
     return panel.get_by_role("slider", name=name)
 
 
@@ -129,7 +127,6 @@ def test_the_panel_fits_ordinary_widths_in_both_themes(
 
 
 def parts_outside(panel: Locator) -> list[str]:
-    """What reaches beyond the panel's right edge."""
     found: list[str] = panel.evaluate(
         """panel => [...panel.querySelectorAll("img, pre, table, button, input")]
             .filter(part => part.getBoundingClientRect().right

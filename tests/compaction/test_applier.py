@@ -218,8 +218,6 @@ main(['compact', sys.argv[1], '--keep-recent', '3', '--apply'])
 
 
 class TestCutShort:
-    """What a plan finds that another one left unfinished."""
-
     @pytest.mark.parametrize(("keep", "deleted"), [(3, 0), (1, 2)])
     def test_what_only_lacks_its_note_is_finished_and_said(
         self, store: Path, keep: int, deleted: int

@@ -17,7 +17,6 @@ from programs import run_program
 from memlab.compaction import restore
 
 ROOM = 300 * 2**20
-"""Bytes that a reader may take."""
 NOISE = base64.b64encode(random.Random(1).randbytes(2**20))
 """Text that no packing makes much smaller, so that as much again as it allows may stand beside."""
 
@@ -50,7 +49,6 @@ BOMBS = {
 
 
 def bomb_of(kind: str, size: int, noise: bytes = b"") -> list[bytes]:
-    """Some of a bomb's text at a time."""
     head, piece, tail = BOMBS[kind]
     head = head.replace(b"2", b'2, "token_rule": "%s"' % noise, 1)
     some = piece * (2**20 // len(piece))

@@ -72,7 +72,6 @@ REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
 
 
 def is_locked(store: Path) -> bool:
-    """Whether nobody else may write to a store."""
     with closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as connection:
         with suppress(sqlite3.OperationalError):
             connection.execute("BEGIN IMMEDIATE")
@@ -112,7 +111,6 @@ ENDS = [
     ),
     *((stop, name, str(step)) for name in (*LINKING, "vacuum") for step in OPERATIONS[name].steps),
 ]
-"""What ends an operation, and at which step."""
 
 
 @pytest.mark.parametrize(("end", "name", "step"), ENDS)

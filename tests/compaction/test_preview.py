@@ -38,7 +38,6 @@ def test_a_cap_of_zero_leaves_none_and_one_above_the_backlog_changes_nothing() -
 
 
 def store_of(frame: pd.DataFrame) -> SqliteMemoryStore:
-    """A store that holds the frame's rows in the same order."""
     store = SqliteMemoryStore(":memory:")
     provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
     for one in frame.to_dict("records"):

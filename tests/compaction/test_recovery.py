@@ -30,7 +30,6 @@ DAY = timedelta(days=1)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of three memories, of which an index names two."""
     path = tmp_path / "notes"
     for name in "abc":
         write_memory(path, f"{name}.md", memory(name, body=f"{name} alone. " * 60))
@@ -39,7 +38,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def files_in(folder: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Each file: what is in it, its permissions, when it was written."""
     found = {}
     for path in folder.rglob("*"):
         if path.is_file():

@@ -32,7 +32,6 @@ START = datetime(2026, 4, 1, tzinfo=UTC)
 
 
 def note_reads(store: Path, reads: Iterable[tuple[str, datetime]]) -> None:
-    """Add reads to a log that the settings of a store name."""
     store.with_name("memlab.toml").write_text('log = "reads.jsonl"\n')
     with store.with_name("reads.jsonl").open("a") as log:
         for name, at in reads:
@@ -44,7 +43,6 @@ def retiring(store: Path, keep: int = 4, *, at: datetime = START) -> Plan:
 
 
 def night(store: Path, keep: int = 4, *, at: datetime) -> Plan:
-    """Plan and apply, as maintenance does."""
     made = retiring(store, keep, at=at)
     memlab.apply(made, now=at)
     return made

@@ -28,7 +28,6 @@ TICK = timedelta(microseconds=1)
 
 
 def columns_of(path: Path) -> dict[str, Any]:
-    """The signals in a file by memory id, read past every store."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
         return {r["memory_id"]: dict(r) for r in connection.execute("SELECT * FROM memory_signals")}
@@ -67,16 +66,15 @@ def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
     )  # fmt: skip
     (row,) = memlab.load(path).to_dict("records")
     assert row["importance"] == -3.0  # no capacity goes by it
-    assert row["expires_at"] == START + timedelta(seconds=60)
-    assert row["last_accessed_at"] == START
+    assert (row["expires_at"], row["last_accessed_at"]) == (START + timedelta(seconds=60), START)
     assert (row["access_count"], row["trusted"], row["graduated"]) == (0, False, False)
     assert (row["agent_id"], row["thread_id"], row["namespace"]) == ("g", "t", "n")
 
 
 def test_another_scope_regroups_the_rows_that_are_there(open_store: Open) -> None:
     first = open_store(capacity=ValueCap(5))
-    first.put(item("a", tags=("x",)), agent_id="g", importance=0.1)
-    first.put(item("b", tags=("y",)), agent_id="g", importance=0.2)
+    for name, tag, importance in (("a", "x", 0.1), ("b", "y", 0.2)):
+        first.put(item(name, tags=(tag,)), agent_id="g", importance=importance)
     second = open_store(capacity=ValueCap(1, scope=("tags",)))
     second.put(item("c", tags=("x",)), importance=0.9)
     assert ids(second) == ["b", "c"]

@@ -38,19 +38,16 @@ def scratch() -> Iterator[Path]:
 
 @pytest.fixture(params=["wal", "delete"])
 def journal(request: pytest.FixtureRequest) -> str:
-    """How a store keeps its transactions."""
     return str(request.param)
 
 
 @pytest.fixture(params=ROW_SCENES)
 def row_scene(request: pytest.FixtureRequest, scratch: Path) -> RowScene:
-    """Each operation on a table, kept either way."""
     return ROW_SCENES[request.param](scratch / "whole")
 
 
 @pytest.fixture(params=[*ROW_SCENES, *FOLDER_SCENES])
 def scene(request: pytest.FixtureRequest, scratch: Path) -> Scene:
-    """Each operation on a table or a folder."""
     return (ROW_SCENES | FOLDER_SCENES)[request.param](scratch / "whole")
 
 

@@ -39,7 +39,6 @@ class Examiner:
         self.case.rename(self.whole)
 
     def verdict(self, seed: int) -> str | None:
-        """Return what is wrong about how files of a seed were read, None if nothing is."""
         shutil.rmtree(self.case, ignore_errors=True)
         shutil.copytree(self.whole, self.case, symlinks=True)
         rng, name = random.Random(seed), f"seed {seed}"

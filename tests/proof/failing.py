@@ -38,7 +38,6 @@ class Said(NamedTuple):
 
 
 def operate(fault: Fault, operation: Operation, store: Path, what: Any) -> Any:
-    """Carry out an operation while changes fail."""
     fault.begin()
     return operation(store, what)
 
@@ -51,7 +50,6 @@ def changes_of(operation: Operation, store: Path, what: Any) -> int:
 
 
 def command(words: tuple[object, ...], fault: Fault) -> Said:
-    """Run a command while changes fail; whatever it raises is raised."""
     library = fault.begin()
     result = CliRunner().invoke(main, [str(word) for word in words])
     if result.exception and not isinstance(result.exception, SystemExit):

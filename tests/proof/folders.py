@@ -44,7 +44,6 @@ def files_below(folder: Path) -> Files:
 
 
 def view(folder: Path) -> str:
-    """What somebody sees who only reads."""
     return str(load(folder, with_body=True).to_csv())
 
 
@@ -53,9 +52,7 @@ class FolderScene(Scene):
     """The same of a folder: its files, their bytes, modes and times."""
 
     digest: str
-    """Of the plan that is applied or taken back."""
     views: tuple[str, ...]
-    """What a reader may see: one or the other."""
 
     def check(self, store: Path) -> None:
         there = {data for data, _, _ in files_below(store).values()} | _archived(store)
@@ -65,7 +62,6 @@ class FolderScene(Scene):
         assert view(store) in self.views
 
     def check_done(self, store: Path) -> None:
-        """To the last bit."""
         assert _but_what_is_swept(store) == self.after
         assert view(store) == self.views[self.after != self.whole]
 

@@ -45,7 +45,6 @@ def spoil(path: Path, outside: Path, rng: random.Random) -> str:
 
 
 def in_lines(data: bytes, rng: random.Random) -> bytes:
-    """Shuffle, repeat, cut and join lines."""
     lines = data.split(b"\n")
     match rng.randrange(5):
         case 0:

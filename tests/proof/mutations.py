@@ -12,7 +12,6 @@ from forging import STORED, in_bytes
 from memlab.store.database import COLUMNS
 
 Mutation = Callable[[Path, random.Random], None]
-"""Changes a closed store in place."""
 
 
 def _statements(text: str) -> tuple[str, ...]:
@@ -21,7 +20,6 @@ def _statements(text: str) -> tuple[str, ...]:
 
 
 NOT_UTF8: Final = ("80", "c328", "f0288cbc", "edA080", "66006f00", "00ff00")
-"""Texts in hexadecimal."""
 
 TRIGGERS: Final = _statements("""
 AFTER DELETE ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END
@@ -85,6 +83,16 @@ SCHEMAS: Final = _statements("""
 ''
 NULL
 sql || ')'
+sql || ' STRICT'
+sql || ' WITHOUT ROWID'
+replace(sql, ' TEXT', '')
+replace(sql, 'kind TEXT', 'kind TEXT COLLATE NOCASE')
+replace(sql, 'tags_json TEXT', 'tags_json NUMERIC')
+replace(sql, 'tags_json TEXT NOT NULL', 'tags_json TEXT GENERATED ALWAYS AS (''[]'')')
+replace(sql, 'memory_id TEXT PRIMARY KEY', 'memory_id INTEGER PRIMARY KEY')
+replace(sql, 'memory_id TEXT PRIMARY KEY', 'memory_id TEXT PRIMARY KEY COLLATE NOCASE')
+replace(sql, 'title TEXT', 'title TEXT CHECK (length(title) < 3)')
+replace(sql, 'superseded_by TEXT', 'superseded_by TEXT REFERENCES memory_items ON DELETE CASCADE')
 replace(sql, 'title TEXT NOT NULL, body TEXT NOT NULL', 'body TEXT NOT NULL, title TEXT NOT NULL')
 replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL COLLATE NOSUCH')
 replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')
@@ -92,29 +100,8 @@ replace(sql, ', superseded_by TEXT', '')
 """)
 """Expressions of the SQL by which the table was made."""
 
-DECLARED: Final = {
-    **dict.fromkeys(COLUMNS, "TEXT"),
-    "memory_id": "TEXT PRIMARY KEY",
-    "source_sequence": "INTEGER",
-    "confidence": "REAL",
-}
-DECLARATIONS: Final = (
-    dict.fromkeys(COLUMNS, ""),
-    {},
-    {"kind": "TEXT COLLATE NOCASE", "tags_json": "TEXT COLLATE RTRIM"},
-    {"memory_id": "INTEGER PRIMARY KEY"},
-    {"memory_id": "TEXT", "tags_json": "TEXT GENERATED ALWAYS AS ('[]')"},
-    {"kind": "TEXT GENERATED ALWAYS AS ('episodic') STORED"},
-    {"confidence": "BLOB", "created_at": "INTEGER"},
-    {"superseded_by": "TEXT REFERENCES memory_items (memory_id) ON DELETE CASCADE"},
-    {"title": "TEXT CHECK (length(title) < 3)"},
-    {"memory_id": "TEXT PRIMARY KEY COLLATE NOCASE", "tags_json": "NUMERIC"},
-)
-TABLE_OPTIONS: Final = ("", "", "", "", " WITHOUT ROWID", " STRICT")
-
 
 def mutate(store: Path, rng: random.Random) -> str:
-    """Change a closed store; return the names of what was done to it."""
     chosen = rng.choices(MUTATIONS, k=rng.choice((1, 1, 1, 1, 2)))
     for mutation in chosen:
         mutation(store, rng)
@@ -126,7 +113,6 @@ def spoil_bytes(store: Path, rng: random.Random) -> None:
 
 
 def flip_in_heads(store: Path, rng: random.Random) -> None:
-    """Change the head of the file, or of a page."""
     data, size = bytearray(store.read_bytes() or b"\0"), _page_size(store)
     for _ in range(rng.choice((1, 1, 2, 4))):
         page = rng.choice((0, rng.randrange(max(1, len(data) // size))))
@@ -188,21 +174,6 @@ def reshape(store: Path, rng: random.Random) -> None:
         connection.executescript(rng.choice(RESHAPED))
 
 
-def declare_otherwise(store: Path, rng: random.Random) -> None:
-    """Copy the rows into a table of the same name with other columns."""
-    kinds = DECLARED | rng.choice(DECLARATIONS)
-    names = list(COLUMNS)
-    if rng.random() < 0.3:
-        rng.shuffle(names)
-    declared = ", ".join(f"{name} {kinds[name]}" for name in names)
-    copied = ", ".join(name for name in names if "GENERATED" not in kinds[name])
-    with closing(_open(store)) as connection:
-        _run(connection, "ALTER TABLE memory_items RENAME TO former")
-        _run(connection, f"CREATE TABLE memory_items ({declared}){rng.choice(TABLE_OPTIONS)}")
-        _run(connection, f"INSERT INTO memory_items ({copied}) SELECT {copied} FROM former")
-        _run(connection, "DROP TABLE former")
-
-
 def put_hostile_values(store: Path, rng: random.Random) -> None:
     """Put values of the wrong type or form into rows, NULL too where it is forbidden."""
     with closing(_open(store)) as connection:
@@ -243,7 +214,7 @@ def rewrite_schema(store: Path, rng: random.Random) -> None:
 
 MUTATIONS: Final = (
     *(spoil_bytes, flip_in_heads, overwrite_pages, leave_a_log, leave_a_journal, add_triggers),
-    *(reshape, declare_otherwise, put_hostile_values, move_rows, rewrite_schema),
+    *(reshape, put_hostile_values, move_rows, rewrite_schema),
 )
 
 

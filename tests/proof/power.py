@@ -89,7 +89,6 @@ class Disk:
         return number
 
     def see(self, event: Event) -> None:
-        """Let one thing happen."""
         match event.what:
             case "create":
                 self._change((*self._place(event.path), self._new(event.file, _Node(0o600))))
@@ -121,7 +120,6 @@ class Disk:
                 self.nodes[self._number_of_inode[event.file]].since.append(event)
 
     def _place(self, path: str) -> tuple[int, str]:
-        """Return the number of a path's folder, and the name in it."""
         *way, name = Path(path).relative_to(self.root).parts
         folder = ROOT
         for part in way:
@@ -181,7 +179,6 @@ class Disk:
 
 
 def put_on_disk(image: Image, folder: Path) -> None:
-    """Leave nothing in a folder but an image."""
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     first: dict[int, Path] = {}

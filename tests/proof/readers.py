@@ -152,8 +152,6 @@ class Store(Reader):
 
 
 class Settings(Reader):
-    """``memlab.toml`` beside a store."""
-
     name, files = "settings", (FILE,)
     TEXT = """
 # what a person chose
@@ -259,7 +257,6 @@ class ClaudeIndex(Reader):
         assert self.contents() == before
 
     def contents(self) -> dict[str, bytes]:
-        """Every memory and index that is a file, by name."""
         found = {path.name: content_of(path) for path in self.memory.iterdir()}
         return {name: data for name, data in found.items() if data and name not in DERIVED}
 

@@ -46,7 +46,6 @@ _WORDS = {
 
 
 def built_recorder(folder: Path) -> Path:
-    """Build the library; skips where there is no compiler for it."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("no C compiler to build the recorder of a process's writes with")
@@ -56,7 +55,6 @@ def built_recorder(folder: Path) -> Path:
 
 
 def recorded(program: str, arguments: list[str], folder: Path, library: Path) -> list[Event]:
-    """Run a Python program, and return what it did to the files of `folder`."""
     log = folder.with_name(f"{folder.name}.recorded")
     log.unlink(missing_ok=True)
     subprocess.run(

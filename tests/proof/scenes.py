@@ -30,7 +30,6 @@ class Scene(ABC):
 
     operation: tasks.Operation
     what: Any
-    """The operation's argument."""
     store: Path
     """Alone in its folder with all that belongs to it."""
     whole: dict[Any, Any]
@@ -95,7 +94,6 @@ class RowScene(Scene):
 
 
 def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
-    """A store in its folder, and an operation on it."""
     folder.mkdir()
     store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
     whole, signals = rows_of(store), signals_of(store)

@@ -12,7 +12,6 @@ from memlab.compaction.restorer import restore
 from memlab.store import SqliteMemoryStore
 
 Operation = Callable[[Path, Any], Any]
-"""Takes a store, and what to do there."""
 
 
 def apply_plan(store: Path, what: str) -> Any:
@@ -33,7 +32,6 @@ def compact(store: Path, what: int) -> int:
 
 
 def without_privileges(arguments: tuple[Any, ...]) -> Any:
-    """Do a task as a user whom permissions bind."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)

@@ -29,7 +29,6 @@ LOOKS = ("show", "size", "compact --keep-recent 5", "doctor")
 
 
 def most_of(store: Path, *words: str) -> int:
-    """The most bytes that a command had."""
     command, *options = words
     program = [sys.executable, "-c", RUN, command, str(store), *options]
     done = subprocess.run(program, capture_output=True, text=True, check=True)

@@ -27,7 +27,6 @@ from proof.writing import Written
 
 WRITERS = 8
 PUTS = int(os.environ.get("MEMLAB_PUTS", "150"))
-"""Items that each writer puts."""
 
 
 def written_while(store: Path, children: Children, act: Callable[[], None]) -> list[Written]:
@@ -87,7 +86,6 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
 
 
 def together(children: Children, task: Task, store: Path, *whats: Any) -> list[Ended]:
-    """Have several do something to a store at once."""
     pids = [children.start(task, store=store, what=what) for what in whats]
     return [children.wait(pid) for pid in pids]
 

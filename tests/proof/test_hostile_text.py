@@ -54,7 +54,6 @@ TEXTS: Final = {
     "quotes": "'; DROP TABLE memory_items; -- \" ` \\ $(touch owned) | & ;",
 }
 LONG: Final = 2_000_000
-"""Characters of one long text."""
 
 
 def make_hostile_store(path: Path, texts: dict[str, str]) -> Path:
@@ -98,7 +97,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def opened() -> Iterator[Any]:
-    """An empty page in a real browser."""
     playwright = pytest.importorskip("playwright.sync_api")
     chromium = shutil.which("chromium")
     if chromium is None:
@@ -159,8 +157,6 @@ def test_errors_name_rows_in_few_words(store: Path) -> None:
 
 
 class Tags(HTMLParser):
-    """The tags and attributes of a page."""
-
     def __init__(self, page: str) -> None:
         super().__init__()
         self.tags: set[str] = set()
@@ -173,7 +169,6 @@ class Tags(HTMLParser):
 
 
 def shown_in_notebooks(path: Path) -> Iterator[Any]:
-    """Whatever shows a store's own text in a notebook."""
     frame = memlab.load(path)
     made = plan(path, KeepRecent(3), now=NOW)
     yield frame

@@ -36,7 +36,6 @@ WRITERS: Final = {
     ),
     "fleet report": ("fleet report {store} --processes 1 -o {file}", "fleet.html"),
 }
-"""A command, and the file that it writes or changes."""
 
 
 def assert_whole(path: Path) -> None:
