@@ -19,169 +19,117 @@ from memlab.errors import BadRowError, StoreError
 from memlab.store.database import CREATE_TABLE
 from memlab.upkeep.health import Status
 
-Maker = Callable[[Path], Path]
 PAGE = 4096
-GONE = "there is no file {path}; check the path"
-NO_DATABASE = "{path} is not a SQLite database; name the memory.db that an agent writes"
-COPY = "copy its rows into a store made by memlab.SqliteMemoryStore"
-WITHOUT_ROWID = (
-    "memory_items in {path} was made WITHOUT ROWID, so its rows have no order of insertion; copy "
-    "them into a table made by memlab.SqliteMemoryStore"
-)
-DAMAGED = (
-    "{path} is damaged (database disk image is malformed); restore a backup, or copy what can be "
-    "read with the sqlite3 shell's .recover"
-)
+CHECK = "check the path"
+NAME = "name the memory.db that an agent writes"
+COPY = "made by memlab.SqliteMemoryStore"
+MOVE = "nothing was changed: move it away"
 
 
-def containing(data: bytes) -> Maker:
-    def make(folder: Path) -> Path:
-        path = folder / "memory.db"
-        path.write_bytes(data)
-        return path
-
-    return make
+def file_for_a_folder(path: Path) -> Path:
+    path.write_bytes(b"x")
+    return path / "memory.db"
 
 
-def made_by(*statements: str) -> Maker:
-    def make(folder: Path) -> Path:
-        run_sql(folder / "memory.db", *statements)
-        return folder / "memory.db"
-
-    return make
-
-
-def with_table(old: str, new: str) -> Maker:
-    statement = CREATE_TABLE.replace(old, new)
-    assert statement != CREATE_TABLE
-    return made_by(statement)
-
-
-def damaged(pages: slice, by: bytes) -> Maker:
-    def make(folder: Path) -> Path:
-        path = write_rows(folder / "memory.db", episodes(300), journal_mode="DELETE")
-        data = bytearray(path.read_bytes())
-        data[pages] = by
-        path.write_bytes(data)
-        return path
-
-    return make
-
-
-def beside(end: str, put: Callable[[Path], None]) -> Maker:
+def beside(end: str, put: Callable[[Path], None]) -> Callable[[Path], None]:
     """A store with something beside it that SQLite would take for a part of it."""
 
-    def make(folder: Path) -> Path:
-        path = write_rows(folder / "memory.db", episodes(3), journal_mode="DELETE")
-        put(folder / f"memory.db{end}")
-        return path
+    def make(path: Path) -> None:
+        put(write_rows(path, episodes(3), journal_mode="DELETE").with_name(f"{path.name}{end}"))
 
     return make
 
 
-def beside_it(end: str) -> str:
-    return (
-        f"{{path}}{end} is no ordinary file, and SQLite would take it for a part of {{path}}; "
-        "nothing was changed: move it away"
-    )
+def damage(path: Path) -> None:
+    data = bytearray(write_rows(path, episodes(300), journal_mode="DELETE").read_bytes())
+    data[8 * PAGE : 16 * PAGE] = b"\xa5" * 8 * PAGE
+    path.write_bytes(data)
 
 
-def linked_to_itself(folder: Path) -> Path:
-    (folder / "memory.db").symlink_to(folder / "memory.db")
-    return folder / "memory.db"
-
-
-NOT_A_STORE: dict[str, tuple[Maker, str]] = {
-    "no such file": (lambda folder: folder / "memory.db", GONE),
-    "a file for a folder": (lambda folder: containing(b"x")(folder) / "memory.db", GONE),
-    "a path no system takes": (
-        lambda folder: folder / ("x" * 300),
-        "{path} cannot be looked at (File name too long); check the path",
-    ),
-    "a link to itself": (
-        linked_to_itself,
-        "{path} cannot be looked at (Too many levels of symbolic links); check the path",
-    ),
+NOT_A_STORE: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "no such file": (lambda path: None, "there is no file {}", CHECK),
+    "a file for a folder": (file_for_a_folder, "there is no file {}", CHECK),
+    "a long path": (lambda path: path.with_name("x" * 300), "{} cannot be looked at (File", CHECK),
+    "a link to itself": (lambda path: path.symlink_to(path), "{} cannot be looked at (Too", CHECK),
     "a name too long for a journal": (
-        lambda folder: write_rows(folder / "memory.db", []).rename(folder / ("x" * 250)),
-        (
-            "{path}-journal cannot be looked at (File name too long), where SQLite keeps a part "
-            "of {path}; check the path, or give the store a shorter name"
-        ),
+        lambda path: write_rows(path, []).rename(path.with_name("x" * 250)),
+        "{}-journal cannot be looked at (File name too long), where SQLite keeps a part of {}",
+        "give the store a shorter name",
     ),
-    "a folder for a log": (beside("-wal", Path.mkdir), beside_it("-wal")),
+    "a folder for a log": (beside("-wal", Path.mkdir), "{}-wal is no ordinary file", MOVE),
     "a device for a journal": (
         beside("-journal", lambda path: path.symlink_to("/dev/zero")),
-        beside_it("-journal"),
+        "{}-journal is no ordinary file",
+        MOVE,
     ),
-    "a folder": (lambda folder: folder, "{path} is a folder; name the memory.db inside it"),
-    "a pipe": (
-        lambda folder: os.mkfifo(folder / "memory.db") or folder / "memory.db",
-        "{path} is not a file; name the memory.db that an agent writes",
-    ),
-    "an empty file": (containing(b""), "{path} is empty; name the memory.db that an agent writes"),
-    "a short text": (containing(b"# Notes\n"), NO_DATABASE),
-    "another database": (
-        made_by("CREATE TABLE notes (text TEXT)"),
-        "{path} has no table memory_items; name the memory.db that an agent writes",
-    ),
+    "a folder": (Path.mkdir, "{} is a folder", "name the memory.db inside it"),
+    "a pipe": (os.mkfifo, "{} is not a file", NAME),
+    "an empty file": (Path.touch, "{} is empty", NAME),
+    "a short text": (lambda path: path.write_text("# Notes"), "{} is not a SQLite database", NAME),
+    "another database": (lambda path: run_sql(path, "CREATE TABLE n (x)"), "{} has no table", NAME),
     "text in UTF-16": (
-        made_by("PRAGMA encoding = 'UTF-16le'", CREATE_TABLE),
-        (
-            "{path} keeps its text as UTF-16le and memlab reads UTF-8; nothing was changed: "
-            "copy it with sqlite3 FILE '.dump --preserve-rowids' | sqlite3 NEW_FILE"
-        ),
+        lambda path: run_sql(path, "PRAGMA encoding = 'UTF-16le'", CREATE_TABLE),
+        "{} keeps its text as UTF-16le and memlab reads UTF-8",
+        "copy it with sqlite3 FILE",
     ),
     "a view": (
-        made_by("CREATE TABLE m (x)", "CREATE VIEW memory_items AS SELECT * FROM m"),
-        "memory_items in {path} is a view, not a table; name the store itself",
+        lambda path: run_sql(path, "CREATE VIEW memory_items AS SELECT 1"),
+        "memory_items in {} is a view, not a table",
+        "name the store itself",
     ),
-    "no rowids": (with_table(")\n", ") WITHOUT ROWID\n"), WITHOUT_ROWID),
-    "a column less": (
-        with_table("source_event_id TEXT, source_sequence INTEGER, ", ""),
-        f"memory_items in {{path}} lacks the column source_event_id, source_sequence; {COPY}",
-    ),
-    "a column that hides the order": (
-        with_table("superseded_by TEXT", "superseded_by TEXT, RowId TEXT"),
-        "memory_items in {path} has a column RowId, which hides the order of insertion; " + COPY,
-    ),
-    "a column that is computed": (
-        with_table("superseded_by TEXT", "superseded_by TEXT AS (source_task_ref)"),
-        f"memory_items in {{path}} declares superseded_by as generated, not TEXT; {COPY}",
-    ),
-    "another type": (
-        with_table("title TEXT NOT NULL", "title"),
-        f"memory_items in {{path}} declares title as nothing, not TEXT; {COPY}",
-    ),
-    "another key": (
-        with_table("memory_id TEXT PRIMARY KEY", "memory_id TEXT"),
-        f"memory_items in {{path}} has another primary key than memory_id; {COPY}",
-    ),
-    "nonsense in the middle": (damaged(slice(8 * PAGE, 16 * PAGE), b"\xa5" * 8 * PAGE), DAMAGED),
+    "nonsense in the middle": (damage, "{} is damaged (database disk", "restore a backup, or copy"),
 }
+"""How it is made, what is wrong with it and where, and what to do."""
+DECLARED = {
+    (")\n", ") WITHOUT ROWID\n"): "was made WITHOUT ROWID, so its rows have no order of insertion",
+    ("source_event_id TEXT, ", ""): "lacks the column source_event_id",
+    ("superseded_by TEXT", "superseded_by TEXT, RowId TEXT"): "has a column RowId, which hides",
+    ("superseded_by TEXT", "superseded_by TEXT AS (title)"): "declares superseded_by as generated",
+    ("title TEXT NOT NULL", "title"): "declares title as nothing, not TEXT",
+    ("memory_id TEXT PRIMARY KEY", "memory_id TEXT"): "has another primary key than memory_id",
+}
+"""What the table is declared with instead of what, and what is said of it."""
+
+
+def refused_in_words(path: Path, wrong: str, instead: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        memlab.load(path)
+    said = str(caught.value)
+    assert said.startswith(wrong.format(path, path))
+    assert instead in said
+    found = memlab.doctor(path).checks[0]
+    assert found.status is (Status.WARN if "there is no file" in said else Status.FAIL)
+    assert found.summary == said or "there is no" in found.summary
 
 
 @pytest.mark.parametrize("name", NOT_A_STORE)
 def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, name: str) -> None:
-    make, message = NOT_A_STORE[name]
-    path = make(tmp_path)
-    before = files_in(tmp_path)
-    with pytest.raises(StoreError) as caught:
-        memlab.load(path)
-    assert str(caught.value) == message.format(path=path)
-    found = memlab.doctor(path).checks[0]
-    assert found.status is (Status.WARN if "there is no file" in message else Status.FAIL)
-    assert found.summary == str(caught.value) or "there is no" in found.summary
+    make, wrong, instead = NOT_A_STORE[name]
+    made, path = make(tmp_path / "memory.db"), tmp_path / "memory.db"
+    path, before = made if isinstance(made, Path) else path, files_in(tmp_path)
+    refused_in_words(path, wrong, instead)
     if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime, too
         with pytest.raises(StoreError) as caught:
             memlab.SqliteMemoryStore(path)
-        assert str(caught.value) == message.format(path=path)
+        assert str(caught.value).startswith(wrong.format(path, path))
+    assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize(("usual", "declared"), DECLARED)
+def test_a_table_of_another_kind_is_refused_in_words(
+    tmp_path: Path, usual: str, declared: str
+) -> None:
+    assert usual in CREATE_TABLE
+    run_sql(path := tmp_path / "memory.db", CREATE_TABLE.replace(usual, declared))
+    before = files_in(tmp_path)
+    refused_in_words(path, f"memory_items in {{}} {DECLARED[usual, declared]}", COPY)
     assert files_in(tmp_path) == before
 
 
 @pytest.mark.parametrize("scheme", ["mcp-memory", "claude-mem"])
 def test_text_in_utf_16_is_refused_of_other_systems_too(tmp_path: Path, scheme: str) -> None:
-    path = made_by("PRAGMA encoding = 'UTF-16be'", "CREATE TABLE memories (id)")(tmp_path)
+    path = tmp_path / "memory.db"
+    run_sql(path, "PRAGMA encoding = 'UTF-16be'", "CREATE TABLE memories (id)")
     with pytest.raises(StoreError, match="keeps its text as UTF-16be and memlab reads UTF-8"):
         memlab.load(f"{scheme}:{path}")
 
