@@ -236,23 +236,6 @@ def dumped(said: Any) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-def rewrite(
-    archive: Path, change: Callable[[dict[str, Any]], None], *, key: int | str | None = None
-) -> None:
-    """Let records of an archive say what `change` makes of them, and stand under another key."""
-    with closing(sqlite3.connect(archive)) as connection, connection:
-        rows = connection.execute("SELECT rowid, record FROM archived").fetchall()
-        for rowid, record in rows:
-            said = json.loads(record)
-            change(said)
-            made = canonical(said)
-            connection.execute(
-                "UPDATE archived SET record = ?, fingerprint = ?, key = coalesce(?, key) "
-                "WHERE rowid = ?",
-                (made.decode(), fingerprint_of(made), key, rowid),
-            )
-
-
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
     if isinstance(value, (dict, list)):

@@ -3,11 +3,9 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from archives import NOON, compact_at_runtime, compacted, leave_unfinished, planned
 from compaction.operations import StoppedError, retirement, stop_at, supersession
@@ -59,18 +57,6 @@ class TestApplying:
         with SqliteMemoryStore(store) as opened:
             assert compacted(link).archive == str(archive_of(store))
             assert len(opened.list_active()) == 6
-
-
-class Meddler(KeepRecent):
-    """A policy while which somebody writes what is left to write."""
-
-    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        if MEDDLED:
-            run_sql(MEDDLED.pop(), "UPDATE memory_items SET title = 'new' WHERE rowid = 4")
-        return super().evict(rows, now=now)
-
-
-MEDDLED: list[Path] = []
 
 
 STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
@@ -140,10 +126,13 @@ class TestStalePlans:
     def test_a_plan_is_of_one_moment_though_somebody_writes_while_it_is_made(
         self, store: Path
     ) -> None:
-        MEDDLED[:] = [store]
+        def watch(step: str) -> None:
+            if step == "read":
+                run_sql(store, "UPDATE memory_items SET title = 'new' WHERE memory_id = 'e1'")
+
         with closing(sqlite3.connect(store)) as connection:
             connection.execute("SELECT * FROM memory_items")  # somebody has the store open
-            made = plan(store, Meddler(4), now=NOON)
+            made = plan(store, KeepRecent(4), now=NOON, watch=watch)
         assert made.memories[0].title == "title of e1"
         with pytest.raises(StalePlanError, match=r"1 changed \(e1\)"):
             apply(made)

@@ -2,7 +2,6 @@
 
 import random
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +9,6 @@ from typing import Any, Final
 from forging import STORED, in_bytes
 
 from memlab.store.database import COLUMNS
-
-Mutation = Callable[[Path, random.Random], None]
 
 
 def _statements(text: str) -> tuple[str, ...]:
