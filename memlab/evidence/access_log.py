@@ -1,7 +1,7 @@
 """Write down which memory an agent read, and when. Standard library only, for a runtime.
 
-A log is a file of JSON objects, one a line, and the parts that it was rotated into: ``reads.log.1``
-is the oldest, ``reads.log`` the one being written. :func:`memlab.read_access_log` reads them all.
+A log is JSON objects, one a line, in ``reads.log`` and the parts that it was rotated into,
+``reads.log.1`` the oldest.
 """
 
 import fcntl
@@ -44,19 +44,13 @@ class AccessLog:
     Parameters
     ----------
     path : Path or str
-        The log, made with its folders where there is none.
+        The log, made with its folders where there is none. MemlabError where it cannot be made or
+        written, is a link, or holds something else.
     like : Path or str, optional
         The file whose owner and permissions a new log gets, such as the store. By default a new log
         is its owner's alone. The permissions of a log that exists are never changed.
     max_bytes : int
         A part is closed, and the next begun, before it grows beyond this. Parts are kept.
-
-    Raises
-    ------
-    MemlabError
-        When the file cannot be made or written, is a link, or holds something else.
-    ValueError
-        When `max_bytes` is not positive.
 
     Examples
     --------
@@ -110,8 +104,6 @@ class AccessLog:
 
         Raises
         ------
-        ValueError
-            When `memory_id` is no text or empty, or `at` has no time zone.
         MemlabError
             When the line cannot be written; then the log is as it was.
         """
@@ -121,17 +113,12 @@ class AccessLog:
         self.extend([entry if session is None else {**entry, "session": session}])
 
     def extend(self, entries: Iterable[Mapping[str, str]]) -> int:
-        """Write many reads at once, each a mapping with ``memory_id``, ``at`` and more fields.
+        """Write many reads at once, and return how many.
 
         Parameters
         ----------
         entries : iterable of mapping of str to str
-            ``at`` is a time with a zone in ISO 8601, as ``datetime.isoformat()`` writes it.
-
-        Returns
-        -------
-        int
-            How many lines were written.
+            ``memory_id``, ``at``, a time with a zone in ISO 8601, and more fields.
 
         Raises
         ------
@@ -235,9 +222,9 @@ class AccessLog:
 
 
 def log_parts(path: Path) -> list[Path]:
-    """Return the files that a log is made of, oldest first; the one being written is the last.
+    """Return the files that a log is made of, oldest first.
 
-    The last is missing where nothing was written since the part before it was closed.
+    The last, the one being written, is missing where nothing was written since it was rotated.
     """
     name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
     try:

@@ -28,18 +28,9 @@ class CutLosses(Shown):
     Each read is judged by the files that were there at its moment, in the order in question, with
     as many lines loaded as fit today.
 
-    Parameters
-    ----------
-    reads : int
-        Of memories that are files of the folder today.
-    unnamed : int
-        How many of these were of files that no line names, in whatever order.
-    named : int
-        Files that a line names.
-    loaded : mapping of str to int
-        Order of the entries -> how many reads found the memory's line loaded.
-    files : mapping of str to int
-        Order of the entries -> how many files a loaded line names today.
+    ``reads`` are those of files that are there today, `unnamed` those of them that no line names;
+    lines name `named` files. By order of the entries, ``loaded`` says how many reads found the
+    memory's line loaded, and `files` how many files a loaded line names today.
     """
 
     reads: int
@@ -92,24 +83,16 @@ class CutLosses(Shown):
 def cut_losses(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
     """Say which reads found the memory's line loaded, and in which order more would have.
 
+    That is for the index as it stands, and for its entries newest first, oldest first and most read
+    first, under the same limits.
+
     Parameters
     ----------
     source : str, Path or Source
-        A folder of Claude Code's memory.
+        A folder of Claude Code's memory; MemlabError of another kind of store.
     log : DataFrame, optional
         Later reads, as :func:`memlab.read_access_log` returns them; without them it is only known
         what is cut, and not what that loses.
-
-    Returns
-    -------
-    CutLosses
-        For the index as it stands, and for its entries newest first, oldest first and most read
-        first, under the same limits.
-
-    Raises
-    ------
-    MemlabError
-        When `source` is another kind of store.
     """
     if log is None:
         log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})

@@ -37,25 +37,19 @@ class Harvest(Shown):
 
     Attributes
     ----------
-    source : str
-        Where it looked; a server without its password.
-    way : str
-        The kind of source, in words.
+    source, way : str
+        Where it looked, a server without its password, and the kind of source in words.
     log : Path
         The access log; :func:`memlab.read_access_log` reads it.
-    reads, new : int
-        How many reads the source shows that are later needs, and how many of them the log did not
-        have.
-    kept : int
-        How many reads of the log its source no longer shows.
+    reads, new, kept : int
+        Reads that the source shows and that are later needs; those of them that the log did not
+        have; reads of the log that its source no longer shows.
     apart, new_apart : dict
         Kind -> how many reads are no later need, and how many of them are new.
     by : dict
         How memories were read -> how many of `reads`.
-    memories : int
-        How many memories `reads` are of.
-    first, last : datetime or None
-        Of `reads`.
+    memories, first, last : int, datetime or None
+        How many memories `reads` are of, and from when to when.
     left_out : dict
         Reason -> how many calls, results or lines are no read.
     store : str or None
@@ -137,7 +131,7 @@ def harvest(
     source : str or Path
         A Claude Code memory folder, a claude-mem, mcp-memory-service or LangGraph database, Codex's
         folder, an OpenClaw workspace, a project with Serena's memories, or the URL of a PostgreSQL
-        database of MemForge or LangGraph.
+        database of MemForge or LangGraph; MemlabError of anything else.
     log : Path or str, optional
         The log; :func:`default_log` by default. Reads that are no later need are kept in a file
         beside it whose name ends in ``.apart``.
@@ -146,16 +140,6 @@ def harvest(
         usual one.
     progress : callable
         Is told how many bytes were read, and how many there are.
-
-    Returns
-    -------
-    Harvest
-        Counts of everything found and left out.
-
-    Raises
-    ------
-    MemlabError
-        When the source is none of these or cannot be read, or the log cannot be written.
     """
     call = "memlab.harvest"
     expect(source, str, PathLike, call=call, name="source")

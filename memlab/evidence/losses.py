@@ -45,24 +45,10 @@ _LISTED: Final = 20
 
 @dataclass(frozen=True, repr=False)
 class Losses(Shown):
-    """What a store has lost.
+    """What a store has lost: the frame of :func:`lost`, and by id what git or the archive keeps.
 
-    Parameters
-    ----------
-    store : str
-        The store.
-    frame : DataFrame
-        What :func:`lost` returns.
-    kept : dict
-        By id, what git or the archive keeps of each.
-    known_by : tuple of str
-        What says what is lost.
-    own, own_asked : int
-        How many memories memlab itself deleted or retired, and how many of these were asked for.
-    unknown : str
-        What git does not know, and what to do.
-    is_copied : bool
-        Whether copies could be kept of the store.
+    ``own`` counts the memories that memlab itself deleted or retired, `own_asked` those of them
+    that were asked for; `unknown` says what git does not know, and what to do.
     """
 
     store: str
@@ -137,18 +123,10 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
     -------
     DataFrame
         One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``load_bearing``,
-        ``created_at``;
-        ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when it was missed,
-        and ``seen_at``, when it was last seen; ``emptied``, whether it is there without words;
-        ``reads``, ``references`` and ``searches`` since, ``asked``, how many these are together,
-        and ``last_asked``.
-
-    Raises
-    ------
-    StoreError
-        When the store cannot be read.
-    ArchiveError
-        When it has an archive that cannot be read.
+        ``created_at``; ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when
+        it was missed, and ``seen_at``, when it was last seen; ``emptied``, whether it is there
+        without words; ``reads``, ``references`` and ``searches`` since, ``asked``, how many these
+        are together, and ``last_asked``.
     """
     return losses_of(source, log=log).frame
 

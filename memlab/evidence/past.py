@@ -1,8 +1,4 @@
-"""All that a store has held, as one frame: what is there, and what was deleted from it, in place.
-
-What was deleted stays part of the history that sizing, growth and comparison look at, so that
-compacting a store never changes what its past says.
-"""
+"""All that a store has held as one frame: what is there, and what was deleted from it, in place."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -65,15 +61,14 @@ def load_past(
 ) -> pd.DataFrame:
     """Return all that a store has held: its memories, and those that its archive keeps.
 
-    Of memories that were dropped from the archive there are the facts: position, time, kind, label
-    and size, in their places. Nothing is written to either.
+    It is the frame of :func:`memlab.load` with the deleted memories in their places; `deleted_at`
+    says when. Of memories that were dropped from the archive there are the facts: position, time,
+    kind, label and size. Nothing is written to either.
 
     Parameters
     ----------
-    source : path, URL, SqliteMemoryStore or Source
-        The store.
-    with_body : bool
-        Whether to add the texts themselves as ``body``.
+    source, with_body
+        As for :func:`memlab.load`.
     on_bad_row : {"raise", "keep"}
         What to do about a row of the store that cannot be interpreted, as for :func:`memlab.load`.
         What cannot be interpreted in the archive is left out.
@@ -82,19 +77,6 @@ def load_past(
     log : DataFrame, optional
         An access log whose reads are to find dropped memories too: those go by the names that the
         log has for them.
-
-    Returns
-    -------
-    DataFrame
-        What :func:`memlab.load` returns, with the deleted memories in their places: see
-        :func:`past_of`.
-
-    Raises
-    ------
-    StoreError, BadRowError, MissingExtraError, ValueError
-        As :func:`memlab.load` does.
-    ArchiveError
-        When there is an archive that cannot be read.
     """
     expect_frame(
         log, c.MEMORY_ID, c.AT, call="memlab.load_past", name="log", what="log", optional=True
@@ -215,10 +197,9 @@ def past_of(
 
 
 def past_and_deletions(source: Source) -> tuple[pd.DataFrame, "pd.Series[int]"]:
-    """Return a source's past, and for each memory of it the number of the deletion that took it.
+    """Return a source's past, and for each memory of it the archive's number of its deletion.
 
-    The number is the archive's; no deletion of the archive has that of what is still there. A row
-    that cannot be interpreted is kept.
+    No deletion of the archive has the number of what is still there.
     """
     past = _merged(load(source, on_bad_row="keep"), deletions_of(source), ())
     return past.drop(columns=_WHERE), past[_WHERE]
@@ -300,10 +281,8 @@ def _named(
 def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
     """Return the places of memories in the order in which they were written.
 
-    SQLite numbers a row one more than the highest there is, so after a deletion of the newest rows
-    it gives their numbers out again. From the first number given out twice on, the times of
-    creation say which memory came first, and of two with one number the deletion: the one that
-    went first came first.
+    SQLite gives numbers out again after a deletion of the newest rows. From the first such number
+    on, the times of creation say which came first, and of two with one number the deletion.
     """
     position = every[c.POSITION].to_numpy(np.int64)
     by_number: Ordinals = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
@@ -329,8 +308,7 @@ _PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
 def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
     """Return what is kept of memories once their words are erased, one JSON object each.
 
-    Position, time, kind, label, size, and keyed hashes of the names that references go by. No
-    title, text, tag, author or signal.
+    Names that references go by are hashed with a key. No title, text, tag, author or signal.
     """
     facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
@@ -374,8 +352,7 @@ class Gaps(NamedTuple):
 def gaps_of(past: pd.DataFrame) -> Gaps:
     """Return how many memories were deleted without being kept, by the numbers they left free.
 
-    Only a store that numbers its memories one by one shows them: where a memory has a ``key`` of
-    another kind, there is no telling, and none is counted.
+    Only a store that numbers its memories one by one shows them; elsewhere none is counted.
     """
     free = _free_positions(past)
     if not len(free):
@@ -392,9 +369,8 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
 def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
     """Return a past in which a row stands for every memory of which nothing is known.
 
-    Such a row counts as a prunable memory that was deleted: of the time of the one before it, as
-    large as prunable ones are on average, with no reference of its own. A frame that is no past, or
-    has no gaps, is returned as it is.
+    It counts as a prunable memory that was deleted: of the time of the one before it, of average
+    size.
     """
     if c.DELETED_AT not in past or _GAP in past:
         return past
@@ -419,8 +395,8 @@ def rows_of_gaps(frame: pd.DataFrame) -> Flags:
 def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
     """Return, for each name that nothing there has, the row it may have been of; -1 for none.
 
-    The newest gap before the mention: the memory was at least as old. No more distinct names than
-    there are gaps can have been memories; the first ones count.
+    That is the newest gap before the mention. No more distinct names than there are gaps can have
+    been memories; the first ones count.
     """
     rows = np.flatnonzero(gap)
     if not len(rows):
@@ -444,10 +420,10 @@ def _free_positions(past: pd.DataFrame) -> Ordinals:
 
 
 def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
-    """Return which free positions a cap may have left.
+    """Return which free positions a cap, which deletes the oldest, may have left.
 
-    A cap deletes the oldest. So no older prunable memory is there now, and what a plan deleted of
-    the older ones went before anything that a plan deleted of the newer ones.
+    So no older prunable memory is there now, and what a plan deleted of the older ones went before
+    anything that a plan deleted of the newer ones.
     """
     position = past[c.POSITION].to_numpy(np.int64)
     order = np.argsort(position, kind="stable")

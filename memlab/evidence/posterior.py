@@ -45,8 +45,7 @@ class Posterior:
     """The cap that each share of the next stretch's references takes, with limits.
 
     The posterior of a normal mean under a normal prior, share by share: the reach of the store's
-    own references and that of the law, weighed by `weight`. The stretch lasts until
-    ``terms.until`` times the memories have been written.
+    own references and that of the law, weighed by `weight`.
     """
 
     terms: Terms
@@ -249,15 +248,6 @@ def law(
     until : float
         How many times what is written now the number speaks for, above 1.
 
-    Returns
-    -------
-    PriorCap
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range.
-
     Examples
     --------
     >>> law(1_000, 0.9)
@@ -290,25 +280,9 @@ def law_lines(
 ) -> pd.DataFrame:
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
-    Parameters
-    ----------
-    share : float
-        Share of needs to serve, above 0 and below 1.
-    evidence : {"references", "reads"}
-        What the needs are, as for :func:`memlab.law`.
-    confidence, until : float
-        As for :func:`memlab.law`.
-
-    Returns
-    -------
-    DataFrame
-        Columns ``project`` (missing for the law itself), ``share``, ``evidence``, ``memories``,
-        ``cap``, and ``low`` and ``high``, which a project has not.
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range.
+    The arguments are those of :func:`memlab.law`. Columns ``project`` (missing for the law itself),
+    ``share``, ``evidence``, ``memories``, ``cap``, and ``low`` and ``high``, which a project has
+    not.
     """
     share = arguments.share("share", share)
     fitted = prior.fitted_law(evidence)

@@ -1,13 +1,9 @@
 """The law: how far back later needs reach in public histories, for each kind of evidence.
 
-Measure how far a need reaches as the power to which the number of memories written must be raised
-to give the age rank of its target: 0 for the newest memory, 1 for the oldest. This *reach* is
-spread the same way however much has been written. Of references by name, in nine histories of up to
-16,000 memories, half reach back less than ``N ** 0.37``, nine in ten less than ``N ** 0.72``; of
-reads by agents that search, in 32 stores of up to 256 memories, less than ``N ** 0.72`` and
-``N ** 0.94``. The cap that serves nine in ten grows like that power of the memories written.
-
-The fitted numbers lie in ``laws/``, made by ``data/fit_law.py``.
+A need's *reach* is the power to which the number of memories written must be raised to give the age
+rank of its target: 0 for the newest memory, 1 for the oldest. It is spread the same way however
+much has been written; docs/how/law.md has the figures. ``laws/`` holds the numbers that
+``data/fit_law.py`` fitted.
 """
 
 import json
@@ -79,8 +75,8 @@ class Law:
     def spread_at(self, levels: Floats, memories: float, *, weight: float = 0.0) -> Floats:
         """Return the standard deviation of a project's next stretch around what is known of it.
 
-        Beyond the memories at which the law was seen, each doubling adds once more what one
-        stretch of a project differs from another.
+        Beyond the memories at which the law was seen, each doubling adds once more what stretches
+        differ.
         """
         between, within = (
             np.interp(levels, (0, *self.shares, 1), (0, *spread, 0))
@@ -178,10 +174,10 @@ def limits_of(
 ) -> tuple[Floats, Floats]:
     """Return lower and upper limits of the reach that serves each share in a stretch to come.
 
-    Two things keep a stretch from what is expected of it. Projects and stretches differ: normal,
-    with standard deviation `spread`. And it brings only so many references: their share at a fixed
-    reach varies around the expected one with standard deviation ``1 / sqrt(n s (1 - s))`` in its
-    logit, which moves the reach along its own curve. Both are independent.
+    Projects and stretches differ: normal, with standard deviation `spread`. And a stretch brings
+    only so many references: their share at a fixed reach varies with standard deviation ``1 /
+    sqrt(n s (1 - s))`` in its logit, which moves the reach along its own curve. Both are
+    independent.
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))

@@ -1,8 +1,4 @@
-"""Read an access log into a frame: which memory an agent read, and when.
-
-A runtime writes such a log with :class:`memlab.AccessLog`, ``memlab harvest`` fills one from what
-agents write anyway, and a person may write one by hand.
-"""
+"""Read an access log into a frame: which memory an agent read, and when."""
 
 import csv
 import sys
@@ -49,7 +45,9 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
     Of several lines with one ``id`` the last stands.
 
     In a file with JSON, a line that is no read is passed over and counted, since a process that was
-    killed may have left half of one. In CSV it is an error.
+    killed may have left half of one. In CSV it is an error. A file without one such line is
+    refused,
+    with a MemlabError that names the first.
 
     Parameters
     ----------
@@ -66,12 +64,6 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
         :func:`memlab.find_references` takes as ``log``. ``attrs["passed_over"]`` counts by reason
         the lines that are no read, ``attrs["without_zone"]`` the times taken as UTC;
         :func:`describe_log` says both in words.
-
-    Raises
-    ------
-    MemlabError
-        When the file cannot be read, or not one line of it can be understood; the message names the
-        first.
     """
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
     return _reads_of([Path(path)], maintenance=maintenance)
@@ -131,13 +123,7 @@ def apart_of(log: Path) -> Path:
 
 
 def describe_log(log: pd.DataFrame) -> list[str]:
-    """Say what a log's lines were that are no read, in words; nothing where all is well.
-
-    Parameters
-    ----------
-    log : DataFrame
-        What `read_access_log` returns.
-    """
+    """Say what lines of a log from `read_access_log` are no read; nothing where all is well."""
     passed_over: dict[str, int] = log.attrs.get(PASSED_OVER, {})
     said = []
     if passed_over:
@@ -282,7 +268,7 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
         says what is loaded at start, and loads anything, a memory that is not had no chance: no
         agent was told of it. Where agents search, they could have found it.
     log : DataFrame
-        What `read_access_log` returns: ``memory_id``, ``at`` and, where it is known, ``session``.
+        What `read_access_log` returns.
 
     Returns
     -------
@@ -309,10 +295,7 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
 def describe_chances(chances: pd.Series) -> str:
     """Say in a sentence how many memories were read, and how many could not have been.
 
-    Parameters
-    ----------
-    chances : Series
-        What `reading_chances` returns.
+    ``chances`` is what `reading_chances` returns.
     """
     counts = chances.value_counts(sort=False)
     parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]
@@ -320,10 +303,7 @@ def describe_chances(chances: pd.Series) -> str:
 
 
 def _last_beginning(log: pd.DataFrame) -> Any:
-    """Return when the last session's first read was made, NaT for an empty log.
-
-    A read without a session is one of its own.
-    """
+    """Return when the last session's first read was made; one without a session is its own."""
     if c.SESSION not in log:
         return log[c.AT].max()
     alone = log.loc[log[c.SESSION].isna(), c.AT]

@@ -1,8 +1,4 @@
-"""Who needed which memory later: the evidence that a cap is sized by.
-
-A reference is a later need for an earlier memory. A store holds them in what later items say about
-earlier ones; an access log adds what an agent read without writing it down.
-"""
+"""Who needed which memory later: the evidence that a cap is sized by."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -140,11 +136,6 @@ def find_references(
         One row per reference in order of ``at_position``: ``target_id``, ``target_position``,
         ``at_position`` (the row about to be written; one past the last position for a read after
         the last write), ``at``, ``kind``. `count_references` says what was left out, and why.
-
-    Raises
-    ------
-    ValueError
-        When the log lacks a column or its times have no zone, or `now` has none.
     """
     return references_and_counts(frame, log, only_log=only_log, now=now)[0]
 
@@ -158,29 +149,14 @@ def count_references(
 ) -> pd.DataFrame:
     """Count references by kind, beside the mentions that are none and why.
 
-    Parameters
-    ----------
-    frame, log, only_log, now
-        As for `find_references`.
-
-    Returns
-    -------
-    DataFrame
-        One row per kind of reference; ``counted``, then one column per reason of `REASONS`.
-
-    Raises
-    ------
-    ValueError
-        When the log lacks a column or its times have no zone, or `now` has none.
+    The arguments are those of :func:`find_references`. One row per kind of reference; ``counted``,
+    then one column per reason of `REASONS`.
     """
     return references_and_counts(frame, log, only_log=only_log, now=now)[1]
 
 
 class Evidence(NamedTuple):
-    """What a store has held, what was needed of it, and where that is known from.
-
-    `source` is None of a frame; `name` is the store as a command takes it.
-    """
+    """What a store has held, what was needed of it, and where that is known from."""
 
     name: str
     source: Source | None

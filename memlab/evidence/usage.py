@@ -1,9 +1,8 @@
 """Age or use: which of the two says what a store's agents read next.
 
-Every read is looked at with what was known when its day began. How often had its memory been read,
-how old was it, and how much of the store must be loaded to have it there, the newest first or the
-most used first? Use is the number of days on which a memory was read, each fading to half in
-`HALF_LIFE` days. A memory counts once a day, and not on the day on which it was written.
+Every read is looked at with what was known when its day began: how old its memory was, how often it
+had been read, and how much of the store must be loaded to have it there. Use is the number of days
+on which a memory was read, each fading to half in `HALF_LIFE` days.
 """
 
 import json
@@ -60,10 +59,10 @@ ORDERS: Final = ("newest", "most used")
 class LookBack(NamedTuple):
     """Reads in order of time, each seen from the beginning of its day.
 
-    `reach` is the share of the store that must be loaded to have the memory there: of memories and
-    of tokens, each the newest, then the most used first. `seen` says in which of `GROUPS` it was,
-    `expected` what share of the memories there were. `times` is on how many days each memory that
-    could be read was read in the end.
+    ``reach`` is the share of the store that must be loaded to have the memory there: of memories
+    and of tokens, each the newest, then the most used first. Of `GROUPS`, `seen` says in which it
+    was, `expected` what share of memories were. `times` counts the days on which each memory was
+    read.
     """
 
     day: Ints
@@ -76,8 +75,7 @@ class LookBack(NamedTuple):
 def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) -> LookBack:
     """Look at the reads of memories that are in order of writing; times are whole days.
 
-    Left out are reads once more on one day, and of what was not there when the day began. What was
-    never read follows what was, the newest first.
+    Left out are reads once more on one day, and of what was not there when the day began.
     """
     day, target = np.unique(np.stack([day, target]), axis=1)
     there = (written[target] < day) & (day <= left[target])
@@ -321,15 +319,6 @@ def age_or_use(
         What ``find_references`` returns of an access log, of which the reads count.
     confidence : float
         Of each limit.
-
-    Returns
-    -------
-    AgeOrUse
-
-    Raises
-    ------
-    ValueError
-        When `confidence` is not between 0.5 and 1.
 
     Examples
     --------

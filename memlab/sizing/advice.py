@@ -24,18 +24,8 @@ MARKS: Final = "> safe, ~ likely"
 class TradeEnd:
     """What one cap serves and costs.
 
-    Attributes
-    ----------
-    keep_recent : int
-    served : float
-        Estimated share of references that find their memory.
-    served_limits : tuple of float
-    boot_tokens : int
-        Now, were the store compacted to this cap.
-    boot_tokens_p95 : int
-        Over the history under continuous compaction.
-    days : float
-        Days of memory that the cap buys now.
+    ``boot_tokens`` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
+    over the history under continuous compaction; `days` of memory are what it buys now.
     """
 
     keep_recent: int
@@ -236,14 +226,10 @@ class _Advice(Shown):
 
         Parameters
         ----------
-        store : str, optional
-            The store as a command takes it; by default its short name, as in its own folder.
-        source : Source, optional
-            The store itself, for what only its system offers.
-        log : Path, optional
-            The access log that its reads are written into.
-        log_option : sequence of str
-            What names the log to a command, where ``memlab.toml`` does not.
+        store, source : str, Source, optional
+            The store as a command takes it, and itself, for what only its system offers.
+        log, log_option : Path, sequence of str, optional
+            The access log, and what names it to a command, where ``memlab.toml`` does not.
         brief : bool
             Look first, and leave to ``--explain`` what else there is to know.
         """
@@ -479,10 +465,8 @@ class BudgetAdvice(_Advice):
         The share of the store's own references so far that it would have served, exactly.
     notes : tuple of str
         What the number lacks.
-    floor : int
-        Tokens that load-bearing memories take now.
-    kept, pruned : int
-        Prunable memories that it would keep and delete now.
+    floor, kept, pruned : int
+        Tokens of load-bearing memories now; prunable ones that it would keep and delete now.
     mean : float
         Tokens of a prunable memory on average.
     """

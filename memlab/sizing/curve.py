@@ -182,10 +182,8 @@ class Sizing(Prepared):
         What limits go by: ``confidence``, ``until`` and ``law``.
     source : str
         What the store is called.
-    gaps : Gaps
-        Memories that were deleted without an archive.
-    lacks_past : bool
-        Whether the frame lacks what the store's archive keeps.
+    gaps, lacks_past : Gaps, bool
+        Memories deleted without an archive; whether the frame lacks what the archive keeps.
     reads : float
         How much of its evidence are reads, from 0 to 1, the rest references by name; of a store
         without any, what suits its system.
@@ -216,8 +214,8 @@ class Sizing(Prepared):
         """Return the largest cap whose boot context stays within a budget; None where none does.
 
         It does now, and in 95% of starts over the history: where memories have grown longer, what a
-        cap keeps now may be more than it ever kept. The cap is no more than the prunable rows there
-        would be now, had none been deleted: beyond that nothing changes.
+        cap keeps now may be more than it ever kept. It is no more than the prunable rows there
+        would be.
         """
         present, fits, fails = self.present, -1, self.history.prunable + 1
         at_once = 64 if len(self.history) <= SHORT else 2  # of a short one more cost no more
@@ -264,8 +262,7 @@ class BudgetSizing(Prepared):
     Under `TokenBudget` a memory stays as long as it, all that is newer and the floor fit. So its
     age rank in tokens is how many these take, budgets keep nested sets as caps do, and one pass
     over the history gives every budget. How far back the next references will reach is known in
-    memories, by the store's own and by other projects'; one of mean length stands for so many
-    tokens.
+    memories; one of mean length stands for so many tokens.
 
     Attributes
     ----------
@@ -337,27 +334,19 @@ def prepare_sizing(
 ) -> Sizing:
     """Prepare a frame for look-ups at many caps and targets.
 
+    The result has ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
+
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
         What ``memlab.load_past`` returns, or the store itself, for its whole past. In a frame with
         a column ``deleted_at``, memories with a time in it are those that were deleted since: they
         count as in the past, and not as in the store.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame, or in the store and the logs that
-        ``memlab.toml`` remembers, when not given.
-    confidence : float
-        Of each limit on its own, above 0.5 and below 1.
-    until : float
-        How many times what is written now the numbers speak for, above 1.
+    references, confidence, until
+        As for :func:`memlab.recommend_cap`.
     law : Law, optional
         What was needed elsewhere; the one that was fitted on evidence of the same kind when not
         given, both kinds by how many of each the store has.
-
-    Returns
-    -------
-    Sizing
-        With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
     """
     call = "memlab.sizing.prepare_sizing"
     arguments.expect(law, Law, call=call, name="law", optional=True)
@@ -371,17 +360,9 @@ def prepare_budget(
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
 ) -> BudgetSizing:
-    """Prepare a frame for look-ups at many budgets in tokens.
+    """Prepare a frame for look-ups at many budgets in tokens, as :func:`prepare_sizing` for caps.
 
-    Parameters
-    ----------
-    frame, references, confidence, until
-        As for :func:`memlab.sizing.prepare_sizing`.
-
-    Returns
-    -------
-    BudgetSizing
-        With ``curve``, ``at(budgets)`` and ``ahead``.
+    The result has ``curve``, ``at(budgets)`` and ``ahead``.
     """
     call = "memlab.sizing.prepare_budget"
     sizing = prepared(frame, references, confidence, until, call=call)
@@ -438,8 +419,8 @@ def prepared(
 def _share_of_reads(frame: pd.DataFrame, references: pd.DataFrame) -> float:
     """Return how much of a store's evidence are reads.
 
-    Of a store without any it is what suits its system: where an agent does not load all at start it
-    searches, or opens what an index names. Reads are the more cautious of both.
+    Of a store without any it is what suits its system: an agent that does not load all at start
+    searches.
     """
     if len(references):
         return float((references[c.KIND] == "log").mean())
@@ -457,24 +438,17 @@ def cap_curve(
 
     What a cap would have served in the past is exact, under supersession too: a reference counts as
     served iff its target would still be in a store that was compacted to that cap after every row
-    written and whatever it replaced. What it will serve from now on is estimated
-    from those references and from other projects', weighed by how many there are (see `Posterior`).
-
-    Parameters
-    ----------
-    frame, references
-        As for :func:`memlab.recommend_cap`.
-    confidence : float
-        Of each limit on its own.
-    until : float
-        How many times what is written now the estimate speaks for.
+    written and whatever it replaced. What it will serve from now on is estimated from those
+    references and from other projects', weighed by how many there are. The arguments are those of
+    :func:`memlab.recommend_cap`.
 
     Returns
     -------
     DataFrame
         Indexed by ``keep_recent`` from 0 to the prunable rows there would be now, had none been
-        deleted; every cap up to
-        `EVERY_CAP` rows, beyond that those where the share seen changes and a spread of others.
+        deleted; every cap up to `EVERY_CAP` rows, beyond that those where the share seen changes
+        and
+        a spread of others.
 
         ==========================  ==========================================================
         ``served``                  estimated share of references served in the next stretch
@@ -506,16 +480,7 @@ def budget_curve(
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
-    """Compute what every budget in tokens serves, and what it keeps.
-
-    What one would have served in the past is exact, under supersession and a growing floor too; one
-    pass over the history gives it for every budget. What it will serve from now on
-    is estimated as for a cap.
-
-    Parameters
-    ----------
-    frame, references, confidence, until
-        As for :func:`memlab.sizing.cap_curve`.
+    """Compute what every budget in tokens serves, and what it keeps; see :func:`cap_curve`.
 
     Returns
     -------

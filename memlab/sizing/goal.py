@@ -77,17 +77,6 @@ def recommend_cap(
     until : float
         The horizon: how many times what is written now the numbers speak for, above 1. Whoever
         sizes every night need not look far ahead.
-
-    Returns
-    -------
-    Advice
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range, or `references` lacks a column.
-    WrongArgumentError
-        When `frame` is no frame, or not one of a store.
     """
     sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
@@ -111,16 +100,7 @@ def advise(
 ) -> Advice:
     """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
 
-    Parameters
-    ----------
-    sizing : Sizing
-        A prepared store.
-    target, token_budget
-        As for :func:`memlab.recommend_cap`.
-
-    Returns
-    -------
-    Advice
+    ``target`` and `token_budget` are those of :func:`memlab.recommend_cap`.
     """
     arguments.expect(sizing, Sizing, call="memlab.sizing.advise", name="sizing")
     target = arguments.share("target", target)
@@ -161,17 +141,8 @@ def recommend_budget(
 ) -> BudgetAdvice:
     """Recommend a safe budget in tokens, whose lower limit meets the target, and a likely one.
 
-    The budget is that of :class:`memlab.TokenBudget`, the floor included. The evidence and its
-    limits are those of :func:`memlab.recommend_cap`.
-
-    Parameters
-    ----------
-    frame, references, target, confidence, until
-        As for :func:`memlab.recommend_cap`.
-
-    Returns
-    -------
-    BudgetAdvice
+    The budget is that of :class:`memlab.TokenBudget`, the floor included. The arguments, the
+    evidence and its limits are those of :func:`memlab.recommend_cap`.
     """
     sizing = prepare_budget(frame, references, confidence=confidence, until=until)
     return advise_budget(sizing, target=target)
@@ -182,18 +153,8 @@ def advise_budget(
 ) -> BudgetAdvice:
     """Recommend a budget from what `prepare_budget` returned; cheap to ask again.
 
-    Parameters
-    ----------
-    prepared : BudgetSizing
-        A prepared store.
-    target : float
-        Share of references to serve, above 0 and below 1.
-    token_budget : int, optional
-        Tokens that may be spent at the most; the words say whether the target is met within them.
-
-    Returns
-    -------
-    BudgetAdvice
+    The words say whether the `target` is met within `token_budget`, tokens that may be spent at the
+    most.
     """
     target = arguments.share("target", target)
     choice = prepared.choose(target)

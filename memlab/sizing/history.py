@@ -44,13 +44,7 @@ class LargeRow:
 class Floor:
     """The load-bearing active rows.
 
-    Attributes
-    ----------
-    memories, tokens : int
-    by_kind : tuple of (str, int, int)
-        Kind, rows, tokens; the costliest first.
-    largest : tuple of LargeRow
-        The costliest rows.
+    ``by_kind`` has kind, rows and tokens, the costliest first; `largest` the costliest rows.
     """
 
     memories: int
@@ -151,8 +145,7 @@ class History:
 
         It counts what is at least as new as the target, or its tokens, and with the floor what is
         loaded with it. A cap (or budget) of `k`, held continuously, still has the target then iff
-        this is at most `k`. It is 0 for a load-bearing target. A superseded row is no longer
-        pruned: its rank stays as it was.
+        this is at most `k`; it is 0 where load-bearing. A superseded row keeps its rank.
         """
         weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
         floor = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
@@ -207,8 +200,7 @@ class History:
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.
 
-        Over the moments after each row written; the p95 is the smallest value that 95% of them do
-        not pass.
+        The p95 is the smallest value that 95% of the moments after a row written do not pass.
         """
         measured = np.zeros((6, len(caps)))
         for place, kept in enumerate(self.kept_over_time(caps) if len(self) else ()):
@@ -251,10 +243,7 @@ class Ranked:
 
     @cached_property
     def reach(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """How far each of those reached, in increasing order, and the memories written then.
-
-        See `memlab.evidence.prior`.
-        """
+        """How far each of those reached, in increasing order, and the memories written then."""
         reach = reach_of(self.rank[self.losable], self.written[self.losable])
         order = np.argsort(reach, kind="stable")
         return reach[order], self.written[self.losable][order].astype(np.float64)
@@ -368,10 +357,7 @@ def beyond_gaps(references: Ranked, law: Law) -> Ranked:
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:
-    """Return what the compiled loop of that name does, for a short history.
-
-    Going back through the rows, each adds its weight to the moments at which it is there.
-    """
+    """Return what the compiled loop of that name does, for a short history."""
     largest = np.zeros(len(target), np.int64)
     start, member = grouped(target, len(weight))
     sums = floor.copy()

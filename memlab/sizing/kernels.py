@@ -1,8 +1,6 @@
 """The compiled loops of sizing, for histories that are long and in which memories replaced others.
 
-Imported on first use: numba takes a second to load.
-
-The first call on a machine compiles (some seconds); the result is cached beside the module or,
+The first call on a machine compiles (some seconds); numba caches the result beside the module or,
 where that folder cannot be written, in the user's cache folder.
 """
 
@@ -54,10 +52,9 @@ def largest_sums(
 ) -> Ints:  # pragma: no cover - compiled
     """Return, for each pair, the largest sum of weights at least as new as its target before `at`.
 
-    A row weighs from its own moment up to its end; the floor is added at each moment. What changes
-    from moment to moment lies in a tree of sums, each with the largest of its first so many. Going
-    back through the rows, all before the row at hand is 0, so the largest from it on is the largest
-    of all. `start` and `member` are the pairs grouped by their target.
+    A row weighs from its own moment up to its end; the floor is added at each moment. Going back
+    through the rows, a tree holds what changes from moment to moment: sums, each with the largest
+    of its first so many. `start` and `member` are the pairs grouped by their target.
     """
     n = len(weight)
     width = 1

@@ -202,8 +202,7 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
 def above_gaps(choice: Choice, gaps: Gaps, *, target: float, written: int, lost: float) -> Choice:
     """Return a choice that does not go below the cap whose deletions removed its evidence.
 
-    Without that, a store that is sized and compacted without an archive would be given a smaller
-    number each time.
+    Else a store that is compacted without an archive would get a smaller number each time.
     """
     if gaps.cap is not None:
         cap, likely = max(choice.keep_recent, gaps.cap), max(choice.likely, gaps.cap)

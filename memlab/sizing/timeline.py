@@ -71,10 +71,7 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
 def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return how far back each reference reached.
 
-    Parameters
-    ----------
-    frame, references
-        As for :func:`memlab.recommend_cap`.
+    The arguments are those of :func:`memlab.recommend_cap`.
 
     Returns
     -------
@@ -96,11 +93,8 @@ def age_rank_quantiles(
 
     Parameters
     ----------
-    frame : DataFrame
-        What ``memlab.load`` returns.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given. Those to load-bearing
-        rows (rank 0) are left out.
+    frame, references
+        As for :func:`memlab.recommend_cap`. Those to load-bearing rows (rank 0) are left out.
     parts : int
         Parts of equal length in rows written.
 
@@ -141,12 +135,10 @@ def caps_along(
 
     Parameters
     ----------
-    frame, references
+    frame, references, until
         As for :func:`memlab.recommend_cap`.
     share : float
         Of references, above 0 and below 1.
-    until : float
-        How many times what is written now the last one speaks for, above 1.
 
     Returns
     -------
@@ -207,10 +199,8 @@ def backtest_cap(
 
     Parameters
     ----------
-    frame, references
+    frame, references, target, confidence, until
         As for :func:`memlab.recommend_cap`.
-    target, confidence, until : float
-        As for `recommend_cap`.
     cuts : sequence of float
         Shares of the rows written, each above 0 and below 1.
 
