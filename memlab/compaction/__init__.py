@@ -1,7 +1,4 @@
-"""Plan, apply, archive, restore, and the room on the disk.
-
-Loads nothing until a name is used: a script that only reads a plan pays for no frame.
-"""
+"""Plan, apply, archive, restore, and the room on the disk."""
 
 from memlab.lazy import lazy_names
 

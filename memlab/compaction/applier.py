@@ -1,7 +1,4 @@
-"""Carrying out a plan: archive what it deletes, delete it, verify, so that it can be taken back.
-
-What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts it back.
-"""
+"""Carrying out a plan: archive what it deletes, delete it, verify, so that it can be taken back."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,11 +70,6 @@ def apply(
     all_prunable : bool
         Whether it is meant that no prunable memory stays loaded. A cap of none says so itself.
 
-    Returns
-    -------
-    Receipt
-        What was done and how to take it back.
-
     Raises
     ------
     StalePlanError
@@ -90,9 +82,8 @@ def apply(
     PlanError
         When the plan says two things that do not go together, the store cannot do what it says, or
         all that is prunable would go and nobody said so.
-    ArchiveError, UnsafeDeletionError, StoreError
-        When the memories cannot be archived, deleting from such a store is not safe, or it cannot
-        be written.
+    ArchiveError, UnsafeDeletionError
+        When the memories cannot be archived, or deleting from such a store is not safe.
     """
     expect(plan, Plan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
@@ -132,14 +123,9 @@ def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
 def finish(
     store: SourceLike, digest: str, *, now: datetime | None = None, watch: Watch = unwatched
 ) -> Receipt:
-    """Apply a plan that was cut short, as it stands in the archive.
+    """Apply a plan that was cut short, as it stands in the archive, by its digest or its beginning.
 
-    Parameters
-    ----------
-    store, now, watch
-        As for :func:`apply`, which says what is raised.
-    digest : str
-        The plan's, or its beginning.
+    The other arguments are those of :func:`apply`, which says what is raised.
     """
     source = open_source(store)
     check_archive_of(archive_at(source))
@@ -172,10 +158,9 @@ def settle(
 
 
 def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:
-    """Whether what a plan was to supersede or retire is.
+    """Whether what a plan was to supersede or retire is; None where nobody can say.
 
-    None where nobody can say, and of a plan that supersedes and never began: it is still to be
-    done, where the next one that retires decides anew.
+    None, too, of a plan that supersedes and never began: it is still to be done.
     """
     try:
         plan = plan_in(archive, entry)
@@ -359,10 +344,7 @@ def _check_readable(plan: Plan) -> None:
 def _check_against_store(
     writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
 ) -> frozenset[Key]:
-    """Compare everything that a plan says with its store.
-
-    Returns the keys of memories that are gone because their own time has passed.
-    """
+    """Compare all of a plan with its store; return the keys of what its own time has ended."""
     compared = unchanged if plan.supersedes else archive.location.compared
     newer = [KeptMemory(m.by_key, m.by_memory_id, m.by_fingerprint) for m in plan.supersedes]
     named: list[tuple[str, Sequence[Planned | KeptMemory], Callable[[bytes], bytes]]] = [

@@ -60,22 +60,13 @@ _PARQUET: Final = pa.schema(
 def archived_plans(store: SourceLike) -> list[Entry]:
     """Return every plan that was applied to a store, oldest first.
 
-    Raises
-    ------
-    ArchiveError
-        When it has no archive, or one that cannot be read.
+    ArchiveError when it has no archive, or one that cannot be read, as for all that reads one.
     """
     return look_into(open_source(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
-    """Return every deletion whose words were erased and whose facts are kept, oldest first.
-
-    Raises
-    ------
-    ArchiveError
-        When it has no archive, or one that cannot be read.
-    """
+    """Return every deletion whose words were erased and whose facts are kept, oldest first."""
     return look_into(open_source(store), Archive.dropped)
 
 
@@ -83,8 +74,8 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
 class ArchiveListing(Shown):
     """What was taken out of a store, plan by plan, oldest first, and how to take the last back.
 
-    By digest, `moved` says what plans did that deleted nothing; `copied` is when copies of what was
-    in the store were last made.
+    By digest, `moved` says what plans did that deleted nothing; `copied` is when copies were last
+    made.
     """
 
     store: str
@@ -185,10 +176,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
-    """Return the last plan that deleted from a store, with its receipt; None without one.
-
-    What a runtime deleted by itself was no plan.
-    """
+    """Return the last plan that deleted from a store, with its receipt; None without one."""
     source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
@@ -231,11 +219,6 @@ def archived_rows(
         ``digest``, ``archived_at``, ``restored_at``, ``reason``, ``position``, ``memory_id``,
         ``kind``, ``title``, ``created_at``, ``namespace``. What cannot be read is missing, and so
         is a namespace where a memory has none.
-
-    Raises
-    ------
-    ArchiveError
-        When there is no archive, or no such plan in it.
     """
     source = open_source(store)
 
@@ -250,28 +233,16 @@ def archived_rows(
 def export_archived(
     store: SourceLike, path: str | Path, *, digest: str | None = None, search: str | None = None
 ) -> int:
-    """Write archived memories with every column into a file that appears whole or not at all.
+    """Write archived memories with every column into a file, whole or not at all; return how many.
 
     Parameters
     ----------
-    store : str, Path or Source
-        The store.
     path : str or Path
         ``.jsonl`` keeps everything, one memory a line: when and why it was deleted, and the fields
         of its record, without those that are NULL. ``.parquet`` has the columns that every store
-        has, and the record as text.
-    digest, search
+        has, and the record as text. ValueError where it ends otherwise.
+    store, digest, search
         As for :func:`archived_rows`.
-
-    Returns
-    -------
-    int
-        How many memories were written.
-
-    Raises
-    ------
-    ValueError, ArchiveError, MemlabError
-        When `path` ends otherwise, there is no such archive or plan, or the file cannot be written.
     """
     target = Path(path)
     if target.suffix not in EXPORTS:

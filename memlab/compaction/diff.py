@@ -98,10 +98,7 @@ class Difference(Shown):
 
 
 def difference_of(before: Plan, after: Plan) -> Difference:
-    """Return what the second of two plans does otherwise than the first.
-
-    Memories are the same when they have the same key and id.
-    """
+    """Return what the second of two plans does otherwise; memories are the same by key and id."""
     changes = {}
     for fate, first in before.fates.items():
         more = _OF_A_LINK if fate == plans.SUPERSEDES else ()

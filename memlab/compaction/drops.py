@@ -1,7 +1,4 @@
-"""Erasing from an archive: the words of deleted memories, and with them what restores them.
-
-What was there stays known: facts of each memory are kept, so that later references to it count on.
-"""
+"""Erasing from an archive: the words of deleted memories, and with them what restores them."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
@@ -38,21 +35,9 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 class Drop(Shown):
     """What dropping erases, or has erased.
 
-    Attributes
-    ----------
-    store : str
-    entries : tuple of Entry
-        Deletions whose copies go.
-    facts_too : bool
-        Whether it is to be forgotten that the memories were there.
-    facts : tuple of Dropped
-        Earlier drops whose facts go.
-    references : int
-        References to those memories that count no more, where their facts go.
-    passed_over : tuple of str
-        Deletions that are not dropped by a date, and why.
-    copies : int
-        Copies of these memories, and of others as they were before, that go.
+    `entries` are the deletions whose copies go; `passed_over` says which are not dropped by a
+    date, and why. With `facts_too` the `facts` of earlier drops go as well, and `references` count
+    no more. ``copies`` of these memories, and of others as they were before, go too.
     """
 
     store: str
@@ -136,24 +121,12 @@ def drop_archived(
         Drop what was archived earlier than this, with a time zone. Where the clock that wrote the
         time was wrong for sure, a deletion is passed over: name it.
     digest : str, optional
-        Drop this deletion; the beginning of its digest will do.
+        Drop this deletion; the beginning of its digest will do. Either this or `before` is given.
     facts_too : bool
         Whether to erase as well that the memories were there. Then references to them count no
         more, and the store's history has a gap.
     now : datetime, optional
         The moment written into the archive; the current one by default.
-
-    Returns
-    -------
-    Drop
-        What was erased.
-
-    Raises
-    ------
-    ValueError
-        When neither or both of `before` and `digest` are given, or `before` has no time zone.
-    ArchiveError
-        When there is no archive, or no such deletion in it.
     """
     until = _until(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
@@ -186,13 +159,7 @@ def what_drops(
     digest: str | None = None,
     facts_too: bool = False,
 ) -> Drop:
-    """Say what :func:`drop_archived` would erase. Reads only.
-
-    Parameters
-    ----------
-    store, before, digest, facts_too
-        As for :func:`drop_archived`, which says what is raised.
-    """
+    """Say what :func:`drop_archived` would erase, of the same arguments. Reads only."""
     until = _until(before, digest)
     source = open_source(store)
     found = look_into(

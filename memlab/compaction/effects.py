@@ -32,17 +32,9 @@ _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 class CapEffect(Shown):
     """What one compaction to `keep_recent` prunable memories would do to a boot context.
 
-    Attributes
-    ----------
-    keep_recent : int
-        The cap.
-    before, after : Boot
-        The boot context without and with it.
-    deleted : Size
-        What would be deleted.
-    oldest_kept, newest_kept, newest_deleted : datetime or None
-        When the first and the last prunable memory to stay, and the last to be deleted, were
-        created, in order of position; None where there is no such memory.
+    `oldest_kept`, `newest_kept` and `newest_deleted` say when the first and the last prunable
+    memory to stay, and the last to be deleted, were created, in order of position; None where there
+    is none.
     """
 
     keep_recent: int
@@ -80,11 +72,6 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
         left out.
     keep_recent : int
         How many of the newest prunable memories stay, newest by position.
-
-    Raises
-    ------
-    ValueError
-        When `keep_recent` is not a whole number of 0 or more.
     """
     keep_recent = whole_number("keep_recent", keep_recent)
     frame = present_rows(past_in(frame, call="memlab.compaction.cap_effect"))
@@ -103,18 +90,7 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
 
 
 def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
-    """Return the memories that one compaction to `keep_recent` would leave, as they stand.
-
-    Parameters
-    ----------
-    frame, keep_recent
-        As for :func:`cap_effect`.
-
-    Raises
-    ------
-    ValueError
-        When `keep_recent` is not a whole number of 0 or more.
-    """
+    """Return the memories that the compaction of :func:`cap_effect` would leave, as they stand."""
     frame = present_rows(past_in(frame, call="memlab.compaction.survivors"))
     return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
 
@@ -137,13 +113,11 @@ class Cost(Shown):
 
     Attributes
     ----------
-    lost : float or None
+    lost, lost_limits : float, tuple of float or None
         Share of later references that would find their memory gone, were its cap or budget held
         until the horizon of its store's settings; estimated. None for a rule that is neither.
-    lost_limits : tuple of float or None
     safe, likely : int or None
         The cap or budget that serves `target`: safe, and with even odds.
-    target : float
     references, to_deleted : int
         References so far, and those of them that led to what the plan deletes.
     """
@@ -187,15 +161,6 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
         The store, where it is not to be found by the name in the plan.
     log : DataFrame, str or Path, optional
         An access log; the logs that ``memlab.toml`` remembers by default.
-
-    Returns
-    -------
-    Cost
-
-    Raises
-    ------
-    StoreError, ArchiveError, SettingsError
-        When store, archive or a remembered log cannot be read.
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")

@@ -143,15 +143,6 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         references, come to per 1,000 tokens when each has faded by half in the 14 days before the
         last of all: what would be worth loading at start comes first by it.
         ``attrs["facts"]`` says in words what that rests on.
-
-    Raises
-    ------
-    StoreError, BadRowError, ArchiveError, SettingsError
-        When the store, its archive or its settings cannot be read.
-    ValueError
-        When `where` or `by` is none of the above, or `now` has no time zone.
-    MemlabError
-        When `where` needs a policy or a log that is not there.
     """
     call = "memlab.rows"
     expect(policy, Policy, call=call, name="policy", optional=True)
@@ -254,10 +245,7 @@ def without_controls(listed: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more: str = "") -> Table:
-    """Return the first rows as a table in which titles have what is left of a line.
-
-    What all rows have in common stands above it; `more` says how to see the others.
-    """
+    """Return the first rows as a table; what all rows have in common stands above it."""
     used = READS if CHANCE in listed else c.REFERENCES
     columns = [c.MEMORY_ID, c.TOKENS]
     columns += [used, NEED] if by == NEED else dict.fromkeys((AGE_DAYS, used, c.REFERENCES))

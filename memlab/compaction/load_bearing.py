@@ -32,17 +32,9 @@ _NEWER: Final = {
 class LoadBearing(Shown):
     """What no cap brings down, and what in it could be superseded.
 
-    Attributes
-    ----------
-    store : str
-    floor : Floor
-        What the load-bearing memories cost, and the largest of them.
-    supersedable : DataFrame
-        Those for which a newer one could stand, with the newer one and what speaks for it.
-    loaded : int
-        Tokens of all that is loaded.
-    unseen : str
-        What was not looked for, and why.
+    `floor` says what the load-bearing memories cost, of `loaded` tokens in all; `supersedable`
+    has those for which a newer one could stand, with it and what speaks for it; `unseen` says what
+    was not looked for, and why.
     """
 
     store: str
@@ -104,15 +96,6 @@ def floor(store: SourceLike) -> LoadBearing:
     """Return what the load-bearing memories of a store cost; the store is only read.
 
     Near-duplicates are looked for where the extra for them is installed.
-
-    Parameters
-    ----------
-    store : str, Path, SqliteMemoryStore or Source
-        The store.
-
-    Returns
-    -------
-    LoadBearing
     """
     frame, unseen = load(store, with_body=True), ""
     try:

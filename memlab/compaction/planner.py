@@ -1,9 +1,7 @@
 """Deciding what would go, retire or be superseded, with the evidence that it is still so.
 
-A plan that retires takes out of the boot context what a policy does not keep, and brings back what
-was needed since or what the policy keeps now; the memories stay in the store. A plan that
-supersedes brings the floor down: it names load-bearing memories for which a newer one stands.
-Neither deletes anything.
+A plan that supersedes names load-bearing memories for which a newer one stands. It deletes nothing;
+nor does one that retires.
 """
 
 import gc
@@ -72,7 +70,7 @@ def plan(
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
     store's archive keeps, too, and from what was read. While the policy decides, a store in WAL
     mode that somebody has open goes on being written to; writers of one with a rollback journal
-    wait (``.ci/bench``).
+    wait.
 
     Parameters
     ----------
@@ -93,15 +91,8 @@ def plan(
     watch : callable, optional
         Called with the name of each step that is done: "read", "decided".
 
-    Returns
-    -------
-    Plan
-        Print it to see what it would do.
-
     Raises
     ------
-    StoreError, BadRowError, ArchiveError
-        When the store, a row of it, or its archive where the policy learns cannot be read.
     PlanError
         When memories are to be retired in a store whose agent loads none at start.
     UnsafeDeletionError
@@ -234,10 +225,7 @@ def _leave_out(
 
 
 def holds(sizes: npt.NDArray[np.int64], room: int) -> Mask:
-    """Which of memories, in this order, a room of a policy holds: the first, and up to half of it.
-
-    One that is too large leaves its place to those after it.
-    """
+    """Which of memories, in this order, a room of a policy holds: what fits, up to half of it."""
     held, taken = np.zeros(len(sizes), dtype=bool), 0
     for place, size in enumerate(sizes.tolist()):
         held[place] = taken + size <= room * (STAYS_IN if taken else 1)
@@ -397,24 +385,16 @@ def plan_supersession(
         As for :func:`plan`.
     links : mapping of str to str, optional
         The id of the memory that is to stand for each; what
-        :func:`memlab.policies.successors.supersedable` finds when not given.
+        :func:`memlab.policies.successors.supersedable` finds when not given, which needs the extra
+        for near-duplicates.
     only : collection of str, optional
         Of what is found, these ids alone.
-
-    Returns
-    -------
-    Plan
-        Print it to see what it would do.
 
     Raises
     ------
     PlanError
         When an id is not an active load-bearing memory, one stands for itself, or the store knows
         of no memories that stand for others.
-    MissingExtraError
-        When scikit-learn, which finds near-duplicates, is not installed and `links` is not given.
-    UnsafeDeletionError, StoreError, BadRowError
-        When the store is in memory or cannot be read.
     """
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")

@@ -1,9 +1,4 @@
-"""What a deletion would do, and what it did, as data.
-
-Nothing here opens a store or reads a clock. A plan is made by :func:`memlab.plan`, reviewed,
-kept beside the code in version control, and carried out by :func:`memlab.apply`, which returns a
-receipt.
-"""
+"""What a deletion would do, and what it did, as data. Nothing here opens a store or has a clock."""
 
 import hashlib
 import json
@@ -134,6 +129,9 @@ _LAST_GOES: Final = (
 class Plan(Shown):
     """What a policy would delete from a store, retire or supersede. Printing it is the dry run.
 
+    A plan deletes, supersedes, or retires and returns, and does one of these alone. Memories are in
+    order of position.
+
     Parameters
     ----------
     store : str
@@ -146,17 +144,13 @@ class Plan(Shown):
         How tokens were counted.
     groups : tuple of Group
         Every memory of the store is counted in exactly one of them.
-    memories : tuple of PlannedMemory
-        What it deletes, in order of position.
-    kept : tuple of KeptMemory
-        The prunable memories that it keeps, in order of position.
+    memories, kept : tuple of PlannedMemory, tuple of KeptMemory
+        What it deletes, and the prunable memories that it keeps.
     supersedes : tuple of PlannedLink
-        The load-bearing memories for which it lets others stand, in order of position. A plan
-        deletes, supersedes, or retires and returns, and does one of these alone.
-    retires : tuple of PlannedMemory
-        What it takes out of the boot context and leaves in the store, in order of position.
-    returns : tuple of PlannedMemory
-        The retired memories that it lets be loaded again, in order of position.
+        The load-bearing memories for which it lets others stand.
+    retires, returns : tuple of PlannedMemory
+        What it takes out of the boot context and leaves in the store, and the retired memories that
+        it lets be loaded again.
     entries : tuple of PlannedEntries
         Where memories are lines of an index: what it says of these, to take the plan back exactly.
     written : tuple of TriggerEffect
@@ -292,13 +286,8 @@ class Plan(Shown):
         """Return the plan as text that diffs well: one line a memory, in order of position.
 
         Characters outside ASCII are escaped, so that a memory's id or title cannot steer the
-        terminal of whoever reviews the file.
-
-        Parameters
-        ----------
-        compact : bool
-            Whether to return a single line without spaces instead, which nobody reviews: the text
-            that the digest is made of, so that both take half the time.
+        terminal of whoever reviews the file. `compact` gives the single line that the digest is
+        made of.
         """
         if compact:
             text = "".join(self._canonical())
@@ -317,10 +306,7 @@ class Plan(Shown):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the plan that :meth:`to_json` wrote.
 
-        Raises
-        ------
-        PlanError
-            When the text is not a plan, is one of another format, or was edited.
+        PlanError when the text is not a plan, is one of another format, or was edited.
         """
         content = wire.parsed(text, "memlab_plan")
         with wire.fields_checked("plan"):
@@ -400,20 +386,15 @@ class Receipt(Shown):
     store, archive : str
         Where the memories were, and where they are now. The archive is None when there was nothing
         to delete.
-    policy : dict
+    policy, made_at, token_rule
         As in the plan.
-    made_at, applied_at : datetime
-        When it was decided and when it was done.
-    deleted : int
-        How many memories.
-    superseded : int
-        For how many another memory stands now.
-    retired, returned : int
-        How many are not loaded any more and stay in the store, and how many are loaded again.
+    applied_at : datetime
+        When it was done.
+    deleted, superseded, retired, returned : int
+        How many memories went; for how many another one stands now; how many are not loaded any
+        more and stay in the store, and how many are loaded again.
     boot_before, boot_after : Size
         The boot context as the plan saw it.
-    token_rule : str
-        How tokens were counted.
     expired : int
         How many the plan would have deleted whose own time had passed before.
     finished : tuple of str
@@ -462,10 +443,7 @@ class Receipt(Shown):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the receipt that :meth:`to_json` wrote.
 
-        Raises
-        ------
-        PlanError
-            When the text is not a receipt, or is one of another format.
+        PlanError when the text is not a receipt, or is one of another format.
         """
         content = wire.parsed(text, "memlab_receipt")
         with wire.fields_checked("receipt"):

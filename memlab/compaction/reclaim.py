@@ -25,22 +25,9 @@ _TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
 class Space(Shown):
     """Bytes on the disk that belong to a store.
 
-    Parameters
-    ----------
-    store : str
-        Absolute path.
-    file : int
-        The store's own file.
-    wal : int
-        The write-ahead log beside it, 0 when there is none.
-    live : int
-        Pages in use.
-    free : int
-        Pages that deleted rows left; SQLite fills them again before the file grows.
-    archive : int
-        What plans took out, in the archive beside the store.
-    after_vacuum : int
-        The file's size after :func:`vacuum`, at most: half-empty pages are joined as well.
+    `file` is the store's own, `wal` the write-ahead log beside it, `archive` what plans took out.
+    `live` pages are in use; `free` ones were left by deleted rows: SQLite fills them again before
+    the file grows. ``after_vacuum`` is the file's size after :func:`vacuum`, at most.
     """
 
     store: str
@@ -91,15 +78,7 @@ class Vacuumed(Shown):
 def space(path: str | Path | Source) -> Space:
     """Return how many bytes a store takes on the disk, and how many it needs. Reads only.
 
-    Parameters
-    ----------
-    path : str, Path or Source
-        The store.
-
-    Raises
-    ------
-    StoreError
-        When it cannot be read, or is on a server.
+    StoreError when it is on a server.
     """
     source = open_source(path)
     place = _on_this_disk(source)
@@ -132,11 +111,6 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
     watch : callable, optional
         Called with the name of each step that is done: "checked", "rewritten", "shrunk".
 
-    Returns
-    -------
-    Vacuumed
-        The sizes before and after.
-
     Raises
     ------
     StoreError
@@ -167,8 +141,6 @@ def checked_for_vacuum(path: str | Path) -> Space:
 def in_bytes(size: int) -> str:
     """Return a size for a person.
 
-    Examples
-    --------
     >>> in_bytes(3_040_000), in_bytes(-5000), in_bytes(999)
     ('3.0 MB', '-5.0 kB', '999 bytes')
     """
@@ -255,10 +227,9 @@ def _check_positions_stay() -> None:
 
 
 def _check_other_tables(file: Path) -> None:
-    """Refuse where rows of other tables would be numbered anew.
+    """Refuse where rows of other tables would be numbered anew: somebody may know their rowids.
 
-    SQLite keeps the rowids of a table that has a key or an index, and counts those of any other
-    from 1. Somebody may have written them down elsewhere.
+    SQLite keeps those of a table that has a key or an index, and counts others from 1.
     """
 
     def renumbered(uri: str) -> list[str]:

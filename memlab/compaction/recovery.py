@@ -39,15 +39,8 @@ _REASON: Final = "deleted by somebody else"
 class Copies(Shown):
     """What :func:`keep_copies` has copied.
 
-    Parameters
-    ----------
-    store, archive : str
-        Of what, and where the copies are.
-    at : datetime
-        When.
-    counts : Counts
-        How many memories there are, how many were new or changed, how many copies of earlier are
-        not as the store is any more.
+    `counts` says how many memories there are, how many were new or changed, and how many copies
+    are not as the store is any more.
     """
 
     store: str
@@ -75,16 +68,8 @@ class Copies(Shown):
 class Recovery(Shown):
     """What comes back, or came back, of what somebody else deleted or emptied.
 
-    Parameters
-    ----------
-    store : str
-        The store.
-    frame : DataFrame
-        The rows of :func:`memlab.lost`.
-    kept : dict
-        By id, what is kept of each.
-    applied : bool
-        Whether it was done.
+    `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each; `applied` says
+    whether it was done.
     """
 
     store: str
@@ -148,16 +133,6 @@ def keep_copies(
         The moment written into the archive; the current one by default.
     watch : callable, optional
         Called with the name of each step that is done: "begun", "copied", "committed".
-
-    Returns
-    -------
-    Copies
-        What was copied.
-
-    Raises
-    ------
-    StoreError, ArchiveError
-        When it is another kind of store, or it or its archive cannot be read or written.
     """
     source = open_source(store)
     moment = moment_or_now(now, call="memlab.compaction.keep_copies")
@@ -186,13 +161,7 @@ def keep_copies(
 def plan_recovery(
     store: SourceLike, ids: Collection[str] | None = None, *, now: datetime | None = None
 ) -> Recovery:
-    """Say what :func:`recover` would put back. Reads only.
-
-    Parameters
-    ----------
-    store, ids, now
-        As for :func:`recover`, which says what is raised.
-    """
+    """Say what :func:`recover` would put back, of the same arguments. Reads only."""
     source = open_source(store)
     found = losses_of(source, now=now)
     wanted = set(found.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
@@ -231,17 +200,12 @@ def recover(
     now, watch
         As for :func:`keep_copies`; the steps are "locked", "archived", "inserted", "committed".
 
-    Returns
-    -------
-    Recovery
-        What came back, and how to take it back.
-
     Raises
     ------
     ArchiveError
         When an id is not lost, or something else stands in its place. Nothing is changed.
-    UnsafeDeletionError, StoreError
-        When changing such a store is not safe, or it cannot be written.
+    UnsafeDeletionError
+        When changing such a store is not safe.
     """
     source, moment = open_source(store), moment_or_now(now, call="memlab.compaction.recover")
     found = plan_recovery(source, ids, now=moment)

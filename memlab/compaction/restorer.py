@@ -88,15 +88,13 @@ def restore(
 
     Raises
     ------
-    ValueError
-        When `receipt` is a digest and no `store` is given, or `now` has no time zone.
     ArchiveError
         When there is no such plan in the archive, an id is not among its memories, a place or an id
         has been taken since, or what was superseded or retired is gone or superseded by another.
     CompactionError
         When more than what the plan superseded or retired would change.
-    UnsafeDeletionError, StoreError, MemlabError
-        When changing such a store is not safe, or it or `into` cannot be written.
+    UnsafeDeletionError
+        When changing such a store is not safe.
     """
     expect(receipt, Receipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
@@ -277,10 +275,7 @@ def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | No
 
 
 class _Records:
-    """The records of some copies, read from the archive each time they are gone through.
-
-    They are looked at once: the archive is read at one moment meanwhile.
-    """
+    """The records of some copies, read from the archive each time they are gone through."""
 
     def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
         self.wanted = [copy.key for copy in copies]
@@ -314,10 +309,7 @@ def _chosen(asked: _Asked, entry: Entry) -> list[Copy]:
 
 
 def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy]) -> _Records:
-    """Return what is not in the store, after checking that there is room for it.
-
-    A memory that was restored and changed afterwards is the store's own again, not in the way.
-    """
+    """Return what is not in the store, after checking that there is room for it."""
     state = archive.state_of(writer.records, entry, copies)
     taken = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"

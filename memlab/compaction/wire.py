@@ -36,8 +36,6 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 def as_data(value: Any) -> Any:
     """Return a setting as JSON values: what it is, never code that could run.
 
-    Examples
-    --------
     >>> as_data(timedelta(days=7))
     '7 days, 0:00:00'
     >>> as_data((1, None, len, {"x"}))
@@ -96,10 +94,9 @@ def pieces_of(said: Mapping[str, Any], *, in_lines: bool) -> Iterator[str]:
 
 
 def _rows_as_json(rows: Sequence[Any], *, sort_keys: bool) -> Iterator[str]:
-    """Yield named tuples of a kind as JSON objects, with sorted keys without spaces.
+    """Yield named tuples of a kind as JSON objects, with sorted keys without spaces, by columns.
 
-    They are put together by columns, for an encoder takes as long to begin with a row as to write
-    it.
+    An encoder takes as long to begin with a row as to write it.
     """
     comma, colon = (",", ":") if sort_keys else (", ", ": ")
     columns = dict(zip(rows[0]._asdict(), zip(*rows, strict=True), strict=True))
@@ -230,8 +227,6 @@ def _tuples(parts: list[Any], row: Callable[..., Row]) -> Iterator[Row]:
 def in_words(policy: Mapping[str, Any]) -> str:
     """Return a policy's data as one line.
 
-    Examples
-    --------
     >>> recent = {"policy": "recent", "keep": 50, "by": "position", "now": None}
     >>> in_words(recent)
     "recent(keep=50, by='position')"

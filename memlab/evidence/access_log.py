@@ -118,7 +118,7 @@ class AccessLog:
         Parameters
         ----------
         entries : iterable of mapping of str to str
-            ``memory_id``, ``at``, a time with a zone in ISO 8601, and more fields.
+            `memory_id`, `at`, a time with a zone in ISO 8601, and more fields.
 
         Raises
         ------

@@ -28,7 +28,7 @@ class CutLosses(Shown):
     Each read is judged by the files that were there at its moment, in the order in question, with
     as many lines loaded as fit today.
 
-    ``reads`` are those of files that are there today, `unnamed` those of them that no line names;
+    `reads` are those of files that are there today, `unnamed` those of them that no line names;
     lines name `named` files. By order of the entries, ``loaded`` says how many reads found the
     memory's line loaded, and `files` how many files a loaded line names today.
     """

@@ -47,7 +47,7 @@ _LISTED: Final = 20
 class Losses(Shown):
     """What a store has lost: the frame of :func:`lost`, and by id what git or the archive keeps.
 
-    ``own`` counts the memories that memlab itself deleted or retired, `own_asked` those of them
+    `own` counts the memories that memlab itself deleted or retired, `own_asked` those of them
     that were asked for; `unknown` says what git does not know, and what to do.
     """
 

@@ -281,7 +281,7 @@ def law_lines(
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
     The arguments are those of :func:`memlab.law`. Columns ``project`` (missing for the law itself),
-    ``share``, ``evidence``, ``memories``, ``cap``, and ``low`` and ``high``, which a project has
+    `share`, `evidence`, `memories`, `cap`, and `low` and `high`, which a project has
     not.
     """
     share = arguments.share("share", share)

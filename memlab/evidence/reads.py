@@ -295,7 +295,7 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
 def describe_chances(chances: pd.Series) -> str:
     """Say in a sentence how many memories were read, and how many could not have been.
 
-    ``chances`` is what `reading_chances` returns.
+    `chances` is what `reading_chances` returns.
     """
     counts = chances.value_counts(sort=False)
     parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]

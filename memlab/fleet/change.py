@@ -55,9 +55,9 @@ _PACKED: Final = 64
 class PlannedStore:
     """What a plan does to one store.
 
-    ``digest`` is that of the store's own plan, which says which memories go. ``deleted_bytes`` is
+    `digest` is that of the store's own plan, which says which memories go. `deleted_bytes` is
     about what a vacuum would give back: their share of the file; None for a server. ``boot_*`` and
-    ``floor`` are tokens that an agent loads at start, and those of the load-bearing part of it.
+    `floor` are tokens that an agent loads at start, and those of the load-bearing part of it.
     """
 
     store: str
@@ -91,7 +91,7 @@ class Refused:
 class FleetPlan(Shown):
     """What a policy would delete from many stores. Printing it is the dry run.
 
-    ``stores`` and ``refused``, those that could not be planned, are in the order in which they were
+    `stores` and `refused`, those that could not be planned, are in the order in which they were
     named. The stores' own plans lie in `folder`, or where that is None in `texts`, by store.
     """
 
@@ -348,7 +348,7 @@ def unpacked(text: bytes) -> Plan:
 class Applied:
     """What applying its plan did to a store.
 
-    ``status`` is ``"applied"``, or ``"applied before"`` where an earlier run did it. ``boot_*`` are
+    `status` is ``"applied"``, or ``"applied before"`` where an earlier run did it. ``boot_*`` are
     the tokens loaded at start, as the plan saw it; `undo` is the command that takes it back.
     """
 
@@ -445,8 +445,8 @@ def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
 class MaintainedStore:
     """What maintenance did to a store, or would do.
 
-    ``status`` is ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``. ``doctor``, ``compact``,
-    ``drop`` and ``vacuum`` say what there is to say of each step, None of one that it did not come
+    `status` is ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``. `doctor`, `compact`,
+    `drop` and `vacuum` say what there is to say of each step, None of one that it did not come
     to; `undo` is the command that takes the deletion back.
     """
 

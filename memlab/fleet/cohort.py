@@ -59,7 +59,7 @@ class Told:
 class Cohort:
     """What the stores of a fleet share.
 
-    ``law`` is that of the fleet and public projects together, the prior of each of its stores;
+    `law` is that of the fleet and public projects together, the prior of each of its stores;
     ``public`` that of the projects alone. ``stores`` counts those that had references enough,
     ``references`` these. For each share of the law, ``weights`` says how much of it is the fleet's,
     0 to 1; `told` has what each store said that was counted.

@@ -73,7 +73,7 @@ class Member:
 class Members:
     """The stores of a fleet, each once, in the order in which they were named.
 
-    ``repeated`` names meant a store that was named before; `others` are databases of something else
+    `repeated` names meant a store that was named before; `others` are databases of something else
     that lie in the folders that were named.
     """
 

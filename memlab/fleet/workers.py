@@ -247,7 +247,7 @@ def cluster_at(
 ) -> Iterator[Cluster]:
     """Connect to a scheduler, by address or by the file that ``--scheduler-file`` wrote; then part.
 
-    ``patience`` is the seconds to wait for an answer, and for a first worker. MemlabError where
+    `patience` is the seconds to wait for an answer, and for a first worker. MemlabError where
     there is no scheduler.
     """
     distributed = import_extra("distributed", extra="fleet")

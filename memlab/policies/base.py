@@ -59,10 +59,9 @@ class Policy(ABC):
 
     Attributes
     ----------
-    name : str
-        Short name, as on a command line; made of the class's name where it is not given.
-    origin : str
-        Whose rule it is; where the class is defined, where it is not given.
+    name, origin : str
+        Short name, as on a command line, and whose rule it is; made of the class's name and of
+        where it is defined, where they are not given.
     population : {"active", "superseded", "retired", "all"}
         Which memories it chooses among, ``"all"`` being the active and the superseded ones. The
         others are never touched by it.
@@ -147,11 +146,9 @@ class CappedPolicy(Policy):
     """A policy that keeps what there is room for and drops the lowest of a ranking.
 
     What differs between such policies is the ranking: what was written first goes first, unless a
-    class says otherwise. So a caller that follows a store forward one row at a time needs only
-    :meth:`eviction_keys`, :meth:`sizes`, :meth:`scopes` and :attr:`slots`.
-    A class whose keys, sizes and scopes say the same of a row whatever the other rows are may name
-    the runner ``"capped"``, and ``"ranked"`` if neither the moment nor a reference changes its
-    keys.
+    class says otherwise. A class whose keys, sizes and scopes say the same of a row whatever the
+    other rows are may name the runner ``"capped"``, and ``"ranked"`` if neither the moment nor a
+    reference changes its keys.
     """
 
     reason: ClassVar[str] = "over-capacity"
@@ -167,17 +164,8 @@ class CappedPolicy(Policy):
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
         """Return what rows are ranked by: the lowest goes first.
 
-        Parameters
-        ----------
-        rows : DataFrame or mapping of str to array
-            Columns of a frame. Signal columns may be missing.
-        now : datetime
-            The moment of the decision, with a time zone.
-
-        Returns
-        -------
-        tuple of ndarray, each of shape (len(rows),)
-            The most significant key first. Rows equal in all of them go oldest position first.
+        `rows` are columns of a frame; those of signals may be missing. The most significant key
+        is first, each of shape (len(rows),). Rows equal in all of them go oldest position first.
         """
         return (pd.Series(rows[col.POSITION]).to_numpy(),)
 
@@ -188,8 +176,7 @@ class CappedPolicy(Policy):
     def scopes(self, rows: pd.DataFrame) -> list[Scope]:
         """Return which rows share room: all of them, unless a policy says otherwise.
 
-        A row in none of them is never capped. They are looked at in the order of their newest
-        owner.
+        A row in none is never capped. They are looked at in the order of their newest owner.
         """
         return one_scope(rows)
 
@@ -302,8 +289,8 @@ def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
 def runner_for(policy: Policy) -> Runner:
     """Return the runner that a policy names, ``"asked"`` where it has changed what that stands for.
 
-    A runner stands for what the class that names it decides by. A class below that one may add
-    settings and words; one that defines anything else is asked.
+    A class below the one that names it may add settings and words; one that defines anything else
+    is asked.
     """
     lineage = type(policy).__mro__
     named_by = next(place for place, one in enumerate(lineage) if "runner" in vars(one))
@@ -339,11 +326,6 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
     DataFrame
         Same index as `frame`; ``keep`` (bool) and ``reason`` (category). A policy of several steps
         numbers its reasons by step.
-
-    Raises
-    ------
-    ValueError
-        If `now` has no time zone, or the policy names what is no row.
     """
     expect_frame(frame, col.POSITION, col.ACTIVE, col.LOAD_BEARING, call="memlab.decide")
     expect(policy, Policy, call="memlab.decide", name="policy")

@@ -47,11 +47,6 @@ class NearDuplicate(Policy):
     leaves out words of one ASCII character, which here tell two texts apart. Rows without a word
     are nobody's duplicates. ``trusted`` is True unless a frame says otherwise; a writer that is
     neither trusted nor approved by a user or automatically is not.
-
-    Raises
-    ------
-    ValueError
-        If `threshold` is not in [0, 1].
     """
 
     threshold: float = field(
@@ -82,20 +77,10 @@ class NearDuplicate(Policy):
 
 
 def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
-    """Say which prunable rows a newer near-duplicate replaces, and which one it is.
+    """Say which prunable rows of a frame a newer near-duplicate replaces, and which one it is.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        A frame, in order of position.
-    policy : NearDuplicate
-        Threshold and vectors.
-
-    Returns
-    -------
-    DataFrame
-        One row per replaced row, by its label in `rows`: ``memory_id``, ``replaced_by`` (the id of
-        the newer one) and ``similarity`` (their cosine).
+    One row per replaced row, by its label in `rows`, which are in order of position: ``memory_id``,
+    `replaced_by` (the id of the newer one) and `similarity` (their cosine).
     """
     prunable = rows[rows[col.ACTIVE] & ~rows[col.LOAD_BEARING]]
     prunable = prunable.iloc[oldest_first(prunable)]
@@ -119,10 +104,7 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
 
 
 def oldest_first(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Return the places of rows by the time they say they were made at; unknown times come first.
-
-    What is equal keeps its order.
-    """
+    """Return the places of rows by the time they say they were made at, unknown times first."""
     created = times(rows, col.CREATED_AT).astype(np.int64)  # no time is the least number
     return np.argsort(created, kind="stable")
 
@@ -156,8 +138,6 @@ def word_counts(texts: Sequence[str]) -> Any:
 def counted_words(text: str) -> list[str]:
     """Return a text's words, and those of each pair of neighbours again, as odek counts them.
 
-    Examples
-    --------
     >>> counted_words("Retry_the upload")
     ['retry', 'the', 'upload', 'retry', 'the', 'the', 'upload']
     """
@@ -197,9 +177,8 @@ def _one_pass(
 ) -> tuple[Ints, Floats, Flags]:
     """Compare those that ask, a block at a time, with all that are older and still there.
 
-    What was replaced in one block is not compared in the next, so that a store of one text repeated
-    a hundred thousand times is quicker than one without repeats. Says who replaced each row and at
-    what cosine, and whether it met a duplicate.
+    Says who replaced each row and at what cosine, and whether it met a duplicate. What was replaced
+    in one block is not compared in the next: a store of one text repeated is quick.
     """
     won = np.full(len(trust), -1, dtype=np.int64)
     cosine, met = np.full(len(trust), -1.0), np.zeros(len(trust), dtype=bool)
@@ -222,10 +201,7 @@ def _one_pass(
 
 
 def unit_rows(vectors: Any) -> Any:
-    """Return vectors at unit length, sparse ones in double and dense ones in single precision.
-
-    Of length zero they stay as they are; sparse ones have features in ascending order, none zero.
-    """
+    """Return vectors at unit length, sparse ones in double and dense ones in single precision."""
     if not hasattr(vectors, "tocsr"):
         dense = np.asarray(vectors, dtype=np.float64)
         _check_finite(dense)

@@ -36,9 +36,8 @@ _EPOCH: Final = np.datetime64(0, "us")
 class Experience:
     """Memories in the order they were written, load-bearing ones left out, and needs of them.
 
-    What is said of a memory was known when it was written, so a look back is a look back: what came
-    later changes nothing. A need is a reference or a read; reads of one memory on one day are one.
-    Times are in days.
+    What is said of a memory was known when it was written. Reads of one memory on one day are one
+    need. Times are in days.
     """
 
     tokens: Ints
@@ -78,8 +77,7 @@ class Experience:
     def tag_rates(self) -> Floats:
         """How much more often than others a memory's tags were needed, (looks + 1, memories).
 
-        Mean over its tags of the logarithm of needs per memory against the overall rate, shrunken
-        toward it. Zero before the first look.
+        Mean of the logarithm of needs per memory against the overall rate, shrunken toward it.
         """
         kinds = int(self.tags.max(initial=-1)) + 1
         rates = np.zeros((len(self.looks) + 1, len(self)))
@@ -104,10 +102,10 @@ class Experience:
         return np.maximum.accumulate(np.where(new, np.arange(len(self.at)), 0))
 
     def use(self, memory: Ints, seen: "Ints | int") -> tuple[Ints, Ints, Floats, Floats]:
-        """Return what the first `seen` needs say of memories.
+        """Return what the first `seen` needs say of memories, for each.
 
-        How many were theirs; memories written by the last, or -1; when that was, or when the memory
-        was written; and their sum at that time, each fading with its age.
+        How many were theirs; memories written by the last, or -1; when that was; their sum, each
+        fading.
         """
         keys, order, fading = self._by_target
         span = len(self.at) + 1

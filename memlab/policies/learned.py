@@ -1,9 +1,8 @@
 """Keep what is the most likely to be needed next: a conditional logit over what is there.
 
-A need falls on one of the memories written so far; how much more likely on one than on another is
-``exp(score)``. McFadden (1974) has the likelihood; sampling the memories it did not fall on, with
-their sampling odds taken out, leaves its maximum where it was (McFadden 1978). Weights start from
-those of other stores, as far as stores differ, and move with the needs of the store itself.
+A need falls on one memory ``exp(score)`` times as likely as on another. McFadden (1974) has the
+likelihood; sampling the memories it did not fall on leaves its maximum where it was (McFadden
+1978). Weights start from those of other stores and move with the store's own needs.
 """
 
 import json
@@ -132,10 +131,7 @@ class Expectation:
         return bool(self.trusted(space)[self._look(seen)])
 
     def scores(self, memories: Ints, moment: Moment, space: Space) -> Floats:
-        """Return the log likelihood of a next need of each memory, but for a constant.
-
-        Of a room in tokens, for each of their tokens.
-        """
+        """Return the log likelihood of a next need of each memory, or token, but for a constant."""
         cost = np.log(self.experience.tokens[memories] + HEAD) if space.of_tokens else 0.0
         if not self.decides(moment.seen, space):
             return np.asarray(-np.log(moment.written - memories) - LENGTH_UNKNOWN * cost)
@@ -234,10 +230,7 @@ class Expectation:
 
 
 def fit_choice(cases: Floats, log_odds: Floats, prior: Weights) -> tuple[Floats, Floats]:
-    """Fit weights by penalised maximum likelihood, and return the curvature there, too.
-
-    Newton's method, halving steps too long.
-    """
+    """Fit weights by penalised maximum likelihood; return the curvature there, too."""
     start, precision = prior.mean, prior.spread**-2.0
     weights, value = start, -np.inf
     step, scale = np.zeros_like(start), 1.0
@@ -288,12 +281,6 @@ class Learned(CappedPolicy):
     A store that has been compacted shows only what was kept, and a log of reads is no part of it.
     :func:`memlab.plan` gives both; anywhere else do so with :meth:`after`. Without them it learns
     from what is there.
-
-    Raises
-    ------
-    ValueError
-        If neither or both of `max_items` and `max_tokens` are given, or one is not a whole number
-        of 0 or more.
     """
 
     max_items: int | None = field(
@@ -359,10 +346,7 @@ class Learned(CappedPolicy):
         return named if decides else named.replace(self.reason, self.by_age)
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
-        """Return how likely each row is to be needed next; 0 for a load-bearing one.
-
-        With `max_tokens`, how likely for each of its tokens.
-        """
+        """Return how likely each row, or each of its tokens, is to be needed; 0 if load-bearing."""
         here = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
         expectation, counted = self.expected or self._expected(here)
         # An id may have been deleted and written again: the newest of them counts.

@@ -92,12 +92,8 @@ class Pipeline(Policy):
     def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
         """Return MemForge's order with its defaults: importance floor, then budget (off).
 
-        Parameters
-        ----------
-        threshold : float
-            Importance below which a row goes, graduated rows excepted.
-        max_items : int, optional
-            Rows an agent may hold; 0 or None is off.
+        Rows below `threshold` go, graduated ones excepted; an agent may hold `max_items`, 0 or None
+        for off.
         """
         steps = ImportanceFloor(threshold), ImportanceBudget(max_items)
         return cls._called("memforge", steps, threshold=threshold, max_items=max_items)
@@ -106,10 +102,8 @@ class Pipeline(Policy):
     def betterdb(cls, *, max_items: int) -> "Pipeline":
         """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
 
-        Parameters
-        ----------
-        max_items : int
-            Rows that may match the agent, thread, namespace and tags that one was written with.
+        At most `max_items` may match the agent, thread, namespace and tags that one was written
+        with.
         """
         return cls._called("betterdb", (TimeToLive(), ValueCap(max_items)), max_items=max_items)
 
@@ -280,10 +274,7 @@ TRUSTED: Final = "MEMLAB_POLICY_MODULES"
 
 
 def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
-    """Return the policy that is remembered of a store; None where none is.
-
-    `number` is what to take where that is to be found anew.
-    """
+    """Return the policy that is remembered of a store; `number` where that is to be found anew."""
     if settings.policy is None:
         return None
     given = {key: value for key, value in settings.policy.items() if key != SIZED}
@@ -300,8 +291,6 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
 def as_setting(policy: Policy) -> dict[str, Any]:
     """Return a policy that has a name, and its settings, as a file of settings holds them.
 
-    Examples
-    --------
     >>> from memlab.policies import TimeToLive
     >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
@@ -365,8 +354,6 @@ def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
 def family_of(policy: Policy) -> str:
     """Name a policy with those of its settings, its size aside, that are not the defaults.
 
-    Examples
-    --------
     >>> from memlab.policies import KeepRecent, ValueCap
     >>> family_of(KeepRecent(50)), family_of(ValueCap(200, half_life=timedelta(days=1)))
     ('recent', 'value, half_life')
@@ -380,8 +367,6 @@ def family_of(policy: Policy) -> str:
 def label_of(policy: Policy) -> str:
     """Name a policy with the settings that are not its defaults.
 
-    Examples
-    --------
     >>> from memlab.policies import KeepRecent, Pipeline, ValueCap
     >>> label_of(KeepRecent(50)), label_of(ValueCap(200, half_life=timedelta(days=1)))
     ('recent 50', 'value 200, half_life=1 d')
@@ -399,8 +384,6 @@ def label_of(policy: Policy) -> str:
 def options_of(policy: Policy) -> str:
     """Return what the command line takes for a policy; nothing of some in a row without a name.
 
-    Examples
-    --------
     >>> from memlab.policies import Learned
     >>> options_of(Learned(max_tokens=8000))
     '--policy learned --max-tokens 8000'
@@ -416,11 +399,7 @@ def options_of(policy: Policy) -> str:
 
 
 def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any]] | None:
-    """Return the name that a policy is asked for by, its settings, and those not at their defaults.
-
-    What was asked for as ``odek`` is called so wherever it is shown; policies in a row that have no
-    name of their own are None.
-    """
+    """Return the name that a policy is asked for by, its settings, and which are no defaults."""
     if runner_for(policy) != "steps":
         name, settings = policy.name, settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)

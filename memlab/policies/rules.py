@@ -36,23 +36,12 @@ _MOST_AHEAD: Final = -1000.0
 
 
 def recency_decay(age: Any, half_life: Any) -> Any:
-    """Return how much of a memory's recency is left: one half per half-life.
+    """Return how much of a memory's recency is left: ``2 ** (-age / half_life)``.
 
-    Parameters
-    ----------
-    age : timedelta, float or array
-        In the unit of `half_life`. Below zero, after a clock that was ahead, more than all is left.
-    half_life : timedelta or float
-        Above zero.
+    Age and half-life, which is above zero, are of one unit; the age is no less than -1000
+    half-lives. Below zero, after a clock that was ahead, more than all is left. Source: BetterDB
+    agent-memory, which sets no bound on either side.
 
-    Returns
-    -------
-    float or array
-        ``2 ** (-age / half_life)``, for an age of no less than -1000 half-lives. Source: BetterDB
-        agent-memory, which sets no bound on either side.
-
-    Examples
-    --------
     >>> recency_decay(timedelta(days=14), timedelta(days=7))
     0.25
     """
@@ -68,13 +57,11 @@ def composite_score(
 
     Parameters
     ----------
-    similarity : float or array
-        Of the memory to the query, in [0, 1].
+    similarity, importance : float or array
+        Of the memory to the query, and of itself, in [0, 1].
     age : timedelta, float or array
         Since the later of its creation and its last access, in the unit of `half_life`. (What
         evicts goes by the last access alone.)
-    importance : float or array
-        In [0, 1].
     half_life : timedelta or float
         Above zero; seven days by default.
 
@@ -114,13 +101,12 @@ def value_score(
     half_life : timedelta or float
         Above zero; seven days by default.
     recency_weight, importance_weight : float
-        0 or more.
+        0 or more; with both 0 the score is 0 for all.
 
     Returns
     -------
     float or array
-        In [0, 1] for an age of 0 or more; 0 for all when both weights are 0. Source: BetterDB
-        agent-memory.
+        In [0, 1] for an age of 0 or more. Source: BetterDB agent-memory.
 
     Examples
     --------
@@ -151,11 +137,6 @@ class KeepRecent(CappedPolicy):
     """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
 
     Load-bearing rows come on top: with D of them and M prunable rows, D + min(M, `keep`) stay.
-
-    Raises
-    ------
-    ValueError
-        If `keep` is not a whole number of 0 or more, or `by` is no column it can go by.
     """
 
     keep: int = field(
@@ -200,11 +181,6 @@ class TokenBudget(CappedPolicy):
 
     The boot context is never longer than that, unless the load-bearing rows alone are. Rows go
     oldest first until the rest fits, so a larger budget keeps all that a smaller one does.
-
-    Raises
-    ------
-    ValueError
-        If `max_tokens` is not a whole number of 0 or more.
     """
 
     max_tokens: int = field(
@@ -240,11 +216,6 @@ class TimeToLive(DatedPolicy):
     The age may be a text such as ``"30d"``. A row with ``expires_at`` goes by that alone; any
     other goes by its age since ``created_at``. It goes after that moment, not at it. Being referred
     to extends neither. A row without either time is durable.
-
-    Raises
-    ------
-    ValueError
-        If `ttl` is no age.
     """
 
     ttl: Age | None = field(
@@ -275,11 +246,6 @@ class PurgeSuperseded(DatedPolicy):
     """Drop superseded rows of an age, which no compaction ever reclaims.
 
     Load-bearing ones stay: a decision that was replaced is still a decision that was made.
-
-    Raises
-    ------
-    ValueError
-        If `older_than` is negative or no age.
     """
 
     older_than: Age = field(
@@ -334,12 +300,6 @@ class ValueCap(CappedPolicy):
     frame with no column for an agent, thread or namespace keeps no scopes: the whole of it is one.
     A decision brings every scope that a row stands for within capacity, while BetterDB looks at the
     one that it writes to.
-
-    Raises
-    ------
-    ValueError
-        If `max_items` is not a whole number, `half_life` not above zero, a weight not a finite
-        number of 0 or more, or a scope field unknown.
     """
 
     max_items: int = field(
@@ -404,11 +364,6 @@ class ImportanceBudget(CappedPolicy):
     The count goes across namespaces. Graduated rows are not exempt. Importance is compared in
     single precision, as it is kept there; what is no number goes last, ties oldest first.
     Load-bearing rows take up room and never go.
-
-    Raises
-    ------
-    ValueError
-        If `max_items` is not a whole number of 0 or more, or a scope field unknown.
     """
 
     max_items: int | None = field(
@@ -443,11 +398,6 @@ class ImportanceFloor(DatedPolicy):
     """Drop what is less important than a threshold, graduated rows excepted.
 
     Both are compared in single precision. A row whose importance is no number is not below it.
-
-    Raises
-    ------
-    ValueError
-        If `threshold` is not a finite number.
     """
 
     threshold: float = field(default=0.1, metadata={"help": "importance below which a memory goes"})
@@ -494,10 +444,8 @@ def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
 def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
     """Return the scopes that rows were written with: all that match what each was given.
 
-    A row with an agent and no thread stands for a scope that holds every thread of that agent. Tags
-    match where all of its own are there, case aside. A row that was given none of the fields makes
-    no scope. Where the frame has no column for an agent, thread or namespace and `fields` name one,
-    all rows are one scope.
+    Tags match where all of its own are there, case aside. A row that was given none of the fields
+    makes no scope. Where the frame lacks a column of `fields`, all rows are one scope.
 
     Source: BetterDB agent-memory, which filters by each field and tag given with a write.
     """

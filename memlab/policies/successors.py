@@ -39,8 +39,7 @@ def supersedable(
 ) -> pd.DataFrame:
     """Return active load-bearing memories that a newer one could stand for.
 
-    No policy deletes such a memory. To supersede it by the newer one takes it out of what an agent
-    loads at start, and it stays in the store. Whether it should be is for a person to say.
+    Superseded it stays in the store and is not loaded; whether it should be is for a person to say.
     """
     rows = frame.reset_index(drop=True)
     if references is None:

@@ -129,7 +129,7 @@ def budget_by_use(
 
     The ladder is shares of the prunable tokens, a tenth and on, up to the first whose lower limit
     meets the target. Replayed is that share of what there was at the reads that count, on average;
-    ``tokens`` is that of what there will be until the horizon, likewise.
+    `tokens` is that of what there will be until the horizon, likewise.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell, o
 class Bound:
     """What no policy can do better that holds so many prunable memories at a time, its `slots`.
 
-    ``kept`` says which references are served, of those that fit the frame, in the order they arose;
+    `kept` says which references are served, of those that fit the frame, in the order they arose;
     `held` how many memories were held for a reference to come, after each row was written.
     """
 
@@ -253,7 +253,7 @@ def summarise(
 ) -> pd.DataFrame:
     """Put replays of one history side by side: one row for each, indexed by ``label``.
 
-    ``frame`` and `references` are what was replayed, `replays` what :func:`replay_each` returned.
+    `frame` and `references` are what was replayed, `replays` what :func:`replay_each` returned.
 
     ========================  =============================================================
     ``policy``                its short name

@@ -97,7 +97,7 @@ class Replay(Shown):
         """What was let go and referred to later, the most often first, indexed by ``memory_id``.
 
         ``lost`` references, ``first_at_position`` and ``first_at`` of the first of them,
-        ``deleted_at_position`` and ``step``.
+        `deleted_at_position` and `step`.
         """
         missed = self.references[~self.references[KEPT]]
         table = missed.groupby(col.TARGET_ID, sort=False).agg(

@@ -24,7 +24,7 @@ MARKS: Final = "> safe, ~ likely"
 class TradeEnd:
     """What one cap serves and costs.
 
-    ``boot_tokens`` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
+    `boot_tokens` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
     over the history under continuous compaction; `days` of memory are what it buys now.
     """
 

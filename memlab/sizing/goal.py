@@ -100,7 +100,7 @@ def advise(
 ) -> Advice:
     """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
 
-    ``target`` and `token_budget` are those of :func:`memlab.recommend_cap`.
+    `target` and `token_budget` are those of :func:`memlab.recommend_cap`.
     """
     arguments.expect(sizing, Sizing, call="memlab.sizing.advise", name="sizing")
     target = arguments.share("target", target)

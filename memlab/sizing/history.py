@@ -44,7 +44,7 @@ class LargeRow:
 class Floor:
     """The load-bearing active rows.
 
-    ``by_kind`` has kind, rows and tokens, the costliest first; `largest` the costliest rows.
+    `by_kind` has kind, rows and tokens, the costliest first; `largest` the costliest rows.
     """
 
     memories: int
