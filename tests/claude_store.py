@@ -20,7 +20,7 @@ LINES = (
     *(
         "- [[{stem}]] by name",
         "\nBefore a release read {link} once more.\n",
-        "\n## Part {number}\n",
+        "\n## Section {number}\n",
     ),
     *("- {link} — a hook that\n  goes on below", "- {link}\n- [Gone](gone_{number}.md) — removed"),
 )

@@ -163,12 +163,6 @@ class PostgresServer:
         with self.connect() as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
 
-    def end_sessions(self, database: str) -> None:
-        """Cut every connection to a database, as a restart of the server does."""
-        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-        with self.connect() as connection:
-            connection.execute(end, (database,))
-
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:

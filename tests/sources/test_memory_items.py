@@ -22,7 +22,6 @@ from memlab.sources.base import Fault, Rows
 from memlab.sources.tables import SCHEMA, TEXTS
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
-from memlab.store.records import Record
 from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
@@ -170,14 +169,6 @@ def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
     assert rows() == before
 
 
-def scanned(path: Path) -> tuple[list[Rows], list[Record]]:
-    """All rows of a store, and their records."""
-    with MemoryItems(path).reading() as reader:
-        batches = list(reader.batches(with_body=True))
-        positions = [p for rows in batches for p in rows.table["position"].to_pylist()]
-        return batches, list(reader.records(positions))  # type: ignore[arg-type]
-
-
 def together(batches: Iterable[Rows]) -> tuple[list[dict[str, Any]], list[Fault]]:
     found = list(batches)
     rows = [row for each in found for row in each.table.select(SCHEMA.names).to_pylist()]
@@ -194,7 +185,10 @@ def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
         path = Path(folder) / "memory.db"
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
         write_rows(path, rows)
-        batches, records = scanned(path)
+        with MemoryItems(path).reading() as reader:
+            batches = list(reader.batches(with_body=True))
+            positions = [p for rows in batches for p in rows.table["position"].to_pylist()]
+            records = list(reader.records(positions))
     assert together(rows_of_records(records, with_body=True)) == together(batches)
 
 

@@ -29,11 +29,6 @@ def records_of(path: Path) -> list[tuple[int, bytes]]:
         return list(records_at(connection, layout_of(connection), positions))
 
 
-def record_of(path: Path, position: int = 1) -> dict[str, object]:
-    found: dict[str, object] = json.loads(dict(records_of(path))[position])
-    return found
-
-
 def copied(path: Path, other: Path) -> None:
     """Put every row of a store into another by its record alone."""
     with closing(sqlite3.connect(other)) as connection, connection:
@@ -81,10 +76,10 @@ def test_a_column_added_later_changes_no_record(tmp_path: Path) -> None:
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood TEXT")
     assert records_of(path) == before
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN at TEXT DEFAULT 'now'")
-    assert record_of(path)["at"] == "now"
     with closing(sqlite3.connect(path)) as connection:
         layout = layout_of(connection)
     ((_, now),) = records_of(path)
+    assert json.loads(now)["at"] == "now"
     assert is_as_archived(now, before[0][1], layout)
     assert not is_as_archived(now, before[0][1].replace(b"title of m1", b"another"), layout)
 

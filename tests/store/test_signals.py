@@ -29,8 +29,12 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def written_anew(path: Path, *, by_sql: bool) -> None:
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_frame_record_archive_and_lifecycle_agree_on_whose_signals_they_are(
+    tmp_path: Path, by_sql: bool
+) -> None:
     """A memory with an hour to live is deleted, and another of its name is written for good."""
+    path = tmp_path / "memory.db"
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
         lifecycle.put(item("m0"))
         lifecycle.put(item("m1", title="short-lived"), ttl=HOUR)
@@ -41,14 +45,6 @@ def written_anew(path: Path, *, by_sql: bool) -> None:
         if not by_sql:
             assert plain.compact_episodic(0) == 2
         plain.put(item("m1", title="for good"))
-
-
-@pytest.mark.parametrize("by_sql", [False, True])
-def test_frame_record_archive_and_lifecycle_agree_on_whose_signals_they_are(
-    tmp_path: Path, by_sql: bool
-) -> None:
-    path = tmp_path / "memory.db"
-    written_anew(path, by_sql=by_sql)
     assert memlab.plan(path, TimeToLive(), now=START + 2 * DAY).memories == ()
     frame = memlab.load(path).set_index("memory_id")
     assert pd.isna(frame["expires_at"]["m1"])

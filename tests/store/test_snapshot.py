@@ -54,13 +54,6 @@ sys.stdin.read()
 """
 
 
-def crashed(folder: Path, journal_mode: str) -> Path:
-    """A store whose writer was killed after one commit and in the middle of a transaction."""
-    path = write_rows(folder / "memory.db", episodes(200), journal_mode="DELETE")
-    assert run_program(CRASH, path, journal_mode).returncode == -signal.SIGKILL
-    return path
-
-
 def put(path: Path, memory_id: str) -> None:
     with SqliteMemoryStore(path) as store:
         store.put(item(memory_id))
@@ -79,7 +72,8 @@ def put(path: Path, memory_id: str) -> None:
 def test_what_a_killed_writer_committed_is_read_and_nothing_else(
     tmp_path: Path, journal_mode: str, left: str, removed: str | None
 ) -> None:
-    path = crashed(tmp_path, journal_mode)
+    path = write_rows(tmp_path / "memory.db", episodes(200), journal_mode="DELETE")
+    assert run_program(CRASH, path, journal_mode).returncode == -signal.SIGKILL
     if removed:
         (tmp_path / f"memory.db{removed}").unlink()
     before = files_in(tmp_path)
