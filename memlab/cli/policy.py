@@ -67,11 +67,11 @@ class SettingsCommand(PolicyCommand):
         from memlab.policies import policy_named
 
         name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
-        texts = {one.name: ctx.params.pop(one.name, None) for one in self._settings}
-        texts = {key: text for key, text in texts.items() if text is not None}
-        texts |= dict(map(split_setting, given))
-        is_asked = name or given or texts
-        ctx.params["policy"] = made(policy_named(name or "recent"), texts) if is_asked else None
+        own = [(one.name, ctx.params.pop(one.name, None)) for one in self._settings]
+        typed = ctx.meta["memlab.typed"] = {key: text for key, text in own if text is not None}
+        typed |= dict(map(split_setting, given))
+        is_asked = name or typed
+        ctx.params["policy"] = made(policy_named(name or "recent"), typed) if is_asked else None
         return super().invoke(ctx)
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -288,14 +288,14 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
         raise settings.error("policy", f"policy: {error}") from error
 
 
-def as_setting(policy: Policy) -> dict[str, Any]:
-    """Return a policy that has a name, and its settings, as a file of settings holds them.
+def as_setting(policy: Policy, typed: Container[str] = ()) -> dict[str, Any]:
+    """Return a policy that has a name as a file of settings holds it; what was typed stays in it.
 
     >>> from memlab.policies import TimeToLive
     >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
     """
-    name, _, values = _known_as(policy) or (policy.address, {}, {})
+    name, _, values = _known_as(policy, typed) or (policy.address, {}, {})
     name = name if name in NAMED else policy.address
     return {"name": name, **{key: _written(value) for key, value in values.items()}}
 
@@ -303,9 +303,7 @@ def as_setting(policy: Policy) -> dict[str, Any]:
 def _check_trusted(name: str) -> None:
     """Refuse to import what a file beside a store asks for, unless a person said so elsewhere."""
     module, colon, _ = name.partition(":")
-    if name in NAMED or not colon:
-        return
-    if module not in environ.get(TRUSTED, "").replace(",", " ").split():
+    if colon and module not in environ.get(TRUSTED, "").replace(",", " ").split():
         raise PolicyError(
             f"{shortened(name)} is a class of one's own, and a file beside a store may not have "
             f"code run: put {shortened(module)} into the environment variable {TRUSTED} where you "
@@ -398,8 +396,11 @@ def options_of(policy: Policy) -> str:
     return in_shell(*words)
 
 
-def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any]] | None:
-    """Return the name that a policy is asked for by, its settings, and which are no defaults."""
+_Known = tuple[str, Mapping[str, Setting], dict[str, Any]]
+
+
+def _known_as(policy: Policy, typed: Container[str] = ()) -> _Known | None:
+    """Return the name that a policy is asked for by, its settings, and those typed or no default."""
     if runner_for(policy) != "steps":
         name, settings = policy.name, settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)
@@ -411,7 +412,7 @@ def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any
     apart = {
         each: values[each]
         for each, setting in settings.items()
-        if each in values and values[each] != setting.default
+        if each in typed or values[each] != setting.default
     }
     return name, settings, apart
 
