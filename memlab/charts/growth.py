@@ -66,7 +66,8 @@ def plot_growth(
         return plot.empty("Growth of the memory", parts.NOTHING_YET)
     ax, paint, last = plot.ax, plot.paint, curve.iloc[-1]
     now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
-    title = f"{now[c.PRUNABLE]} prunable beside {now[c.LOAD_BEARING]} load-bearing {measure}"
+    floor = counted(last[names[c.LOAD_BEARING]], f"load-bearing {measure}")
+    title = f"{now[c.PRUNABLE]} prunable beside {floor}"
     if cap is not None:
         there = int(last[c.PRUNABLE])
         of = f"{max(0, there - cap):,} of {counted(there, 'prunable memories')}"

@@ -316,9 +316,9 @@ class _Advice(Shown):
         yield "target", f"{share}, with {self.confidence:.0%} confidence"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
             yield "evidence", self.evidence
-        if self.interval is not None:
+        if self.likely is not None and self.interval is not None:
             low, high = self.interval
-            needed = f"{self.likely:,}{unit} likely, {low:,} to {high:,}"
+            needed = f"{counted(self.likely, unit).rstrip()} likely, {low:,} to {high:,}"
             yield f"{self.WORD} needed", f"{needed} until {self.until:,} memories are written"
         if self.served is not None and self.served_limits is not None:
             yield "served", _share_in_words(self.served, self.served_limits)
@@ -486,7 +486,7 @@ class BudgetAdvice(_Advice):
     LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        yield from self._first_facts(" tokens")
+        yield from self._first_facts("tokens")
         if self.served_observed is not None:
             yield "so far", f"{self.served_observed:.1%} of {self.references:,} references"
         if self.max_tokens is None:

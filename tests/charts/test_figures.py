@@ -52,7 +52,7 @@ def texts(svg: str) -> list[str]:
 
 
 def test_a_chart_says_what_is_seen(chart: Chart) -> None:
-    assert chart.title == "30 prunable beside 1 load-bearing memories"
+    assert chart.title == "30 prunable beside 1 load-bearing memory"
     for words in (chart.alt, repr(chart)):
         assert "30 prunable; 1 load-bearing" in words
         assert "3 memories were deleted without an archive." in words

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from invariants import assert_compacted, rows_of
 from shell import run, said, undo_in
-from stores import Row, episodes, row, run_sql, write_rows
+from stores import episodes, run_sql, write_rows
 
 import memlab
 from memlab.settings import FILE
@@ -30,17 +30,11 @@ def small(tmp_path: Path) -> Path:
 # Look
 
 
-def test_show_takes_a_backlog_and_tells_a_script_what_it_prints(store: Path) -> None:
-    assert "passed 50 on" in run("show", store, "--backlog", 50).output
-    boot = json.loads(run("show", store, "--json").output)["summary"]["boot"]
-    assert (boot["memories"], boot["prunable"]["memories"]) == (600, 592)
-
-
 def test_an_archive_that_is_none_is_said_and_left_out(store: Path) -> None:
     store.with_name("memory.db.archive.db").write_text("something else")
-    shown = said("show", store)
-    assert "644 memories" in shown
-    assert "left out: " in shown
+    shown = said("show", store, "--backlog", 50)
+    for words in ("644 memories", "passed 50 on", "left out: "):
+        assert words in shown
 
 
 @pytest.mark.parametrize(
@@ -197,40 +191,3 @@ def test_a_diff_says_what_only_one_of_two_plans_deletes(small: Path, tmp_path: P
     run_sql(small, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e2'")
     told = json.loads(said(*against, 25, "--json", code=1))
     assert [each["memory_id"] for each in told["rewritten"]] == ["e2"]
-
-
-# Words
-
-
-SEVERAL = re.compile(
-    r"(?<![\d,.:#-])1 (?:(?:more|load-bearing|prunable|rejected) )?"
-    r"(?:memories|tokens|episodes|decisions|skills|paths|places|stores|files|plans|references|reads|times|windows"
-    r"|lines|links|copies|faults|rows|databases)\b"
-)
-
-
-def test_of_one_thing_no_command_speaks_as_of_several(tmp_path: Path) -> None:
-    decision = row("d", "semantic", body="", title="d", created_at="2026-03-01T10:00:00")
-    store = write_rows(tmp_path / "memory.db", [decision, row("e", body="", title="e")])
-    plan = tmp_path / "plan.json"
-    done = [
-        run(*words)
-        for words in (
-            *(("show", store), ("size", store), ("floor", store), ("doctor", store)),
-            *(("find", tmp_path), ("size", store, "--unit", "tokens"), ("compare", store)),
-            ("compact", store, "--keep-recent", 0, "--save-plan", plan),
-            *(("apply", plan), ("archive", store), ("doctor", store), ("show", store)),
-            ("archive", store, "--drop-before", "2100-01-01"),
-            *(("fleet", "show", tmp_path), ("fleet", "size", tmp_path)),
-            ("fleet", "plan", tmp_path, "--keep-recent", 0),
-            ("report", store, "-o", tmp_path / "r.html"),
-            ("fleet", "report", store, "-o", tmp_path / "fleet.html"),
-        )
-    ]
-    digest = done[9].output.split()[0]
-    assert "1 store, all read" in done[13].output
-    later: Row = row("later", rowid=2)
-    write_rows(store, [later])
-    done += [run("restore", store, digest)]
-    found = [line for each in done for line in each.output.splitlines() if SEVERAL.search(line)]
-    assert "\n".join(found) == ""

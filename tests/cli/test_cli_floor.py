@@ -124,6 +124,12 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
     assert run("floor", store, "--save-plan", store.with_name("plan.json")).exit_code == 2
 
 
+def test_of_a_store_of_episodes_it_says_that_no_memory_is_kept(tmp_path: Path) -> None:
+    shown = said("floor", write_rows(tmp_path / "memory.db", episodes(3)))
+    assert "load-bearing  nothing: no memory is kept whatever the cap" in shown
+    assert "boot context  18 tokens, all of which a cap can take away" in shown
+
+
 def test_the_costliest_are_shown_and_the_command_that_plans_the_rest(store: Path) -> None:
     shown = run("floor", store).output
     assert "5 memories" in shown
