@@ -400,7 +400,7 @@ _Known = tuple[str, Mapping[str, Setting], dict[str, Any]]
 
 
 def _known_as(policy: Policy, typed: Container[str] = ()) -> _Known | None:
-    """Return the name that a policy is asked for by, its settings, and those typed or no default."""
+    """Return the name that a policy is asked for by, its settings, and those typed or changed."""
     if runner_for(policy) != "steps":
         name, settings = policy.name, settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)
