@@ -18,10 +18,6 @@ from memlab.text import for_terminal
 
 BEST: Final = "the best that could be done"
 ALL: Final = "all"
-NEWEST: Final = "recent"
-"""The family that the others are measured against."""
-WORTH_NAMING: Final = 0.02
-"""A gain in what is served that is said, where it is two standard errors too."""
 _MOST_ANNOTATED: Final = 16
 
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
@@ -57,53 +53,32 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ]
     _set_limits(plot, table)
     _draw_bound(plot, table)
-    widths = np.linspace(1.5 + 1.1 * (len(drawn) - 1), 1.5, len(drawn))
-    for (name, path, style), width in zip(drawn, widths, strict=False):
+    for (name, path, style), width in zip(drawn, _widths(len(drawn)), strict=True):
         look = style.drawn(paint, width)
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         plot.end(float(path["served"].iloc[-1]), text, look["color"])
-    _name_settings(plot, drawn)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
         plot.write(f"keep all: {parts.short(cost)}", (cost, 0), (-4, 5), **foot)
     plot.label_ends()
     plot.heading(
-        _gain_title(table, drawn) or title,
+        title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
         key=[
             Line2D([], [], color=colour, label=f"goes by {by or 'neither'}")
             for by, colour in sorted({(style.goes_by, style.of(paint)) for *_, style in drawn})
         ],
     )
+    plot.figure.draw_without_rendering()  # where all of this leaves room is known now
+    _name_settings(plot, drawn)
     return ax
 
 
-def _gain_title(table: pd.DataFrame, drawn: Families) -> str:
-    """Say which setting serves most beyond the newest so many for as many tokens."""
-    lines = {name: path for name, path, _ in drawn}
-    newest = lines.pop(NEWEST, None)
-    if newest is None or len(newest) < 2 or not lines:
-        return ""
-    others = pd.concat(lines.values())
-    costs, least, most = others["boot_tokens_mean"], *newest["boot_tokens_mean"].iloc[[0, -1]]
-    others = others[(costs >= least) & (costs <= most)]
-    if others.empty:
-        return ""
-    beside = np.interp(
-        np.log(others["boot_tokens_mean"]), np.log(newest["boot_tokens_mean"]), newest["served"]
-    )
-    gains = others["served"] - beside
-    best = int(np.argmax(gains.to_numpy()))
-    error = np.sqrt(beside[best] * (1 - beside[best]) / max(1, table.attrs.get(c.REFERENCES, 1)))
-    if gains.iloc[best] < max(WORTH_NAMING, 2 * error):
-        return "No policy serves more than the newest so many for as many tokens"
-    served, tokens = others["served"].iloc[best], parts.short(others["boot_tokens_mean"].iloc[best])
-    return (
-        f"{for_terminal(str(others.index[best]))} serves {parts.share(served)} for {tokens} "
-        f"tokens, the newest {parts.share(beside[best])}"
-    )
+def _widths(count: int) -> parts.Numbers:
+    """Return how wide lines are for those that coincide to be seen."""
+    return np.linspace(min(4.8, 1.5 + 1.1 * (count - 1)), 1.5, count)
 
 
 def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
@@ -116,7 +91,7 @@ def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     plot.log_axis(ax.xaxis, f"mean {tokens} over the history (log scale)")
     least = float(table["served"].min())
     bottom = 0.0 if len(table) < 4 else np.floor(10 * (least - 0.03)) / 10
-    ax.set_ylim(max(0.0, min(0.8, bottom)), 1.02)
+    ax.set_ylim(max(0.0, min(0.8, bottom)), 1.06)
     plot.percent_axis("share of references served")
 
 
@@ -127,7 +102,7 @@ def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     best = np.maximum.accumulate(bound.to_numpy())
     across = np.append(bound.index.to_numpy(), ax.get_xlim()[1])
     up = np.append(best, best[-1])
-    ax.fill_between(across, up, 1.02, step="post", color=grey, alpha=0.18, linewidth=0)
+    ax.fill_between(across, up, ax.get_ylim()[1], step="post", color=grey, alpha=0.18, linewidth=0)
     ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
@@ -199,7 +174,8 @@ def plot_overlap(
         for number, name in enumerate(map(str, shares.index), start=1)
     ]
     ax.set_yticks(ticks, labels=names, parse_math=False)
-    ax.set_xticks(ticks, labels=[str(number) for number in ticks + 1])
+    some = ticks[:: 1 + (plot.is_narrow and len(shares) > _MOST_ANNOTATED)]
+    ax.set_xticks(some, labels=[str(number) for number in some + 1])
     ax.tick_params(length=0, labeltop=False)
     what = "memories deleted" if of == "deleted" else "references lost"
     plot.heading(
@@ -230,8 +206,7 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     if not known:
         return plot.empty("References whose memory was gone", parts.NO_REFERENCES)
     ax, paint = plot.ax, plot.paint
-    widths = np.linspace(min(4, 1.5 + 0.9 * (len(known) - 1)), 1.5, len(known))
-    for (label, regret), width in zip(known.items(), widths, strict=True):
+    for (label, regret), width in zip(known.items(), _widths(len(known)), strict=True):
         style = style_of(label, regret.attrs.get(c.GOES_BY))
         when = parts.without_zone(regret[c.AT])
         look = {**style.drawn(paint, width), "markevery": max(1, len(regret) // 8)}

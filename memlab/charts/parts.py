@@ -210,15 +210,17 @@ class Plot:
     def label_ends(self) -> None:
         """Name lines at the right edge, moved apart where they would overlap.
 
-        Call it once the limits are final.
+        Call it once the limits are final. A figure of our own grows until all have room.
         """
-        right, line = self.ax.get_xlim()[1], 1.25 * SMALL / self._height_in_points
+        right = self.ax.get_xlim()[1]
         heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])
         texts = [
             fill(for_terminal(text), LONGEST_LABEL, break_on_hyphens=False)
             for _, text, _ in self._ends
         ]
-        places = spread(heights, [line * (1 + text.count("\n")) for text in texts])
+        taken = 1.25 * SMALL * np.array([1 + text.count("\n") for text in texts])
+        self._grow(1.5 * max(0.0, taken.sum() - self._height_in_points))
+        places = spread(heights, taken / self._height_in_points)
         for text, place, (*_, colour) in zip(texts, places, self._ends, strict=True):
             self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
 
@@ -349,7 +351,7 @@ class Plot:
 
     def time_axis(self) -> None:
         """Give the x axis dates, as short as can be told apart."""
-        few, many = (3, 5) if self.is_narrow else (4, 9)
+        few, many = (2, 5) if self.is_narrow else (4, 9)
         locator = AutoDateLocator(minticks=few, maxticks=many)  # type: ignore[no-untyped-call]
         locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
         self.ax.xaxis.set_major_locator(locator)
@@ -374,20 +376,21 @@ def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
     return {"color": colour, "alpha": alpha, "linewidth": 0}
 
 
-def spread(places: np.ndarray, sizes: Sequence[float]) -> np.ndarray:
+def spread(places: Numbers, sizes: Numbers) -> Numbers:
     """Move `places` for things of these sizes to lie apart, order kept, to both sides alike.
 
     With the room between them subtracted, what is needed is a sequence that never falls: the mean
-    of the least above the places and of the greatest below them is one.
+    of the least above the places and of the greatest below them is one. All stay between 0 and 1
+    where there is room for all; where not, they begin at 1.
     """
     order = np.argsort(places, kind="stable")
-    taken = np.asarray(sizes, dtype=float)[order]
+    taken = sizes[order]
     room = np.cumsum(taken) - taken / 2
     level = places[order] - room
     above = np.maximum.accumulate(level)
     below = np.minimum.accumulate(level[::-1])[::-1]
     result = np.empty(len(places))
-    result[order] = (above + below) / 2 + room
+    result[order] = np.clip((above + below) / 2, -room[:1], 1 - room[-1:]) + room
     return result
 
 
@@ -423,7 +426,7 @@ class Names:
             note = self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
             room = note.get_window_extent()
             within = inside.x0 <= room.x0 and room.x1 <= inside.x1
-            within &= inside.y0 <= room.y0 and room.y1 <= inside.y1 + 12
+            within &= inside.y0 <= room.y0 and room.y1 <= inside.y1 + 2
             if within and not room.count_overlaps(self._taken):
                 self._taken.append(room)
                 return note
