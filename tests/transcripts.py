@@ -47,25 +47,6 @@ class Session:
         self.agents: dict[str, list[dict[str, Any]]] = {}
         self.cwd = "/work/app"
 
-    def act(self, memory_id: str) -> None:
-        """Do one thing with a memory, chosen by chance."""
-        acts, weights = zip(*ACTIONS, strict=True)
-        act = self.world.chance.choices(acts, weights)[0]
-        if isinstance(act, Act):
-            self.do(act, memory_id)
-        else:
-            act(self, memory_id)
-
-    def do(self, act: "Act", memory_id: str) -> None:
-        """Make one call, and note what it was to the memory."""
-        folder = self.world.called
-        words = {"path": self.path(memory_id), "folder": folder, "name": memory_id}
-        words |= {"last": Path(folder).name, "home": str(self.world.home)}
-        given = {name: text.format(**words) for name, text in act.given.items()}
-        at = self.call(act.tool, given, **(act.answer or {}))
-        if act.is_a:
-            self.note(memory_id, at, writes=act.is_a == WRITES)
-
     def note(self, memory_id: str, at: datetime, *, writes: bool = False) -> None:
         self.world.events.append(Event(self.name, memory_id, at, writes))
 
@@ -133,6 +114,16 @@ class Act(NamedTuple):
     is_a: str = ""
     answer: dict[str, Any] | None = None
 
+    def __call__(self, session: Session, memory_id: str) -> None:
+        """Make the call, and note what it was to the memory."""
+        folder = session.world.called
+        words = {"path": session.path(memory_id), "folder": folder, "name": memory_id}
+        words |= {"last": Path(folder).name, "home": str(session.world.home)}
+        given = {name: text.format(**words) for name, text in self.given.items()}
+        at = session.call(self.tool, given, **(self.answer or {}))
+        if self.is_a:
+            session.note(memory_id, at, writes=self.is_a == WRITES)
+
 
 PATH = {"file_path": "{path}"}
 EDIT = {**PATH, "old_string": "a", "new_string": "b"}
@@ -142,22 +133,14 @@ FAILED = {"error": True, "content": "<tool_use_error>File does not exist.</tool_
 ELSEWHERE = ("{home}/.claude/projects/-other/memory", "/work/app/memory")
 
 
-def read(session: Session, memory_id: str) -> None:
-    session.do(READ, memory_id)
-
-
-def write(session: Session, memory_id: str) -> None:
-    session.do(WRITE, memory_id)
-
-
 def read_then_edit(session: Session, memory_id: str) -> None:
-    for act in (READ, Act("Edit", EDIT, WRITES)):
-        session.do(act, memory_id)
+    READ(session, memory_id)
+    Act("Edit", EDIT, WRITES)(session, memory_id)
 
 
 def show_where_one_stands(session: Session, memory_id: str) -> None:
     before, session.cwd = session.cwd, session.world.called
-    session.do(shell("cat {name}", READS), memory_id)
+    shell("cat {name}", READS)(session, memory_id)
     session.cwd = before
 
 
@@ -202,7 +185,7 @@ NOT_SHOWN = (
 )
 CHANGED = ("sed -i 's/a/b/' {path}", "cat > {path} <<'END'\ncat {folder}/m1.md\nEND")
 OUTPUT = {"stdout": "x", "stderr": "", "interrupted": False}
-ACTIONS: list[tuple[Act | Callable[[Session, str], None], float]] = [
+ACTIONS: list[tuple[Callable[[Session, str], None], float]] = [
     (READ, 8),
     (Act("Read", {"file_path": "{folder}/../{last}/./{name}"}, READS), 1),
     (Act("Read", PATH, answer={**FAILED, "details": "Error: File does not exist."}), 2),
@@ -231,18 +214,9 @@ ACTIONS: list[tuple[Act | Callable[[Session, str], None], float]] = [
 
 
 class World:
-    """A home with a memory folder, and sessions that use it.
+    """A home with a memory folder, and sessions that use it; the seed decides everything.
 
-    Parameters
-    ----------
-    home : Path
-        An empty folder.
-    seed : int
-        Decides everything.
-    memories : int
-        How many files the memory folder has.
-    called : str, optional
-        What the transcripts call the memory folder, where that is not its path.
+    Transcripts call the folder by its path unless `called` says otherwise.
     """
 
     def __init__(
@@ -256,6 +230,7 @@ class World:
         self.events: list[Event] = []
         self.sessions: list[Session] = []
         self._now, self._count = START, 0
+        self._mark = b"\xef\xbb\xbf" * (seed % 3 == 1)
         self._as_ascii, self._separators = self.chance.choice([(True, None), (False, (",", ":"))])
         for folder in (self.folder, self.projects / "-other" / "memory"):
             folder.mkdir(parents=True)
@@ -273,11 +248,13 @@ class World:
 
     def run(self, sessions: int, *, actions: int = 12) -> None:
         """Let sessions come and go, each written to disk as it ends."""
+        acts, weights = zip(*ACTIONS, strict=True)
         for _ in range(sessions):
             self._now += timedelta(hours=self.chance.randrange(1, 30))
             session = self._begin()
             for _ in range(self.chance.randrange(1, actions)):
-                session.act(self.chance.choice(self.memories))
+                (act,) = self.chance.choices(acts, weights)
+                act(session, self.chance.choice(self.memories))
             if self.chance.random() < 0.2:
                 self._compact(session)
             self.sessions.append(session)
@@ -339,6 +316,7 @@ class World:
     def _write(self, file: Path, lines: list[dict[str, Any]]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as out:
+            out.write(self._mark)
             for line in lines:
                 if self.chance.random() < 0.02:
                     out.write(self.chance.choice(BROKEN) + b"\n")

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transcripts import SLUG, Session, World, read, shell, write
+from transcripts import READ, SLUG, WRITE, Session, World, shell
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -90,7 +90,7 @@ class Desk:
     def session(self, name: str = "s1", *reads: str) -> Session:
         session = Session(self.world, name, SLUG)
         for memory_id in reads:
-            read(session, memory_id)
+            READ(session, memory_id)
         return session
 
     def save(self, *sessions: Session) -> Harvest:
@@ -112,7 +112,7 @@ def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> Non
     session = desk.session("s1", "m1.md", "m2.md")
     desk.save(session)
     assert desk.logged == ["m1.md", "m2.md"]
-    write(session, "m1.md")
+    WRITE(session, "m1.md")
     found = desk.save(session)
     assert (found.new, found.new_apart) == (0, {"maintenance": 1})
     assert desk.logged == ["m2.md"]
@@ -135,7 +135,7 @@ def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(d
     session, other = desk.session("s2", "m1.md"), desk.session("s1")
     other.lines = [session.lines.pop()]
     missing = "x\ncat: gone.md: No such file or directory"
-    session.do(shell("cat {path} {folder}/gone.md; true", content=missing), "m2.md")
+    shell("cat {path} {folder}/gone.md; true", content=missing)(session, "m2.md")
     found = desk.save(other, session)
     assert sorted(desk.logged) == ["m1.md", "m2.md"]
     assert found.left_out == {FAILED: 1}
@@ -144,22 +144,22 @@ def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(d
 def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
     """One session wrote m1, and one that branched off it, and ended before it, read m1."""
     first, second = desk.session("s2"), desk.session("s1")
-    write(first, "m1.md")
-    read(first, "m4.md")
+    WRITE(first, "m1.md")
+    READ(first, "m4.md")
     second.lines = [{**line, "sessionId": "s1"} for line in first.lines]
-    read(first, "m2.md")
-    read(second, "m1.md")
-    read(first, "m3.md")
+    READ(first, "m2.md")
+    READ(second, "m1.md")
+    READ(first, "m3.md")
     found = desk.save(second, first)
     assert (found.apart, found.left_out[COPIES]) == ({}, 1)
 
 
 def test_a_log_still_knows_who_wrote_once_the_transcript_of_it_was_deleted(desk: Desk) -> None:
     session = desk.session("s1")
-    write(session, "m1.md")
+    WRITE(session, "m1.md")
     desk.save(session)
     session.lines.clear()
-    read(session, "m1.md")
+    READ(session, "m1.md")
     assert desk.save(session).apart == {"own session": 1}
 
 
@@ -168,7 +168,7 @@ def test_a_line_without_a_session_belongs_to_its_file_or_to_who_sent_the_agent(
     desk: Desk, by_agent: bool
 ) -> None:
     session = desk.session()
-    write(session, "m1.md")
+    WRITE(session, "m1.md")
     sent = desk.session("s1", "m1.md", "m2.md")
     for line in (*session.lines, *sent.lines):
         del line["sessionId"]
@@ -265,7 +265,7 @@ class TestFolder:
         Path("notes/MEMORY.md").touch()
         world = World(tmp_path / "made", 0, called="~/notes")
         session = Session(world, "s1", SLUG)
-        read(session, "m1.md")
+        READ(session, "m1.md")
         world._save(session)
         (tmp_path / ".claude").symlink_to(world.home / ".claude")
         found = harvest("./notes")
@@ -279,7 +279,7 @@ class TestFolder:
             harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
         assert [each.name for each in tmp_path.iterdir()] == ["notes"]
 
-    @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote', "mémoire"])
+    @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote'])
     @pytest.mark.parametrize("as_ascii", [True, False])
     def test_any_name_is_found_however_it_is_written(
         self, tmp_path: Path, name: str, *, as_ascii: bool
@@ -290,17 +290,6 @@ class TestFolder:
         world = World(tmp_path / "home", 0, called=str(folder))
         world._as_ascii = as_ascii
         session = Session(world, "s1", SLUG)
-        read(session, "ä b.md")
+        READ(session, "ä b.md")
         world._save(session)
         assert harvest(folder, transcripts=world.projects).reads == 1
-
-
-def test_lines_are_told_apart_by_more_than_line_feeds(desk: Desk) -> None:
-    session = desk.session("s1", "m1.md")
-    session.lines[0]["message"]["content"].insert(0, {"type": "text", "text": "a\u2028b\x85c"})
-    desk.world._as_ascii = False
-    desk.save(session)
-    file = desk.world.projects / SLUG / "s1.jsonl"
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
-    assert desk.logged == ["m1.md"]
-    assert gathered(desk.world).left_out == {}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import make_frame, row
-from histories import DRIFTS, recorded, simulate_history, work
+from histories import recorded, work
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
@@ -23,8 +23,6 @@ from memlab.policies.learned import (
     Learned,
     Moment,
     Space,
-    Weights,
-    fit_choice,
     fitted_weights,
 )
 from memlab.replay import replay, replay_each
@@ -65,30 +63,6 @@ def test_weights_say_what_made_the_difference() -> None:
     assert by_name["size"] > 0.3
     assert by_name["tag rate"] > 0.1
     assert by_name["age"] < 0
-
-
-def test_scores_go_by_what_came_before_alone() -> None:
-    frame, references = work()
-    cut = 1200
-    whole = Expectation(experience_of(frame, references))
-    until = references[c.AT_POSITION] <= cut
-    part = Expectation(experience_of(frame.iloc[:cut], references[until]))
-    memories = np.arange(cut)
-    for written in (300, 700, cut):
-        seen = int(np.searchsorted(part.experience.at, written))
-        moment = Moment(written, seen, 1e5)
-        for space in (Space(60, of_tokens=False), Space(6000, of_tokens=True)):
-            expected = part.scores(memories[:written], moment, space)
-            found = whole.scores(memories[:written], moment, space)
-            np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("drift", DRIFTS)
-def test_references_that_follow_age_alone_leave_the_newest(drift: str) -> None:
-    frame, references = simulate_history(4, drift, rows=4000).as_frames()
-    newest, learned = served_late(frame, references, KeepRecent(100), Learned(100))
-    assert learned >= newest - 0.005
 
 
 def read_on(frame: pd.DataFrame, reads: Iterable[tuple[str, str]]) -> pd.DataFrame:
@@ -198,20 +172,6 @@ def test_task_numbers_that_are_not_numbers_do_no_harm() -> None:
     assert past.number.tolist() == list(range(400))
     frame[c.SOURCE_TASK_REF] = pd.Series([f"issue:#{2 * i}" for i in range(400)], dtype="str")
     assert experience_of(frame, references).number.tolist() == list(range(0, 800, 2))
-
-
-def test_a_fit_finds_the_weights_choices_were_made_with() -> None:
-    rng = np.random.default_rng(1)
-    truth = np.array([-1.0, 0.8, -0.5])
-    features = rng.normal(size=(4000, 8, 3))
-    chance = np.exp(features @ truth)
-    chosen = (chance.cumsum(1) / chance.sum(1, keepdims=True) > rng.random((4000, 1))).argmax(1)
-    rows = np.arange(4000)
-    features[rows, 0], features[rows, chosen] = features[rows, chosen], features[rows, 0].copy()
-    flat = Weights(np.zeros(3), np.full(3, 10.0))
-    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), flat)[0], truth, atol=0.08)
-    sure = Weights(np.zeros(3), np.full(3, 1e-3))
-    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), sure)[0], 0, atol=0.01)
 
 
 def test_the_weights_that_ship_are_what_the_histories_give() -> None:

@@ -46,51 +46,6 @@ EVERY = SOME_OF_EACH | OF_ONES_OWN
 EVERY |= {"one that reads": ShortBodies(12), "one that learns": NeverReferred(2).after(PAST)}
 every_policy = pytest.mark.parametrize("policy", EVERY.values(), ids=EVERY)
 
-tied = [{}, {}, {}, {}]
-mixed = [
-    {"importance": float("nan"), "agent_id": "a", "tags": ("x", "y")},
-    {"load_bearing": True, "importance": 0.0, "agent_id": "a"},
-    {"active": False, "importance": 0.1, "agent_id": "a"},
-    {"active": False, "load_bearing": True},
-    {"importance": float("inf"), "namespace": "n", "title": "memory 0", "trusted": False},
-    {"importance": 0.2, "agent_id": "b", "expires_at": NOW - DAY, "title": "memory 0"},
-    {"importance": 0.9, "agent_id": "b", "last_accessed_at": NOW - DAY, "tags": ("y", "x")},
-    {"created_at": None, "agent_id": "a", "graduated": True},
-]
-FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
-    "empty": lambda: memories([]),
-    "one row": lambda: memories([{}]),
-    "all load-bearing": lambda: memories([{"load_bearing": True}] * 4),
-    "all superseded": lambda: memories([{"active": False}] * 4),
-    "all tied": lambda: memories([{"created_at": NOW - DAY, "title": "same"}] * 4),
-    "no signals": lambda: memories(tied, signals=False),
-    "everything at once": lambda: memories(mixed),
-    "clock before the data": lambda: memories([{"created_at": NOW + 3000 * DAY}] * 3),
-    "odd index": lambda: memories(mixed).set_axis([5, 5, "a", None, 1.5, 2, 0, 7]),
-}
-every_frame = pytest.mark.parametrize("frame", [make() for make in FRAMES.values()], ids=FRAMES)
-
-
-@every_policy
-@every_frame
-def test_every_policy_keeps_the_contract(frame: pd.DataFrame, policy: Policy) -> None:
-    before = frame.copy(deep=True)
-    decision = decide(frame, policy, now=NOW)
-    pd.testing.assert_frame_equal(frame, before)
-    pd.testing.assert_index_equal(decision.index, frame.index)
-    assert decision["keep"].dtype == bool
-    assert isinstance(decision["reason"].dtype, pd.CategoricalDtype)
-    assert decision["reason"].notna().all()
-    keep = decision["keep"].to_numpy()
-    assert keep[frame["load_bearing"].to_numpy()].all()
-    populations = {step.population for step in policy.steps}
-    if "all" not in populations:
-        touchable = [frame["active"] == (one == "active") for one in populations]
-        assert keep[~np.logical_or.reduce(touchable)].all()
-    reasons = decision["reason"].to_numpy()
-    assert set(reasons[keep]) <= {"kept", "load-bearing", "superseded"}
-    assert not set(reasons[~keep]) & {"kept", "load-bearing", "superseded"}
-
 
 @every_policy
 def test_a_policy_pickles_says_whose_rule_it_is_and_cannot_change(policy: Policy) -> None:
@@ -144,13 +99,11 @@ class Returns(KeepAll):
     [
         ([0, 1], "returned list"),
         (pd.Series([True, False, True]), "let rows go for True"),
-        (pd.Series("old", index=[7]), "rows that are not there"),
         (pd.Series("old", index=[-1]), "rows that are not there"),
         (pd.Series("old", index=[1, 1]), "one twice"),
         (pd.Series("old", index=["m0"]), "named rows by str"),
         (pd.Series([None], index=[0], dtype="str"), "let rows go for nan"),
         (pd.Series("kept", index=[0]), "let rows go for 'kept'"),
-        (None, "returned NoneType"),
     ],
 )
 def test_a_policy_that_names_no_rows_is_told_how(named: Any, words: str) -> None:
@@ -175,20 +128,12 @@ def test_a_time_without_zone_is_refused() -> None:
     ("make", "words"),
     [
         (lambda: KeepRecent(-1), "keep=-1"),
-        (lambda: KeepRecent(True), "keep=True"),
-        (lambda: KeepRecent(1.5), "keep=1.5"),
         (lambda: KeepRecent(1, by="title"), "by='title'"),
-        (lambda: Learned(-2), "max_items=-2"),
-        (lambda: TokenBudget(-1), "max_tokens=-1"),
         (lambda: EveryOther(-1), "offset=-1"),
         (lambda: Crowded(3, how="all"), "how='all' is not 'oldest' or 'newest'"),
         (lambda: ValueCap(1, half_life=timedelta(0)), "half_life="),
-        (lambda: ValueCap(1, recency=-0.1), "recency=-0.1"),
         (lambda: ValueCap(1, importance=float("nan")), "importance=nan"),
         (lambda: ValueCap(1, scope=("colour",)), "colour"),
-        (lambda: ImportanceBudget(-3), "max_items=-3"),
-        (lambda: ImportanceBudget(3, scope=("kind",)), "kind"),
-        (lambda: ImportanceFloor(float("nan")), "threshold=nan"),
         (lambda: NearDuplicate(1.2), "threshold=1.2"),
         (lambda: PurgeSuperseded(-DAY), "older_than="),
     ],
@@ -204,8 +149,6 @@ def test_a_setting_without_meaning_is_refused_by_name(
     ("make", "words"),
     [
         (lambda: TimeToLive(30), r"TimeToLive takes as ttl .* timedelta\(days=30\)"),
-        (lambda: ValueCap(1, half_life=7), r"ValueCap takes as half_life .* timedelta\(days=7\)"),
-        (lambda: PurgeSuperseded(30), "PurgeSuperseded takes as older_than"),
         (lambda: ValueCap(1, recency="high"), "ValueCap takes as recency a number, not 'high'"),
         (lambda: ValueCap(1, scope="agent_id"), "ValueCap takes as scope a tuple"),
         (lambda: NearDuplicate(True), "NearDuplicate takes as threshold a number, not True"),
@@ -238,8 +181,8 @@ instants = st.integers(-400, 40).map(lambda days: NOW + days * DAY)
 rows = st.lists(
     st.fixed_dictionaries(
         {
-            "importance": st.sampled_from([0.0, 0.1, 0.5, 0.50001, 1.0, 3.0, float("nan")]),
-            "created_at": instants,
+            "importance": st.sampled_from([0.0, 0.1, 0.5, 0.50001, 3.0, np.nan, np.inf]),
+            "created_at": st.none() | instants,
             "last_accessed_at": st.none() | instants,
             "expires_at": st.none() | instants,
             "active": st.sampled_from([True, True, True, False]),
@@ -259,6 +202,31 @@ rows = st.lists(
 def some_of(policies: Iterable[Policy]) -> st.SearchStrategy[list[Policy]]:
     """A few policies: each comes up in many examples, and an example stays quick."""
     return st.lists(st.sampled_from(list(policies)), min_size=4, max_size=4, unique=True)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(rows, st.booleans(), some_of(EVERY.values()))
+def test_every_policy_keeps_the_contract(
+    drawn: list[dict[str, Any]], signals: bool, some: list[Policy]
+) -> None:
+    frame = memories(drawn, signals=signals).set_axis([n % 5 or None for n in range(len(drawn))])
+    before = frame.copy(deep=True)
+    for policy in some:
+        decision = decide(frame, policy, now=NOW)
+        pd.testing.assert_frame_equal(frame, before)
+        pd.testing.assert_index_equal(decision.index, frame.index)
+        assert decision["keep"].dtype == bool
+        assert isinstance(decision["reason"].dtype, pd.CategoricalDtype)
+        assert decision["reason"].notna().all()
+        keep = decision["keep"].to_numpy()
+        assert keep[frame["load_bearing"].to_numpy()].all()
+        populations = {step.population for step in policy.steps}
+        if "all" not in populations:
+            touchable = [frame["active"] == (one == "active") for one in populations]
+            assert keep[~np.logical_or.reduce(touchable)].all()
+        reasons = decision["reason"].to_numpy()
+        assert set(reasons[keep]) <= {"kept", "load-bearing", "superseded"}
+        assert not set(reasons[~keep]) & {"kept", "load-bearing", "superseded"}
 
 
 @settings(max_examples=2 * settings().max_examples)

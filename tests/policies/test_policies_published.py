@@ -15,7 +15,6 @@ from memlab.policies import (
     ImportanceBudget,
     ImportanceFloor,
     KeepRecent,
-    Learned,
     NearDuplicate,
     Pipeline,
     Policy,
@@ -79,10 +78,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "important but stale loses where recency weighs": (
         used(6 * WEEK, FRESH, importance=(0.9, 0.1)), ValueCap(1, **HEAVY_RECENCY), [0],
     ),
-    "two of three go by worth, whatever was used last": (
-        used(WEEK, FRESH, FRESH, importance=(1.0, 0.0, 0.1)), ValueCap(1, **ONE_SCOPE), [1, 2],
-    ),
-    "a cap of zero takes all": (used(FRESH, WEEK), ValueCap(0, **ONE_SCOPE), [0, 1]),
     "a cap below zero takes all": (used(FRESH, WEEK), ValueCap(-5, **ONE_SCOPE), [0, 1]),
     "without weights the older last access goes": (
         used(FRESH, WEEK, importance=(0.0, 1.0)),
@@ -110,28 +105,17 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "case makes no difference to agents and tags": (
         worth((0.9, "A", None, "X"), (0.1, "a", None, "x")), ValueCap(1), [1],
     ),
-    "a last access ahead counts more than all": (
-        [{"last_accessed_at": NOW + 2 * WEEK, "importance": 0.0}, *used(FRESH, importance=(1.0,))],
-        ValueCap(1, **ONE_SCOPE), [1],
-    ),
     "expiry is passed after its moment": (
         [{"expires_at": NOW - timedelta(microseconds=1)}, {"expires_at": NOW}], TimeToLive(), [0],
-    ),
-    "being used does not extend an expiry": (
-        [{"expires_at": NOW - DAY, "last_accessed_at": NOW}], TimeToLive(), [0],
     ),
     "an expiry of its own goes before the age": (
         [{"expires_at": NOW + DAY, "created_at": NOW - 90 * DAY}], TimeToLive(DAY), [],
     ),
     # odek
     "identical summaries leave the newer": (said(SAME, SAME), Pipeline.odek(), [0]),
-    "different words leave both": (said(SAME, "tea grows in shade"), Pipeline.odek(), []),
     "threshold zero leaves both": (said(SAME, SAME), Pipeline.odek(threshold=0), []),
     "an untrusted newer does not replace a trusted older": (
         said(SAME, SAME, trusted=(True, False)), Pipeline.odek(), [],
-    ),
-    "a trusted newer replaces an untrusted older": (
-        said(SAME, SAME, trusted=(False, True)), Pipeline.odek(), [0],
     ),
     "a cap of three of five keeps the newest three": (
         aged(5 * DAY, 4 * DAY, 3 * DAY, 2 * DAY, DAY), Pipeline.odek(keep=3), [0, 1],
@@ -150,17 +134,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
         [{"title": SAME, "created_at": NOW - DAY}, {"title": SAME, "created_at": NOW - WEEK}],
         Pipeline.odek(), [1],
     ),
-    "words count as often as they occur": (
-        said("retry retry retry backoff", "retry backoff"), NearDuplicate(0.92), [],
-    ),
-    "a word between two others counts three times, the first and the last twice": (
-        said("shipped the upload cache behind one new flag",
-             "shipped the upload cache behind one new switch"), NearDuplicate(0.92), [0],
-    ),
     "words are told apart by letters and digits alone": (
         said("cache_size grew", "cache size, grew"), NearDuplicate(0.99), [0],
     ),
-    "a digit tells two texts apart": (said("shipped 1", "shipped 2"), NearDuplicate(), []),
     "texts without words are nobody's duplicates": (
         said("", "", "...", "..."), NearDuplicate(), [],
     ),
@@ -179,7 +155,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
         ],
         NearDuplicate(), [],
     ),
-    "a ttl of zero is durable": (aged(365 * DAY), TimeToLive(timedelta(0)), []),
     "a negative ttl is durable": (aged(365 * DAY), TimeToLive(-DAY), []),
     "duplicates go before the cap counts": (
         said(SAME, SAME, "one more thing"), Pipeline.odek(keep=2), [0],
@@ -195,10 +170,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
         of_importance(*[0.5] * 15, agent_id="g", namespace="a")
         + of_importance(*[0.9] * 20, agent_id="g", namespace="b"),
         ImportanceBudget(20), list(range(15)),
-    ),
-    "agents hold budgets of their own": (
-        of_importance(0.1, 0.2, agent_id="g") + of_importance(0.3, agent_id="h"),
-        ImportanceBudget(1), [0],
     ),
     "a graduated row is not exempt from the budget": (
         of_importance(0.5, 0.6, 0.7, 0.8, 0.9, 0.55, 0.65, 0.75, 0.85)
@@ -228,9 +199,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "a budget in tokens drops the oldest until the rest fits": (
         [{"tokens": 10 * n} for n in range(1, 7)], TokenBudget(120), [0, 1, 2, 3],
     ),
-    "load-bearing rows come on top of what is learned": (
-        [{"load_bearing": n % 3 > 0} for n in range(9)], Learned(1), [0, 3],
-    ),
     "load-bearing rows take up a budget in tokens": (
         [{"load_bearing": True}, {}, {}, {}], TokenBudget(25), [1, 2],
     ),
@@ -256,25 +224,15 @@ def test_a_cap_is_exact_beyond_ten_thousand_rows() -> None:
     assert kept(frame, ValueCap(7, scope=())) == [f"m{i}" for i in range(7)]
 
 
-@pytest.mark.parametrize(
-    ("lives", "left"), [(0, 1.0), (1, 0.5), (4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)]
-)
+@pytest.mark.parametrize(("lives", "left"), [(4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)])
 def test_recency_halves_with_each_half_life(lives: int, left: float) -> None:
     assert recency_decay(lives * WEEK, WEEK) == left
     assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [left]
 
 
-def test_a_recall_scores_similarity_recency_and_importance() -> None:
-    assert composite_score(1, FRESH, 1) == pytest.approx(1.0)
-    assert composite_score(0.6, FRESH, 0.5) > composite_score(0.8, 5 * WEEK, 0.5)
-    assert composite_score(0.7, WEEK, 0.9) > composite_score(0.7, WEEK, 0.1)
-    assert composite_score(0, WEEK, 0) == pytest.approx(0.125)
-
-
-def test_an_eviction_scores_without_similarity() -> None:
-    assert value_score(FRESH, 1.0) == pytest.approx(1.0)
-    assert value_score(WEEK, 0.0) == pytest.approx(0.25 * 0.5 / 0.4)
-    assert value_score(WEEK, 1.0, recency_weight=0, importance_weight=0) == 0
+def test_a_recall_scores_similarity_recency_and_importance_and_an_eviction_the_last_two() -> None:
+    assert composite_score(1, WEEK, 0) == pytest.approx(0.6 + 0.125)
+    assert value_score(WEEK, 1.0) == pytest.approx((0.15 + 0.125) / 0.4)
 
 
 def test_near_duplicates_name_what_replaces_them() -> None:
@@ -288,10 +246,7 @@ def test_near_duplicates_name_what_replaces_them() -> None:
 PAIRS = {
     ("the build broke on the lockfile", "the build broke on the lockfile"): 1.0,
     ("retry retry retry backoff", "retry backoff"): 0.857,
-    ("retry " * 6 + "backoff jitter", "retry backoff jitter"): 0.656,
     ("shipped the cache behind the new flag", "shipped the cache behind the new switch"): 0.944,
-    ("merged the parser rewrite after two rounds of review by the language team",
-     "merged the parser rewrite after two rounds of review by the compiler team"): 0.928,
     ("tea grows in shade", "the deploy failed"): 0.0,
     ("shipped_é", "shipped ü"): 0.5,
     ("x² grew", "x grew"): 1.0,

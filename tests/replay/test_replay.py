@@ -29,7 +29,6 @@ from memlab.policies import (
 )
 from memlab.policies.base import Runner, runner_for
 from memlab.replay import oracle, replay
-from memlab.sizing import cap_curve
 
 Lives = list[tuple[str, list[int], list[int], int, float]]
 
@@ -192,30 +191,6 @@ def test_bodies_reach_a_policy_that_reads_them() -> None:
     frame[c.BODY] = ["a body of some length", "short"] * 3
     gone = replay(frame, references, ShortBodies()).deleted[c.MEMORY_ID].tolist()
     assert gone == ["m2", "m4", "m6"]
-
-
-@given(lives=LIVES, cap=st.integers(0, 6))
-def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int) -> None:
-    frame = frame_of(lives)
-    references = find_references(frame)
-    curve = cap_curve(frame, references)
-    cap = min(cap, curve.index[-1])
-    done = replay(frame, references, KeepRecent(cap))
-    line = curve.loc[cap]
-    if len(references):
-        assert done.served == pytest.approx(line["served_observed"])
-    assert done.boot["boot_memories"].mean() == pytest.approx(line["boot_memories_mean"])
-    assert done.boot["boot_tokens"].max() == line["boot_tokens_max"]
-
-
-@given(lives=LIVES, policy=st.sampled_from(list(SOME_OF_EACH.values())), retire=st.booleans())
-def test_no_policy_serves_more_than_the_oracle_with_its_slots(
-    lives: Lives, policy: Policy, retire: bool
-) -> None:
-    frame = frame_of(lives)
-    references = find_references(frame)
-    done = replay(frame, references, policy, retire=retire)
-    assert done.references["kept"].sum() <= oracle(frame, references, done.most_held).kept.sum()
 
 
 def most_by_search(pairs: list[tuple[int, int]], slots: int) -> int:

@@ -1,8 +1,6 @@
 """Comparison: every policy on the same history, the bounds, and who deletes what."""
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,6 @@ from histories import simulate_history
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
-from memlab.frame.loading import load
 from memlab.policies import (
     ImportanceBudget,
     KeepAll,
@@ -181,25 +178,3 @@ def test_arguments_out_of_range_are_named() -> None:
             call(*history(), given, every=0)
     with pytest.raises(ValueError, match="no time zone"):
         replay(*history(), POLICIES[0], now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
-
-
-@pytest.mark.parametrize("name", ["history-uv", "history-bevy"])
-def test_recorded_histories_show_what_is_known_of_them(
-    real_store: Callable[[str], Path], name: str
-) -> None:
-    frame = load(real_store(name))
-    references = find_references(frame)
-    cap = 200
-    newest, used = replay_each(
-        frame, references, [KeepRecent(cap), ValueCap(cap, importance=0.0)], workers=1
-    )
-    same_size = newest.boot["held"].mean()
-    span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
-    ages = [span * cap / len(frame) * factor for factor in (0.5, 0.7, 0.85, 1.0, 1.2)]
-    expiring = [
-        one
-        for one in replay_each(frame, references, [TimeToLive(age) for age in ages], workers=1)
-        if one.boot["held"].mean() <= 1.05 * same_size
-    ]
-    assert max(one.served for one in expiring) == pytest.approx(newest.served, abs=0.03)
-    assert 0 <= used.served - newest.served < 0.025

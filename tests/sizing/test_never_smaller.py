@@ -115,15 +115,6 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("real") / "memory.db", recorded_rows())
 
 
-@pytest.mark.long
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=WALKS)
-def test_no_walk_on_a_real_history(real: Path, tmp_path: Path, steps: list[str]) -> None:
-    for file in tmp_path.iterdir():
-        file.unlink()
-    walk(Path(shutil.copy(real, tmp_path / "memory.db")), steps)
-
-
 def test_what_a_runtime_deleted_makes_the_history_incomplete(real: Path, tmp_path: Path) -> None:
     store = Path(shutil.copy(real, tmp_path / "memory.db"))
     before = advice(store)

@@ -357,8 +357,3 @@ def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, s
         assert f"--max-tokens {takes}    for the target" in shown.output
         assert f"--max-tokens {takes - 1}    for the budget" in shown.output
         assert (shown.exit_code, (tmp_path / "memlab.toml").exists()) == (1, False)
-
-
-def test_a_store_that_is_named_by_a_dot_gets_a_log_beside_it() -> None:
-    told = "\n".join(recommend_cap(make_episodes(20)).next_steps("."))
-    assert f"{Path.cwd()}.reads.jsonl" in told
