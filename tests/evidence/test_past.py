@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import make_episodes
-from histories import recorded_rows
 from hypothesis import given
 from hypothesis import strategies as st
 from stores import episodes, row, run_sql, write_rows
@@ -15,12 +14,11 @@ from stores import episodes, row, run_sql, write_rows
 from memlab import columns as c
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
-from memlab.compaction.restorer import restore
 from memlab.errors import ArchiveError, DamagedArchiveWarning
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.past import Deletion, gaps_of, load_past, past_of, present_rows
 from memlab.frame.loading import load
-from memlab.policies import KeepRecent, Pipeline, Policy, decide
+from memlab.policies import KeepRecent, Policy
 from memlab.policies.learned import Learned
 from memlab.store.archive.location import archive_path
 
@@ -62,13 +60,6 @@ def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
     assert past[c.MEMORY_ID].tolist()[6:] == ["late"]
     gone = past.loc[past[c.DELETED_AT].notna(), c.MEMORY_ID].tolist()
     assert gone == ["e1", "e2", "e3", "e4"]
-
-
-def test_what_was_put_back_is_there_once(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", episodes(4))
-    restore(compact(store, 1), store=store)
-    compact(store, 2)
-    assert past_ids(store) == ["e1", "e2", "e3", "e4"]
 
 
 def test_a_position_or_an_id_that_comes_again_is_another_memory(tmp_path: Path) -> None:
@@ -176,30 +167,6 @@ def test_a_store_that_does_not_number_one_by_one_shows_no_gaps() -> None:
     frame = make_episodes(2)
     frame[c.POSITION] = [5, 10**15]
     assert gaps_of(frame) == (0, 0, None)
-
-
-@pytest.fixture(scope="module")
-def compacted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A store that was compacted on its way, and the same rows had nothing gone."""
-    rows = recorded_rows()
-    folder = tmp_path_factory.mktemp("past")
-    store = write_rows(folder / "memory.db", rows[:1300])
-    compact(store, 200)
-    write_rows(store, [each | {"rowid": 1301 + i} for i, each in enumerate(rows[1300:])])
-    return store, write_rows(folder / "whole.db", rows)
-
-
-@pytest.mark.parametrize("policy", [Learned(60), Pipeline(KeepRecent(450), Learned(60))], ids=str)
-def test_a_plan_learns_from_what_was_archived(
-    compacted: tuple[Path, Path], policy: Learned | Pipeline
-) -> None:
-    store, whole = compacted
-    frame = load(store)
-    expected = decide(frame, policy.after(load(whole)), now=NOON)[c.KEEP]
-    made = plan(store, policy, now=NOON)
-    assert [each.memory_id for each in made.memories] == frame.loc[~expected, c.MEMORY_ID].tolist()
-    assert not expected.equals(decide(frame, policy, now=NOON)[c.KEEP])
-    assert made.policy["policy"] == policy.name  # not what it learned
 
 
 def test_only_a_policy_that_learns_needs_the_archive_and_the_reads_that_are_remembered(

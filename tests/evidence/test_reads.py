@@ -67,15 +67,12 @@ GOOD = '{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}'
     ("line", "reason"),
     [
         ('{"memory_id": "b", "at": "2025-0', "cut short, or no JSON object"),
-        ("[1]", "cut short, or no JSON object"),
         (f"{GOOD}{GOOD}", "cut short, or no JSON object"),
         ("\0\0\0", "cut short, or no JSON object"),
         ('{"a":' * 100_000, "cut short, or no JSON object"),
         ("\xff".encode("latin-1").decode("latin-1"), "cut short, or no JSON object"),
         ('{"memory_id": 7, "at": "2025-01-01T02:30:00Z"}', "no memory_id"),
-        ('{"memory_id": "", "at": "2025-01-01T02:30:00Z"}', "no memory_id"),
         ('{"memory_id": "b"}', "no time"),
-        ('{"memory_id": "b", "at": null}', "no time"),
         ('{"memory_id": "b", "at": 1767225600}', "no time"),
         ('{"memory_id": "b", "at": "yesterday"}', "no time"),
     ],
@@ -166,7 +163,6 @@ def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
         ("memory_id,at\n,2025-01-01T00:00:00Z\n", "line 2: memory_id must be a text"),
         ('memory_id,at\n"a,2025', "near line 1: unexpected end of data"),
         (b"memory_id,at\na\xff\x00", "near line 1: not text in UTF-8"),
-        ('{"memory_id": "a"', "line 1: not a JSON object"),
         ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
     ],
 )
@@ -204,7 +200,6 @@ LATE = log_of(("a", 2.5, None))
         (log_of(("a", 0.5, "s"), ("a", 9.0, "s")), "abcd", "memory", ["read", *["too new"] * 3]),
         (log_of(("a", 0.5, "s"), ("a", 9.0, "t")), "abcd", "memory", ["read", *["unread"] * 3]),
         (log_of(), "abcd", "memory", ["too new"] * 4),
-        (LATE, "", "memory", ["read", "unread", "unread", "too new"]),
         # what no start loads could be found only where agents search
         (LATE, "b", "memory", ["read", "unread", "not loaded", "too new"]),
         (LATE, "b", "openclaw:workspace", ["read", "unread", "unread", "too new"]),

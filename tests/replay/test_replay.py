@@ -253,12 +253,6 @@ def test_a_lost_reference_names_what_cost_it_and_the_boot_context_is_what_is_act
     assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 
 
-def test_a_reference_counts_as_an_access() -> None:
-    least_recently_used = ValueCap(3, importance=0.0)
-    assert replay(*six_episodes(), least_recently_used).references["kept"].all()
-    assert replay(*six_episodes(), KeepRecent(3)).lost == 2
-
-
 def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
     least_recently_used = ValueCap(2, importance=0.0)
     frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
@@ -292,22 +286,6 @@ def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -
     references = find_references(frame)
     assert len(replay(frame, references, PurgeSuperseded(timedelta(0))).deleted) == 4
     assert replay(frame, references, PurgeSuperseded(timedelta(0)), retire=True).deleted.empty
-
-
-def test_a_schedule_lets_rows_pile_up_in_between() -> None:
-    done = replay(*six_episodes(), KeepRecent(1), every=3)
-    assert done.boot["held"].tolist() == [1, 2, 1, 2, 3, 1]
-    assert done.most_held == 3
-
-
-def test_the_policy_is_applied_once_more_at_the_end() -> None:
-    frame, references = six_episodes()
-    later = START + pd.Timedelta(days=9)
-    done = replay(frame, references, TimeToLive(timedelta(days=1)), now=later)
-    assert len(done.boot) == 7
-    assert done.boot["held"].iloc[-1] == 0
-    assert done.deleted["deleted_at_position"].tolist() == [7] * 6
-    assert done.lost == 0
 
 
 def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:

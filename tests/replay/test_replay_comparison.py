@@ -14,14 +14,13 @@ from memlab.policies import (
     ImportanceBudget,
     KeepAll,
     KeepRecent,
-    Pipeline,
     Policy,
     TimeToLive,
     TokenBudget,
     ValueCap,
 )
 from memlab.policies.learned import Learned
-from memlab.replay import compare, label_of, oracle, overlap, replay, replay_each
+from memlab.replay import compare, oracle, overlap, replay, replay_each
 from memlab.replay.comparison import Comparison
 
 
@@ -152,20 +151,6 @@ def test_the_floor_is_counted_apart() -> None:
     table = compare(frame, references, [KeepRecent(0)]).table
     assert table[["floor_memories", "floor_tokens"]].to_numpy().tolist() == [[10, 100]] * 2
     assert table.loc["recent 0", "boot_memories_mean"] < 10.01
-
-
-def test_labels_say_what_differs_from_the_defaults() -> None:
-    assert [label_of(policy) for policy in POLICIES] == [
-        "recent 30",
-        "budget 30",
-        "value 30, half_life=8 h",
-        "ttl 1.25 d",
-        "learned 30",
-        "tokens 300",
-    ]
-    assert label_of(Pipeline(TimeToLive(), KeepRecent(3, by="created_at"))) == (
-        "ttl > recent 3, by=created_at"
-    )
 
 
 def test_arguments_out_of_range_are_named() -> None:

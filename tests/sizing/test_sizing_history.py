@@ -49,10 +49,6 @@ def test_seventeen_cuts_in_twenty_of_real_histories_reach_their_target(real_stor
     assert (tests["keep_recent"] / tests["needed"]).median() < 2.5
 
 
-def steady() -> tuple[pd.DataFrame, pd.DataFrame]:
-    return simulate_history(21, "steady", rows=4000).as_frames()
-
-
 @pytest.mark.parametrize("seed", [21, 11])
 def test_a_choice_before_a_cut_is_the_advice_of_that_day(seed: int) -> None:
     frame, references = simulate_history(seed, "steady", rows=4000).as_frames()
@@ -66,8 +62,7 @@ def test_what_was_needed_is_the_smallest_cap_that_meets_the_target() -> None:
     frame = make_episodes(100)
     references = make_references(frame, [80, 81, 82, 83, 84], [1, 2, 3, 4, 50])
     row = backtest_cap(frame, references, target=0.8, cuts=(0.8,)).iloc[0]
-    assert (row["needed"], row["references"]) == (4, 5)
-    assert row["verdict"] == "from-other-projects"
+    assert (row["needed"], row["references"], row["verdict"]) == (4, 5, "from-other-projects")
     assert row["achieved"] == (np.array([1, 2, 3, 4, 50]) <= row["keep_recent"]).mean()
 
 
@@ -78,20 +73,15 @@ def test_a_stretch_without_references_needs_nothing() -> None:
     assert backtest_cap(make_frame())["needed"].isna().all()
 
 
-def surprising(seed: int = 11) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A history with few references, of which those after two of the cuts lie far back."""
-    return simulate_history(seed, "steady", rows=3000).as_frames()
-
-
 def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
-    frame, references = surprising()
+    # few references, of which those after two of the cuts lie far back
+    frame, references = simulate_history(11, "steady", rows=3000).as_frames()
     sizing, advice = prepare_sizing(frame, references), recommend_cap(frame, references)
     tests = backtest_cap(frame, references)
     assert advice.missed == (~tests["reached"].astype(bool)).sum() == 2
-    headline = str(advice).partition("\n")[0]
     words = "but at 2 of 4 earlier cuts such a number missed"
     numbers = f"keep_recent = {advice.keep_recent:,} is safe, {advice.likely:,} is likely"
-    assert headline.startswith(f"{numbers}, {words} (")
+    assert str(advice).startswith(f"{numbers}, {words} (")
     assert words in advice._repr_html_()
     assert advice.widened > 1.2
     plain = posterior_of(sizing.history, sizing.references, sizing.terms)
@@ -101,28 +91,21 @@ def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
 
 
 def test_a_good_record_is_not_in_the_headline_and_widens_nothing() -> None:
-    advice = recommend_cap(*steady())
-    assert advice.missed == 0
-    assert advice.measured == 4
-    assert advice.widened == 1
+    steady = simulate_history(21, "steady", rows=4000).as_frames()
+    advice, tests = recommend_cap(*steady), backtest_cap(*steady)
+    assert (advice.missed, advice.measured, advice.widened) == (0, 4, 1)
     assert "missed" not in str(advice).partition("\n")[0]
-    tests = backtest_cap(*steady())
     times = (tests["keep_recent"] / tests["needed"]).median()
     assert times > 1.1
     assert advice.track_record == f"met 4 of 4, at {times:.1f} times the need (median)"
     assert advice.track_record in str(advice)
 
 
-def far_after(cut: float, back: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A history whose references were near up to a cut and all of them so far back after it."""
-    frame = make_episodes(2000)
-    at = np.arange(100, 2000, 5)
-    distance = np.where(at < cut * 2000, 1 + at % 5, back)
-    return frame, make_references(frame, at, distance)
-
-
 def test_a_worse_surprise_widens_more_and_none_does_not() -> None:
-    scales = [widening(prepare_sizing(*far_after(0.8, back)).cuts) for back in (5, 30, 600)]
+    frame, at = make_episodes(2000), np.arange(100, 2000, 5)
+    distances = (np.where(at < 1600, 1 + at % 5, back) for back in (5, 30, 600))
+    sizings = (prepare_sizing(frame, make_references(frame, at, each)) for each in distances)
+    scales = [widening(sizing.cuts) for sizing in sizings]
     assert scales[0] == 1
     assert scales == sorted(scales)
     assert 1.2 < scales[-1] < 3
@@ -188,8 +171,7 @@ def test_no_cap_ends_with_what_is_active_now(two_years: pd.DataFrame) -> None:
 
 
 def test_a_long_history_is_looked_at_in_so_many_moments(two_years: pd.DataFrame) -> None:
-    thin = boot_over_time(two_years, [50], moments=11)
-    whole = boot_over_time(two_years, [50], moments=len(two_years))
+    thin, whole = (boot_over_time(two_years, [50], moments=m) for m in (11, len(two_years)))
     assert len(at_cap(thin, 50)) == len(at_cap(thin, None)) == 11
     assert at_cap(thin, 50)["written"].iloc[[0, -1]].tolist() == [1, len(two_years)]
     same = whole.merge(thin, on=["keep_recent", "written", "at", "memories", "tokens"])
