@@ -1,8 +1,8 @@
 """Charts of computed frames: each takes ``ax=None``, draws, and returns the Axes.
 
 A chart computes nothing, prints nothing and shows nothing. Without `ax` it draws on a figure of its
-own, made without pyplot; ``ax.figure`` is the picture. `memlab.views.drawing` has the one table of
-those that are drawn of a store.
+own, made without pyplot; ``ax.figure`` is the picture. A `cap` is one to look at, `advice` what
+:func:`memlab.recommend_cap` returns, whose target, budget and caps are drawn.
 """
 
 from memlab.lazy import import_extra

@@ -33,24 +33,9 @@ def plot_cap_curve(
 ) -> Axes:
     """Draw what share of references every cap serves, with limits, and the two parts of it.
 
-    Parameters
-    ----------
-    curve : pandas.DataFrame
-        As :func:`memlab.sizing.cap_curve` returns it.
-    advice : Advice, optional
-        As :func:`memlab.recommend_cap` returns it: its target and its cap are drawn.
-    cap : int, optional
-        A cap to look at; the title then speaks of it.
-    bare : bool
-        Leave out what :func:`mark_cap_curve` marks, and the note below.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With lines ``estimated``, ``lower limit``, ``this store`` where it has references and
-        ``other projects``, and the limits as a shade.
+    `curve` is from :func:`memlab.sizing.cap_curve`. Lines ``estimated``, ``lower limit``, ``this
+    store`` where it has references and ``other projects``, and the limits as a shade. `bare` leaves
+    out what :func:`mark_cap_curve` marks, and the note below.
     """
     plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
@@ -84,8 +69,7 @@ def mark_cap_curve(
 ) -> None:
     """Mark on a cap curve what :func:`plot_cap_curve` marks: target, budget and caps.
 
-    For a picture that is drawn once and marked again and again. What lies outside the axes is left
-    out.
+    For a picture that is drawn once and marked again and again.
     """
     if len(curve) < 2:
         return
@@ -116,24 +100,10 @@ def plot_trade_off(
 ) -> Axes:
     """Draw the share of references served against the tokens it costs: what people choose on.
 
-    Parameters
-    ----------
-    curve : pandas.DataFrame
-        As :func:`memlab.sizing.cap_curve` returns it.
-    advice : Advice, optional
-        As :func:`memlab.recommend_cap` returns it: its target, budget and cap are drawn.
-    cap : int, optional
-        A cap to look at.
-    bare : bool
-        Leave out what :func:`mark_trade_off` marks, and the note below.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With lines ``estimated`` and ``lower limit`` of the share against the 95th percentile of
-        boot tokens, on a logarithmic axis where the costliest cap costs twenty times the cheapest.
+    `curve` is from :func:`memlab.sizing.cap_curve`. Lines ``estimated`` and ``lower limit`` of the
+    share against the 95th percentile of boot tokens, on a logarithmic axis where the costliest cap
+    costs twenty times the cheapest. `bare` leaves out what :func:`mark_trade_off` marks, and the
+    note below.
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:

@@ -27,18 +27,9 @@ Families = Sequence[tuple[str, pd.DataFrame, Style]]
 def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the share of references served against the boot tokens it costs, one line a policy.
 
-    Parameters
-    ----------
-    table : pandas.DataFrame
-        As :func:`memlab.compare` returns it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With one line for each family of settings, labelled with its name, a line at what keeping
-        all costs, and what no policy of the same size can reach as a shade.
+    `table` is from :func:`memlab.compare`. One line for each family of settings, labelled with its
+    name, a line at what keeping all costs, and what no policy of the same size can reach as a
+    shade.
     """
     title = "What each policy serves and costs"
     plot = parts.Plot(ax, table, height=5.0)
@@ -126,25 +117,9 @@ def plot_overlap(
 ) -> Axes:
     """Draw how much of what one policy deletes, or loses, another does too.
 
-    Parameters
-    ----------
-    shares : pandas.DataFrame
-        As :func:`memlab.replay.overlap` returns it with ``share=True``.
-    of : {"deleted", "lost"}
-        What was counted there: memories that went, or references whose memory was gone.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With one cell a pair, as opaque as its share (``Patch.get_alpha``); up to sixteen policies
-        have their shares written in.
-
-    Raises
-    ------
-    ValueError
-        When `shares` holds counts.
+    `shares` are from :func:`memlab.replay.overlap` with ``share=True``, of the same `of`;
+    ValueError of counts. One cell a pair, as opaque as its share (``Patch.get_alpha``); up to
+    sixteen policies have their shares written in.
     """
     if shares.gt(1).any(axis=None):
         raise ValueError("shares holds counts; make it with memlab.replay.overlap(.., share=True)")
@@ -189,17 +164,7 @@ def plot_overlap(
 def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) -> Axes:
     """Draw how many references found their memory gone as time went by, one line a policy.
 
-    Parameters
-    ----------
-    regrets : mapping of str to pandas.DataFrame
-        A label for each policy, and its ``regret_over_time``.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With one line for each policy, labelled with its label.
+    `regrets` has a label for each policy, which its line gets, and its ``regret_over_time``.
     """
     known = {label: regret for label, regret in regrets.items() if len(regret)}
     plot = parts.Plot(ax, *(known or regrets).values(), height=4.2)

@@ -1,7 +1,6 @@
 """The figure that a chart makes for itself: it shows itself in any theme and width, as SVG or PNG.
 
-Given axes are drawn on as they are; without, a chart gets a :class:`Chart`. An SVG follows the
-reader's theme, its text is text, and it fetches nothing.
+An SVG follows the reader's theme, its text is text, and it fetches nothing.
 """
 
 import re

@@ -20,17 +20,8 @@ NO_STORE: Final = "No store could be read"
 def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw what each store costs an agent at start, largest first, and its load-bearing part.
 
-    Parameters
-    ----------
-    stores : pandas.DataFrame
-        As :func:`memlab.fleet.survey` returns it; stores with an error are left out.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With the dots ``tokens at start`` and ``floor``.
+    `stores` are from :func:`memlab.fleet.survey`; those with an error are left out. Dots ``tokens
+    at start`` and ``floor``.
     """
     plot = Plot(ax, height=4.2)
     there = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
@@ -63,17 +54,8 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw how many memories all stores together held at the end of each week.
 
-    Parameters
-    ----------
-    weeks : pandas.DataFrame
-        Columns ``week`` (UTC), ``memories`` and ``load_bearing``: how many more in each week.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With the lines ``all`` and ``load-bearing``.
+    `weeks` has ``week`` (UTC), and how many more ``memories`` and ``load_bearing`` in each. Lines
+    ``all`` and ``load-bearing``.
     """
     plot = Plot(ax, height=3.6)
     if len(weeks) < 2:
@@ -102,19 +84,10 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw for each store what a cap can cut beside the floor that none can.
 
-    Parameters
-    ----------
-    sizes : pandas.DataFrame
-        As :func:`memlab.fleet.size` returns it; stores with an error are left out.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With the dots ``the safe cap helps``, ``only the likely cap helps``, ``the floor is the
-        problem``, where it is more than half of what is loaded, and ``no cap helps yet``, each as
-        large as the stores it stands for are many.
+    `sizes` are from :func:`memlab.fleet.size`; stores with an error are left out. Dots ``the safe
+    cap helps``, ``only the likely cap helps``, ``the floor is the problem``, where it is more than
+    half of what is loaded, and ``no cap helps yet``, each as large as the stores it stands for are
+    many.
     """
     plot = Plot(ax, height=4.6)
     there = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]

@@ -34,28 +34,9 @@ def plot_growth(
 ) -> Axes:
     """Draw how prunable, load-bearing, superseded and retired memories grew.
 
-    Parameters
-    ----------
-    curve : pandas.DataFrame
-        As :func:`memlab.growth.growth_curve` returns it.
-    measure : {"memories", "tokens"}
-        What to count.
-    cap : int, optional
-        A candidate for ``keep_recent``: what lies beyond it is shaded.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With one line each for ``prunable``, ``load_bearing`` and, where there are any,
-        ``superseded`` and ``retired``; the lines are labelled with these names
-        (``Line2D.get_label``).
-
-    Raises
-    ------
-    ValueError
-        When `measure` is neither, or tokens beside a cap, which counts memories.
+    `curve` is from :func:`memlab.growth.growth_curve`, `measure` "memories" or "tokens"; what lies
+    beyond a `cap` in memories is shaded. One line each for ``prunable``, ``load_bearing`` and,
+    where there are any, ``superseded`` and ``retired``, so labelled (``Line2D.get_label``).
     """
     parts.check_measure(measure)
     if cap is not None and measure != "memories":
@@ -104,18 +85,8 @@ def plot_growth(
 def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw what an agent loads at start, part by part, as shares of memories and of tokens.
 
-    Parameters
-    ----------
-    context : pandas.DataFrame
-        As :func:`memlab.growth.boot_context` returns it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With two bars a part that is not empty: its share of the memories above its share of the
-        tokens.
+    `context` is from :func:`memlab.growth.boot_context`. Two bars a part that is not empty: its
+    share of the memories above its share of the tokens.
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
     there = context[context[c.MEMORIES] > 0]
@@ -153,19 +124,10 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the boot context before and after a compaction.
 
-    Parameters
-    ----------
-    before, after : pandas.DataFrame
-        As :func:`memlab.growth.boot_context` returns them, for a store and the same store
-        compacted, or a preview of that (:func:`memlab.compaction.survivors`).
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With four stacked bars, memories then tokens, before then after: load-bearing first, then
-        prunable, as shares of what there was before.
+    `before` and `after` are from :func:`memlab.growth.boot_context`, for a store and the same store
+    compacted, or a preview of that (:func:`memlab.compaction.survivors`). Four stacked bars,
+    memories then tokens, before then after: load-bearing first, then prunable, as shares of what
+    there was before.
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
     plot = parts.Plot(ax, before, height=3.4)

@@ -34,24 +34,10 @@ def plot_age_ranks(
 ) -> Axes:
     """Draw how far back each reference reached, along the history, on a logarithmic scale.
 
-    Parameters
-    ----------
-    ranks : pandas.DataFrame
-        As :func:`memlab.sizing.age_ranks` returns it.
-    quantiles : pandas.DataFrame, optional
-        As :func:`memlab.sizing.age_rank_quantiles` returns it.
-    advice : Advice, optional
-        As :func:`memlab.recommend_cap` returns it: its caps are drawn.
-    cap : int, optional
-        A cap to look at: the references above it would not have been served.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With dots ``references``, each as large as the references it stands for are many, and for
-        each part of the history its ``p50`` and ``p90``.
+    `ranks` are from :func:`memlab.sizing.age_ranks`, `quantiles` from
+    :func:`memlab.sizing.age_rank_quantiles`. Dots ``references``, each as large as the references
+    it stands for are many, and for each part of the history its ``p50`` and ``p90``. Those above a
+    `cap` would not have been served.
     """
     bound = ranks[ranks["age_rank"] > 0]
     plot = parts.Plot(ax, ranks, height=4.6)
@@ -102,30 +88,10 @@ def plot_boot_over_time(
 ) -> Axes:
     """Draw the boot context along the history, had each cap been held, and with none.
 
-    Parameters
-    ----------
-    timeline : pandas.DataFrame
-        As :func:`memlab.sizing.boot_over_time` returns it.
-    measure : {"memories", "tokens"}
-        What to count.
-    budget : int, optional
-        A limit to draw, in the same measure.
-    advice : Advice, optional
-        As :func:`memlab.recommend_cap` returns it: its caps are told apart from others.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With one line a cap, labelled such as ``keep 1,000`` or ``likely 445``, and one labelled
-        ``no cap``. Each
-        says what it ends at and, where it was once more by a tenth, its most.
-
-    Raises
-    ------
-    ValueError
-        When `measure` is neither.
+    `timeline` is from :func:`memlab.sizing.boot_over_time`, `measure` "memories" or "tokens", and
+    `budget` a limit to draw in it. One line a cap, labelled such as ``keep 1,000`` or ``likely
+    445``, and one labelled ``no cap``. Each says what it ends at and, where it was once more by a
+    tenth, its most.
     """
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)
@@ -172,17 +138,8 @@ def plot_boot_over_time(
 def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw caps chosen at cuts of the history beside the caps that the next fifth took.
 
-    Parameters
-    ----------
-    backtest : pandas.DataFrame
-        As :func:`memlab.sizing.backtest_cap` returns it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With a line ``chosen`` and a line ``needed`` of marks, one place a cut, each with its cap.
+    `backtest` is from :func:`memlab.sizing.backtest_cap`. A line ``chosen`` and a line ``needed``
+    of marks, one place a cut, each with its cap.
     """
     measured = backtest[backtest["needed"].notna()]
     plot = parts.Plot(ax, backtest, height=0.62 * len(backtest) + 1.9)
@@ -221,21 +178,10 @@ def plot_law(
 ) -> Axes:
     """Draw how the cap that serves a share of references grows with a store.
 
-    Parameters
-    ----------
-    lines : pandas.DataFrame
-        As :func:`memlab.evidence.law_lines` returns it.
-    store : pandas.DataFrame, optional
-        A store beside them: columns ``memories`` and ``cap``, a row for each moment to draw; one
-        row is a point.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With a line ``law``, its limits as a shade, a thin line for each project or store by its
-        name, and a line ``this store`` where one is given.
+    `lines` are from :func:`memlab.evidence.law_lines`. A `store` beside them has columns
+    ``memories`` and ``cap``, a row for each moment to draw; one row is a point. A line ``law``, its
+    limits as a shade, a thin line for each project or store by its name, and a line ``this store``
+    where one is given.
     """
     plot = parts.Plot(ax, height=5.0)
     ax, paint = plot.ax, plot.paint

@@ -1,11 +1,9 @@
 """What each colour stands for, on light and on dark paper; one mark and dash a policy.
 
-A colour means one thing in every chart, report, panel and page: :class:`Palette` is the table. The
-hues were chosen by search, so that no two, nor one and the greys, are mistaken for each other with
-normal sight or with full protanopia, deuteranopia or tritanopia (Machado et al. 2009), least of all
-those that stand side by side: likely and safe, by age and by use, load-bearing and prunable. Each
-has a contrast to its paper of 3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too, so
-that nothing rests on colour alone.
+The hues were chosen by search, so that no two are mistaken for each other with normal sight or with
+full protanopia, deuteranopia or tritanopia (Machado et al. 2009), with a contrast to their paper of
+3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too, so that nothing rests on colour
+alone.
 """
 
 from dataclasses import dataclass, fields
@@ -20,11 +18,7 @@ from memlab.policies import NAMED
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """One paper and the inks on it, as ``#rrggbb``; every colour of every chart is one of these.
-
-    No two are the same, so that a colour in a picture says what it stands for: a hue and its words
-    differ in the last digit at least.
-    """
+    """One paper and the inks on it, as ``#rrggbb``, no two the same: each has one meaning."""
 
     paper: str
     ink: str
@@ -138,10 +132,6 @@ _OTHERS: Final = tuple(
 def style_of(policy: str, goes_by: str | None = None) -> Style:
     """Return how a policy is drawn: the same for the same name, whatever stands beside it.
 
-    What it goes by is known of the policies that come with memlab, and said of others.
-
-    Examples
-    --------
     >>> style_of("recent 50").glyph, style_of("recent, by").glyph, style_of("value 200").glyph
     ('●', '●', '▲')
     """

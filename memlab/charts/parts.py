@@ -1,7 +1,6 @@
 """What every chart is made of: axes that tell the truth, headings, labels, marks, empty states.
 
-Nothing here touches ``rcParams`` or pyplot, so a chart looks the same wherever it is drawn and
-leaves no trace in the reader's own figures. Text is never parsed as mathematics: a ``$`` in it is a
+Nothing here touches ``rcParams`` or pyplot. Text is never parsed as mathematics: a ``$`` is a
 ``$``.
 """
 
@@ -130,8 +129,7 @@ class Plot:
     def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
         """Say above the axes what is shown and, smaller below, whose it is and how to read it.
 
-        `said` are phrases, the empty ones left out, each ended with a full stop. The key is of
-        what has no end to stand at, by its label.
+        The key is of what has no end to stand at, by its label.
         """
         across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
         text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
@@ -260,11 +258,10 @@ class Plot:
         self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
 
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
-        """Draw dots, those that would lie on one another as one: as large as they are many.
+        """Draw dots, near ones of more than `most` as one, as large as they are many.
 
-        Of more than `most`, those near each
-        other are one. The more there are `among` all kinds, the smaller is each. Call it once the
-        limits are final. Returns the most that one dot stands for.
+        The more there are `among` all kinds, the smaller is each. Once the limits are final.
+        Returns the most that one dot stands for.
         """
         ax = self.ax
         one = float(np.clip(40 / np.sqrt(among), *DOT))
@@ -336,10 +333,7 @@ class Plot:
         self.name_axis(self.ax.yaxis, name)
 
     def log_axis(self, axis: Axis, name: str = "", *, most: int = 7) -> None:
-        """Make `axis` logarithmic, its ticks numbers people count by, at most so many.
-
-        Across a narrow figure there is room for three. Call it once the limits are final.
-        """
+        """Make `axis` logarithmic, its ticks few and round, once the limits are final."""
         getattr(self.ax, "set_xscale" if axis is self.ax.xaxis else "set_yscale")("log")
         low, high = sorted(axis.get_view_interval())
         if axis is self.ax.xaxis and self.is_narrow:
@@ -395,10 +389,7 @@ def spread(places: Numbers, sizes: Numbers) -> Numbers:
 
 
 class Names:
-    """Names beside points, each written only where there is room for it.
-
-    Call :meth:`name` with the most telling points first, once the limits are final.
-    """
+    """Names beside points, the most telling first, each written only where there is room for it."""
 
     def __init__(self, plot: Plot) -> None:
         self._plot = plot
@@ -411,10 +402,7 @@ class Names:
     def name(
         self, x: float, y: float, text: str, colour: str, *, above: bool = False
     ) -> Annotation | None:
-        """Write `text` beside a point: below right, or wherever else it fits; None where nowhere.
-
-        In the last tenth of the axes it stands to the left; `above` begins above left.
-        """
+        """Write `text` beside a point: below right, or wherever else it fits; None if nowhere."""
         inside = self._plot.ax.get_window_extent()
         far = self._plot.in_axes(x, y)[0] > 0.9
         sides = [(-1, -1), (-1, 1)] if far else [(1, -1), (-1, 1), (1, 1), (-1, -1)]
@@ -437,8 +425,6 @@ class Names:
 def short(value: float) -> str:
     """Write a number in at most three or four characters and a unit.
 
-    Examples
-    --------
     >>> [short(v) for v in (0, 8, 592, 9_995, 45_200, 1_250_000)]
     ['0', '8', '592', '9,995', '45 k', '1.2 M']
     """
@@ -453,8 +439,6 @@ def short(value: float) -> str:
 def share(value: float) -> str:
     """Write a share as a percentage that never rounds to a whole it is not.
 
-    Examples
-    --------
     >>> [share(v) for v in (0, 0.004, 0.5, 0.987, 0.9996, 1)]
     ['0%', '0.4%', '50%', '98.7%', '>99.9%', '100%']
     """

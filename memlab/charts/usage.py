@@ -21,18 +21,8 @@ _LEAST: Final = 0.05
 def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     """Draw how likely memories are to be read next, by how often they were read and by age.
 
-    Parameters
-    ----------
-    found : AgeOrUse
-        As :func:`memlab.evidence.age_or_use` returns it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        A row for each of ``found.chances``: dots ``by use`` and ``by age`` with their limits as
-        bars, and lines ``other stores``.
+    A row for each of the ``chances`` that :func:`memlab.evidence.age_or_use` found: dots ``by use``
+    and ``by age`` with their limits as bars, and lines ``other stores``.
     """
     plot = Plot(ax, found.chances, height=4.6)
     if not found.reads:
@@ -77,17 +67,8 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
 def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     """Draw what share of reads found their memory by the share of the tokens that were loaded.
 
-    Parameters
-    ----------
-    found : AgeOrUse
-        As :func:`memlab.evidence.age_or_use` returns it.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With lines ``by age`` and ``by use`` of ``found.served``, and ``by chance`` for comparison.
+    Lines ``by age`` and ``by use`` of what :func:`memlab.evidence.age_or_use` found ``served``, and
+    ``by chance`` for comparison.
     """
     plot = Plot(ax, found.served, height=4.6)
     if not found.reads:

@@ -110,8 +110,7 @@ def verdicts_of(
 ) -> npt.NDArray[np.bool_]:
     """Return which rows are load-bearing; so is one whose kind or tags cannot be read.
 
-    The predicate is asked once per distinct pair of kind and tags; `protected` are tags of a
-    person's own.
+    `protected` are tags of a person's own.
     """
     unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
     pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
@@ -142,10 +141,7 @@ def tuples_of(lists: Coded) -> npt.NDArray[np.object_]:
 
 
 def moments_of(column: str, texts: Any, faults: Faults) -> tuple[npt.NDArray[np.datetime64], int]:
-    """Return Arrow texts as moments in UTC, in microseconds, NaT for what is none.
-
-    And how many of them have no time zone, which are in UTC.
-    """
+    """Return Arrow texts as UTC moments in microseconds, NaT for none; and how many lack a zone."""
     if texts.type == MOMENT:
         return as_numbers(texts, NAT), 0
     for kind in (MOMENT, _WITHOUT_ZONE):

@@ -145,10 +145,7 @@ def memories_of(
 
 
 def called(name: str) -> str:
-    """Return what charts and pages, which are passed on, call a store: nothing of where it lies.
-
-    What the command line takes in the folder that holds the store.
-    """
+    """Return what charts and pages, which are passed on, call a store: nothing of where it lies."""
     if "://" in name:
         return name
     if not is_named_by_scheme(name):
@@ -174,10 +171,7 @@ def _unread(table: Any, *, with_body: bool) -> Any:
 def _read(
     table: Any, counter: CountTokens | None, found: list[Fault]
 ) -> tuple[dict[str, npt.NDArray[Any]], int]:
-    """Return the numbers and moments of a batch, and how many of the latter have no zone.
-
-    What is wrong with them is added to `found`.
-    """
+    """Return the numbers and moments of a batch, and how many of the latter have no zone."""
     values = {name: as_numbers(table[name], np.float64("nan")) for name in _NUMBERS}
     faults = Faults(values[c.POSITION], found)
     values[c.CREATED_AT], without_zone = moments_of("created_at", table["created_at"], faults)

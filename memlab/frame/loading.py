@@ -70,10 +70,6 @@ def load(
         When `source` is not a store, cannot be read, or has no such column.
     BadRowError
         When a row cannot be interpreted; it names the first.
-    MissingExtraError
-        When a tokenizer is named and the ``tokens`` extra is not installed.
-    ValueError
-        When an argument is none of the above.
     """
     opened = open_source(source)
     how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
@@ -93,8 +89,7 @@ def frame_of(
 ) -> pd.DataFrame:
     """Return rows as a frame, from a source that is open or from records in an archive.
 
-    The rows have bodies where these are wanted or their tokens counted; `name` is the source's, for
-    messages, and `protected` are the tags that make a memory of it load-bearing.
+    `name` is the source's, for messages; `protected` tags make a memory of it load-bearing.
     """
     return frame_from(memories_of(batches, name=name, protected=protected, **how))
 

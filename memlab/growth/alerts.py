@@ -70,13 +70,7 @@ class Look(NamedTuple):
 
 
 def alerts_of(look: Look) -> list[Alert]:
-    """Return the alerts of a store, the costliest first; none of one that needs none.
-
-    Parameters
-    ----------
-    look : Look
-        The store, as it was just read.
-    """
+    """Return the alerts of a store that was just read, the costliest first."""
     found = [
         Alert(name, what, tokens, how, command(verb, *arguments))
         for name, (how, find) in ALERTS.items()
@@ -140,10 +134,7 @@ def _ten_largest(look: Look) -> _Found:
 
 
 def _never_read(look: Look) -> _Found:
-    """Look for prunable memories that are loaded at every start and that nobody read.
-
-    A log that holds no read of what is loaded is silent about it.
-    """
+    """Look for prunable memories that are loaded at every start and that nobody read."""
     log = look.log
     if log is None:
         settings = settings_of(look.source)

@@ -25,17 +25,7 @@ LEAST: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot context and its prunable share.
-
-    Attributes
-    ----------
-    memories, tokens : int
-        All that is loaded.
-    load_bearing, prunable : Size
-        The two kinds of it.
-    prunable_by_memories, prunable_by_tokens : float or None
-        Prunable over all, in [0, 1]; None where there is nothing to divide by.
-    """
+    """A boot context and its prunable share, in [0, 1]; None where there is nothing to divide."""
 
     memories: int
     tokens: int
@@ -92,10 +82,9 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
 
 
 def loaded_at_start(memories: Arrays) -> Mask:
-    """Return which memories an agent loads at start.
+    """Return which memories an agent loads at start: the active ones that its source loads.
 
-    The active ones; where a source loads only some of these, those. Where it loads none by itself,
-    all that are active stand for what it may recall.
+    Where it loads none by itself, all that are active stand for what it may recall.
     """
     if memories.at_start is None or not memories.at_start.any():
         return memories.active
@@ -103,10 +92,7 @@ def loaded_at_start(memories: Arrays) -> Mask:
 
 
 def starts_of(memories: Arrays) -> list[Size]:
-    """Return what each of the starts loads of which a source tells: one a namespace.
-
-    One where a source tells of none: that loads all that is loaded.
-    """
+    """Return what each of the starts loads: one a namespace, or all that is loaded."""
     loaded = loaded_at_start(memories)
     if memories.namespace is None or memories.at_start is None or not memories.at_start.any():
         return [size_of(memories, loaded)]
@@ -147,8 +133,7 @@ NEVER: Final = np.iinfo(np.int64).max
 def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
     """Return when each memory was created, replaced and deleted, in microseconds.
 
-    One without a time has that of the one before it; one at the beginning, that of the first with a
-    time.
+    One without a time has that of the one before it.
     """
     created = memories.created_at
     dated = np.flatnonzero(~np.isnat(created))
@@ -220,11 +205,6 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
         the first before the first row's time, the last at or after the last one's. Prunable
         shares are NaN while nothing is active. ``attrs`` carries the token rule, what
         it cannot show in a sentence, and the number of rows without a usable time.
-
-    Raises
-    ------
-    ValueError
-        When `freq` is not a frequency, or would give more than 100,000 instants.
     """
     import pandas as pd
 

@@ -21,21 +21,8 @@ from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 class Store:
     """A store that was found.
 
-    Parameters
-    ----------
-    what : str
-        Whose it is.
-    where : str
-        Its path, as every command takes it.
-    memories : int or None
-        None where it cannot be read.
-    tokens_at_start : int or None
-        What an agent loads of it at start; where different starts load different memories, the most
-        that one loads.
-    last_written : datetime or None
-        When its newest memory was written, in UTC.
-    problem : str
-        Why it cannot be read; empty where it can.
+    `what` says whose it is; every command takes `where`. `tokens_at_start` is the most that one
+    start loads, `last_written` in UTC. `problem` says why it cannot be read; empty where it can.
     """
 
     what: str
@@ -48,18 +35,9 @@ class Store:
 
 @dataclass(frozen=True, repr=False)
 class Inventory(Shown):
-    """What was found.
+    """What was found: stores in order of their paths, and how many databases of something else.
 
-    Parameters
-    ----------
-    searched : tuple of str
-        The folders that were looked through.
-    stores : tuple of Store
-        In order of their paths.
-    shut : tuple of str
-        Folders that could not be entered.
-    others : int
-        How many sound databases of something else there are.
+    `searched` folders were looked through, `shut` ones could not be entered.
     """
 
     searched: tuple[str, ...]
@@ -103,13 +81,6 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
     folder : str or Path, optional
         Where to look; by default the places where the systems that memlab knows put their stores.
         Links below it are not followed.
-
-    Raises
-    ------
-    StoreError
-        When there is no such folder.
-    WrongArgumentError
-        When `folder` is no path.
     """
     expect(folder, PathLike, str, call="memlab.find", name="folder", optional=True)
     places = usual_places() if folder is None else [Path(folder).expanduser()]

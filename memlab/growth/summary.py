@@ -34,20 +34,9 @@ PACE_WINDOW: Final = timedelta(days=7)
 class Pace:
     """How many prunable rows a day come in.
 
-    Attributes
-    ----------
-    median, low, high : float
-        Rows a day: median, least and most of the windows.
-    windows : int
-        How many windows were looked at, back from now.
-    window_days : float
-        Length of one window.
-    last_at : datetime
-        When the last of them was written.
-    while_active : float
-        Rows a day: :attr:`per_day` of windows back from then, whatever came in since.
-    mean : float
-        Rows a day over all windows.
+    `median`, `low` and `high` are of as many `windows` of `window_days` back from now, `mean` of
+    all of them. `while_active` is :attr:`per_day` of windows back from `last_at`, when the last row
+    was written, whatever came in since.
     """
 
     median: float
@@ -69,15 +58,9 @@ class Pace:
 class Forecast:
     """When the backlog of prunable active rows is more than a threshold.
 
-    Attributes
-    ----------
-    threshold : int
-        The most rows that are still all right.
-    passed_at : datetime or None
-        Since when the backlog has been more; None when it is not now.
-    expected, earliest, latest : datetime or None
-        When it will be, at the usual, highest and lowest pace; None when it already is, or when at
-        that pace it never will be.
+    `passed_at` says since when it has been; None when it is not now. `expected`, `earliest` and
+    `latest` say when it will be, at the usual, highest and lowest pace; None when it already is, or
+    at that pace never will be.
     """
 
     threshold: int
@@ -93,41 +76,27 @@ class StoreSummary(Shown):
 
     Attributes
     ----------
-    rows : Size
-        Every row, superseded ones too.
-    boot : Boot
-        What an agent loads at start.
-    superseded : Size
-        Rows another row has replaced; no compaction reclaims them.
-    below : Size
-        Active memories that are not loaded at start, of a source that loads some.
-    inactive : Size
-        Memories that nothing has replaced and that are not active either, such as files that no
-        index names.
-    retired : Size
-        Memories that plans took out of what is loaded; they come back when they are needed.
-    parts : dict of str to Size
-        The boot context by :data:`PARTS`, those that are not empty.
-    pace : Pace or None
-        None when no prunable row was written by now.
-    forecast : Forecast or None
-        When the backlog passes the threshold; None where there is none.
+    rows, superseded : Size
+        Every row, and those that another has replaced, which no compaction reclaims.
+    boot, parts : Boot, dict of str to Size
+        What an agent loads at start, and those of :data:`PARTS` that are not empty.
+    below, inactive, retired : Size
+        Not loaded at start: active ones, of a source that loads some; those that nothing has
+        replaced and that are not active, such as files that no index names; those that plans
+        took out of what is loaded.
+    pace, forecast : Pace, Forecast or None
+        None when no prunable row was written by now; when no threshold was given.
     first_at, last_at : datetime or None
         The earliest and latest creation time.
-    out_of_order : int
-        Rows created before a row that was inserted earlier.
+    out_of_order, undated, without_zone : int
+        Rows created before a row that was inserted earlier, without a usable creation time, and
+        with one that has no time zone, and was taken as UTC.
     dangling : int
         Rows whose ``superseded_by`` names no row of the store, nor of its past where that is known.
-    undated : int
-        Rows without a usable creation time.
-    without_zone : int
-        Rows whose creation time has no time zone, and was taken as UTC.
     starts : tuple of Size
         What each start loads, where different ones load different memories: one a project.
     loads_any : bool
         Whether an agent loads any at start by itself; else ``boot`` is what it recalls from.
-    token_rule : str
-        How tokens were counted.
     """
 
     rows: Size
@@ -193,11 +162,6 @@ def summarize(
         The moment, with a time zone; the current one by default.
     threshold : int, optional
         The backlog that is still all right, such as a cap; more is what the forecast looks for.
-
-    Raises
-    ------
-    ValueError
-        When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
     from memlab.evidence.past import past_in  # pandas, which ``memlab show`` does without
 
@@ -211,10 +175,7 @@ def summarize(
 
 
 def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
-    """Return the arrays of a store's whole past, and what is wrong with an archive left out of it.
-
-    Where nothing has gone this needs no pandas.
-    """
+    """Return the arrays of a store's whole past, and what is wrong with an archive left out."""
     from memlab.frame.labelling import read_memories
     from memlab.sources.base import has_past
 

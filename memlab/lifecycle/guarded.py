@@ -61,11 +61,6 @@ class LifecycleStore(SqliteMemoryStore):
     access_log : AccessLog, optional
         Where `get` writes down every item that it returns.
 
-    Raises
-    ------
-    StoreError
-        When the file is not a store or cannot be opened.
-
     Examples
     --------
     >>> from memlab.items import MemoryProvenance
@@ -131,7 +126,7 @@ class LifecycleStore(SqliteMemoryStore):
         trust: Trust | str = Trust.TRUSTED,
         graduated: bool = False,
     ) -> MemoryItem:
-        """Write `item` and what is known of it, then bring its scope within capacity.
+        """Write `item` and what is known of it, bring its scope within capacity, and return it.
 
         Item, signals and the near-duplicate it replaces are one transaction. Capacity is enforced
         after it. Where that fails, or the near-duplicate cannot be archived, no more is deleted; it
@@ -153,18 +148,6 @@ class LifecycleStore(SqliteMemoryStore):
             Who stands behind it; an untrusted row never replaces one that is trusted or approved.
         graduated : bool
             Whether an importance floor spares it, as MemForge does.
-
-        Returns
-        -------
-        MemoryItem
-            `item`.
-
-        Raises
-        ------
-        ValueError
-            If `importance`, `ttl` or `trust` is out of range.
-        StoreError
-            When the file cannot be written; nothing is changed.
         """
         expect(item, MemoryItem, call="store.put", name="item")
         belongs = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
@@ -201,17 +184,10 @@ class LifecycleStore(SqliteMemoryStore):
         return tuple(item for item in items if item.memory_id not in expired)
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
-        """Mark `memory_id` as replaced by `by_memory_id`; it leaves the count of its scope.
+        """Mark `memory_id` as replaced by `by_memory_id`, and return it as it is now.
 
-        Returns
-        -------
-        MemoryItem
-            The item that was replaced, as it is now.
-
-        Raises
-        ------
-        KeyError
-            Naming the id that is not in the store; nothing is changed.
+        It leaves the count of its scope. KeyError names the id that is not there; nothing is
+        changed.
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
@@ -221,7 +197,9 @@ class LifecycleStore(SqliteMemoryStore):
     def touch(
         self, ids: Iterable[str], *, now: datetime | None = None, graduated: bool | None = None
     ) -> int:
-        """Note that memories were used: last access and access count. An expiry stays.
+        """Note that memories were used, and return how many: last access and access count.
+
+        An expiry stays.
 
         Parameters
         ----------
@@ -232,11 +210,6 @@ class LifecycleStore(SqliteMemoryStore):
             even where a clock that was ahead had noted a later one: so does BetterDB.
         graduated : bool, optional
             Whether an importance floor spares them from now on; as before where it is not given.
-
-        Returns
-        -------
-        int
-            How many were reinforced.
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
         at = as_text(self._clock() if now is None else now)
@@ -246,17 +219,9 @@ class LifecycleStore(SqliteMemoryStore):
             return sum(map(touch, given))
 
     def expire(self, now: datetime | None = None) -> int:
-        """Delete what has expired, and signals whose row is gone.
+        """Delete what has expired, and signals whose row is gone; return how many rows.
 
-        Returns
-        -------
-        int
-            How many rows were deleted.
-
-        Raises
-        ------
-        ArchiveError
-            When they cannot be archived; nothing is deleted.
+        ArchiveError when they cannot be archived; nothing is deleted then.
         """
         now = self._clock() if now is None else aware(now, call="LifecycleStore")
         with self._writing():
@@ -326,8 +291,8 @@ class LifecycleStore(SqliteMemoryStore):
     def _writing(self) -> Iterator[None]:
         """Do all of the block or none of it, with what is known of texts in step.
 
-        They are kept in mind as long as nobody else has written: no other connection
-        (``data_version``) and nothing else through this one (``total_changes``).
+        That is kept in mind until another connection, or something else through this one, has
+        written.
         """
         try:
             with self._errors_in_words(), transaction(self.connection):

@@ -1,7 +1,4 @@
-"""How a row leaves a lifecycle store: repeated by a new one, expired, or of the lowest value.
-
-It is archived first, deleted row by row, and counted by reason.
-"""
+"""How a row leaves a lifecycle store: repeated by a new one, expired, or of the lowest value."""
 
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -105,10 +102,7 @@ class Removals:
 
 
 class Repeats:
-    """The texts of active rows that are not load-bearing, for the rows that may repeat them.
-
-    Without a policy, or one that takes nothing for a repetition, nothing is known and none repeats.
-    """
+    """The texts of active rows that are not load-bearing, for the rows that may repeat them."""
 
     def __init__(self, connection: sqlite3.Connection, policy: NearDuplicate | None) -> None:
         self._connection = connection

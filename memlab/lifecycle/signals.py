@@ -1,7 +1,6 @@
 """What a lifecycle store keeps beside its items: one row of signals each, scopes, and counters.
 
-A scope is a set of labels: the agent, thread, namespace and tags that a row was written with. It
-holds every row that has all of them, so scopes overlap.
+A scope is a set of labels, and holds every row that has all of them, so scopes overlap.
 """
 
 import json
@@ -121,10 +120,7 @@ def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
 
 
 def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
-    """Make the side tables, and give every row the scope that `fields` say.
-
-    Call it in a transaction.
-    """
+    """Make the side tables, and give every row the scope that `fields` say, in a transaction."""
     connection.execute(CREATE_SIGNALS)
     if not signal_columns(connection):
         raise StoreError(
@@ -199,8 +195,6 @@ def scope_key(
 
     Case makes no difference, as in BetterDB's index, nor does white space around a tag.
 
-    Examples
-    --------
     >>> scope_key(("agent_id", "tags"), {"agent_id": "A"}, ("y", "X"))
     '{"agent_id": "a", "tags": ["x", "y"]}'
     """

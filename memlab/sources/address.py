@@ -78,8 +78,6 @@ class ServerSource(Source):
 def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     """Return the parts of a URL.
 
-    Examples
-    --------
     >>> address_of("redis://:secret@localhost/0").without_password()
     'redis://localhost/0'
     """

@@ -1,12 +1,7 @@
 """Where memories live: what every kind of store can do, and what the rest of memlab asks of it.
 
-An adapter is one module with a class that inherits from :class:`Source`, what reads and writes it,
-one line in :data:`memlab.sources.opening.SYSTEMS`, and one line of test that puts it through
-``tests/sources/conformance.py``. Frames, references, sizing, plans, the archive and restoring are
-written once on top of it and know of no store.
-
-Importing this module loads the standard library alone, for a plan is applied without frames; an
-adapter imports pyarrow, or its driver, inside the methods that need it.
+docs/guides/own_source.md makes one. Importing this loads the standard library alone, for a plan is
+applied without frames; an adapter imports its driver inside the methods that need it.
 """
 
 import json
@@ -114,8 +109,6 @@ def rows_of_each(
 ) -> Rows:
     """Return rows each of which was read by itself; what cannot be read is in ``faults``.
 
-    Examples
-    --------
     >>> row = {"position": 1, "memory_id": "m1", "kind": "episodic", "title": "shipped",
     ...        "body": "it", "created_at": "2026-03-01T12:00:00Z"}
     >>> rows = rows_of_each([row], with_body=True)
@@ -146,7 +139,7 @@ class About(Shown):
 
 
 class Facts(NamedTuple):
-    """What applying and restoring must know of a record, without a frame: as a frame would have it.
+    """What applying and restoring must know of a record, without a frame.
 
     Kind and tags are empty where their text cannot be read: that is never taken for an episode's.
     """
@@ -163,10 +156,7 @@ MOST_READ: Final = "most read first"
 
 
 class Orders(NamedTuple):
-    """What an index names from the top down in one order or another, and how much of it is loaded.
-
-    Of each memory it says when that was written, the oldest first.
-    """
+    """What an index names from the top down in one order or another, and what of it is loaded."""
 
     written: Mapping[str, datetime]
     lines: Mapping[str, tuple[str, ...]]
@@ -176,7 +166,7 @@ class Orders(NamedTuple):
 class Loss(NamedTuple):
     """A memory that somebody else deleted or emptied, as it was: when it went, was last written.
 
-    Of copies, `seen` is when it was last there; nobody knows when between that and `at` it went.
+    Of copies, `seen` is when it was last there.
     """
 
     key: Key
@@ -269,10 +259,9 @@ class Writer(Reader):
 
         Raises
         ------
-        StalePlanError
-            When one of them is gone or has another record now. None is deleted.
-        CompactionError
-            When others would have gone or changed with them. None is deleted.
+        StalePlanError, CompactionError
+            When one of them is gone or has another record now; when others would have gone or
+            changed with them. None is deleted.
         """
         if stale := self._stale(expected):
             raise StalePlanError(
@@ -290,7 +279,9 @@ class Writer(Reader):
         return []
 
     def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
-        """Put memories back at their keys, exactly, and verify it.
+        """Put memories back at their keys, exactly, verify it, and return how many.
+
+        Those whose own time to live has passed stay away.
 
         Parameters
         ----------
@@ -298,11 +289,6 @@ class Writer(Reader):
             Whose keys are free; gone through more than once.
         watch : callable
             Called with "inserted" when they are back, before that is verified.
-
-        Returns
-        -------
-        int
-            How many were put back: all but those whose own time to live has passed.
 
         Raises
         ------
@@ -464,16 +450,10 @@ class Source(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reader]:
-        """Open the source at one consistent moment, leaving no trace.
+        """Open the source at one consistent moment, leaving no trace; StoreError where it cannot.
 
-        A source that cannot be held still is looked at again when the block ends.
-
-        Raises
-        ------
-        StoreError
-            When it cannot be read.
-        ChangedWhileReadError
-            At the end, when somebody wrote meanwhile; :func:`at_one_moment` reads again.
+        A source that cannot be held still is looked at again when the block ends:
+        ChangedWhileReadError when somebody wrote meanwhile; :func:`at_one_moment` reads again.
         """
 
     @classmethod
@@ -501,14 +481,8 @@ class Source(ABC):
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the source for a change that is on the disk when the block ends.
 
-        When the block raises, an atomic source is as before.
-
-        Raises
-        ------
-        UnsafeDeletionError
-            Where deleting is not safe, with the reason and what to do instead.
-        StoreError
-            When it cannot be written.
+        When the block raises, an atomic source is as before. UnsafeDeletionError where deleting is
+        not safe, with the reason and what to do instead.
         """
         raise UnsafeDeletionError(
             f"memlab deletes nothing from {self.name}; delete with its system's own tools"
@@ -545,19 +519,9 @@ class Source(ABC):
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:  # noqa: ARG002
         """Check that one of its memories can have a record, which anybody may have written.
 
-        Parameters
-        ----------
-        key : int or str
-            The address that the archive has for it.
-        record : bytes
-            A JSON object, of a size that can be read.
-        said : dict
-            The same, read.
-
-        Raises
-        ------
-        ValueError
-            When none can: it has other fields, values beyond their range, another key.
+        `key` is the address that the archive has for it, `record` a JSON object, and `said` the
+        same, read. ValueError when none can: it has other fields, values beyond their range,
+        another key.
         """
         check_canonical(record, said)
 
@@ -775,8 +739,6 @@ def place_of(milliseconds: int, tie: Key) -> int:
     The same memory has the same position whenever it is read. Memories of one millisecond come in
     the order of `tie` where that is a number, and in some fixed order where it is a text.
 
-    Examples
-    --------
     >>> place_of(1_700_000_000_000, 7) < place_of(1_700_000_000_000, 8)
     True
     >>> place_of(1_700_000_000_000, "b") < place_of(1_700_000_000_001, "a")
@@ -790,8 +752,6 @@ def place_of(milliseconds: int, tie: Key) -> int:
 def archive_elsewhere(name: str) -> Path:
     """Return where the memories deleted from a server are kept, on this machine.
 
-    Examples
-    --------
     >>> archive_elsewhere("redis://localhost:6379/0?name=betterdb_ac").name
     'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
     """

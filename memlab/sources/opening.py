@@ -1,8 +1,4 @@
-"""Which kind of store a name means: one table of systems, and nothing else below names one.
-
-What a path is is found out by looking: a SQLite file is opened for reading alone, a folder is
-listed, and of its files no more is read than tells what they are.
-"""
+"""Which kind of store a name means: one table of systems, and nothing else below names one."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -145,10 +141,7 @@ def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Sour
 def recognise(path: Path) -> Recognised | None:
     """Return what a path is; None for what is no store that memlab knows.
 
-    Raises
-    ------
-    ChangedWhileReadError
-        If a file was written to all the while.
+    ChangedWhileReadError if a file was written to all the while.
     """
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
@@ -168,8 +161,6 @@ def is_named_by_scheme(name: str) -> bool:
 def start_words(name: str) -> str:
     """Return what the active memories of a store are to its agent, in a few words.
 
-    Examples
-    --------
     >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
     ('boot context', 'recalled from')
     """
@@ -183,8 +174,6 @@ def start_words(name: str) -> str:
 def is_searched(name: str) -> bool:
     """Whether agents search a store of such a name, whatever a start loads of it.
 
-    Examples
-    --------
     >>> is_searched("openclaw:workspace"), is_searched("claude:memory"), is_searched("memory.db")
     (True, False, False)
     """
@@ -212,10 +201,7 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
 
 
 def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
-    """Return the folder that a store's settings lie in, its name there, and what its owner owns.
-
-    None for a store in memory, and for a name that cannot be a path.
-    """
+    """Return the folder that a store's settings lie in, its name there, and what its owner owns."""
     try:
         folder, like = source.archive.parent, source.like
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):

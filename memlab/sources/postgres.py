@@ -1,7 +1,6 @@
 """PostgreSQL: one transaction on a server, its errors in words, and rows to the letter.
 
-A value is the text that PostgreSQL writes for it and reads again: a number with as many digits as
-it needs, a vector, JSON. What a table is, and what refers to it, is read from the catalogue.
+A value is the text that PostgreSQL writes for it and reads again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -273,10 +272,7 @@ def quoted(name: str) -> str:
 def rows_where(
     connection: Any, table: Table, column: str, values: Sequence[str]
 ) -> Iterator[tuple[str, Row]]:
-    """Yield the rows whose column has one of some values, each with that value.
-
-    NULL is left out where a row has it by itself.
-    """
+    """Yield the rows whose column has one of some values, each with that value, NULLs left out."""
     name = quoted(column)
     columns = ", ".join(f"t.{quoted(each)}::text" for each in table.types)
     for value, *row in selected(

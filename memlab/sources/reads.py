@@ -124,8 +124,7 @@ Wanted = Callable[[bytes], bool]
 class LineReader:
     """Reads files of JSON objects, one a line, and counts what it passes over.
 
-    A line is parsed only when it is wanted, so that gigabytes of lines that say nothing cost no
-    more than a look at their bytes.
+    A line is parsed only when it is wanted: others cost no more than a look at their bytes.
     """
 
     def __init__(

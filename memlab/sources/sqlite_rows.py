@@ -65,7 +65,7 @@ def rows_in(path: Path, query: str) -> list[Any]:
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
     """Return the tables of a SQLite file with their columns, none of what cannot be read.
 
-    What is written all the while raises: to say that it is no store would be wrong.
+    What is written all the while raises.
     """
     found: dict[str, set[str]] = {}
     try:
@@ -99,10 +99,7 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 def exact_rows(
     connection: sqlite3.Connection, table: str, column: str, values: Iterable[Key]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows whose column has one of some values, as JSON values that keep type and bytes.
-
-    NULL is left out. The rows come in no order.
-    """
+    """Yield the rows whose column has one of some values as JSON that keeps type and bytes."""
     columns = columns_of(connection, table)
     chosen = selecting(columns, "row")
     for some in portions(values):

@@ -115,8 +115,6 @@ def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
 def of_numbers(values: npt.NDArray[Any]) -> Any:
     """Return numbers as an Arrow array of the same type, not copied.
 
-    Examples
-    --------
     >>> of_numbers(np.array([1, 2])).to_pylist()
     [1, 2]
     """
@@ -134,8 +132,6 @@ def of_text(text: bytes, kind: Any) -> Any:
 def as_numbers(column: Any, missing: Any = None) -> npt.NDArray[Any]:
     """Return an Arrow column of numbers, flags or moments as an array of one's own.
 
-    Examples
-    --------
     >>> as_numbers(pa.array([2.5, None]), np.float64("nan"))
     array([2.5, nan])
     """

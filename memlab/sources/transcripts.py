@@ -1,8 +1,7 @@
 """Claude Code's transcripts: calls of tools that concern memories, each once, with its session.
 
-Resumed, branched, compacted and backgrounded sessions repeat lines of the session they come from,
-in other files and sometimes under another session's id. A call is therefore known by its own id,
-and belongs to the session that made it first.
+Sessions repeat lines of the one they come from, sometimes under another id. A call is therefore
+known by its own id, and belongs to the session that made it first.
 """
 
 import os
@@ -103,10 +102,7 @@ def _projects_folder(asked: Asked, beside: Path | None) -> Path:
 
 
 def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
-    """Return every transcript below a folder of projects, or below one project's.
-
-    Sessions lie in a project's folder, those of their agents in ``<session>/subagents``.
-    """
+    """Return every transcript below a folder of projects, or one project's, agents' included."""
     found: list[Path] = []
     seen = set[str]()
     for folder, inner, names in os.walk(root, followlinks=follow_links):
@@ -305,8 +301,7 @@ def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Pat
 def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:
     """Return which of several files that repeat each other's lines the others were copied from.
 
-    That is one without lines of its own, which the others go on from; else the one whose own lines
-    begin first.
+    One without lines of its own, which the others go on from; else whose own lines begin first.
     """
     if len(files) == 1:
         return next(iter(files))

@@ -65,10 +65,9 @@ class Line:
         return answers
 
     def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
-        """Return the answers to commands between which no other comes.
+        """Return the answers to commands between which no other comes; an error is one.
 
-        None when a key that this connection watches was written, and nothing was done. A command
-        that failed has an exception for an answer.
+        None when a key that this connection watches was written, and nothing was done.
         """
         answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
         if answers is None:

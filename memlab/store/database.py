@@ -1,8 +1,4 @@
-"""A store file: opening it, checking that it is one, and SQLite's errors in our words.
-
-Standard library only. Nothing here knows what a memory means; :mod:`memlab.store` and
-:mod:`memlab.frame.loading` build on it.
-"""
+"""A store file: opening it, checking that it is one, and SQLite's errors in our words."""
 
 import os
 import sqlite3
@@ -89,10 +85,7 @@ def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
 
 
 def check_side_files(path: Path) -> None:
-    """Refuse what is no ordinary file where SQLite keeps a store's journals.
-
-    It would wait for a pipe, and a device never ends.
-    """
+    """Refuse what is no ordinary file, a pipe say, where SQLite keeps a store's journals."""
     for end in SIDE_FILES:
         side = Path(f"{path}{end}")
         try:
@@ -127,8 +120,7 @@ def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connecti
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Do all of the block or none of it.
 
-    ``BEGIN IMMEDIATE`` waits for other writers first; a transaction that reads and then writes
-    would fail at once when somebody wrote in between.
+    A transaction that reads before it waits for writers would fail when one wrote in between.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -245,11 +237,7 @@ def exact(
 
 @contextmanager
 def roomy_cache(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let SQLite hold up to 32 MiB of pages meanwhile.
-
-    Rows are deleted in order, but their ids come in none: each deletion touches another page of the
-    ids' index, and a page that does not stay is written and read again for each.
-    """
+    """Let SQLite hold up to 32 MiB of pages: each deletion touches another of the ids' index."""
     (before,) = connection.execute("PRAGMA cache_size").fetchone()
     connection.execute("PRAGMA cache_size = -32768")
     try:
@@ -260,10 +248,7 @@ def roomy_cache(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
-    """Let a value of more than `size` bytes, stored or made, raise :class:`sqlite3.DataError`.
-
-    SQLite looks at how long a value is before it reads it.
-    """
+    """Let a value of more than `size` bytes, stored or made, raise :class:`sqlite3.DataError`."""
     before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
     try:
         yield

@@ -1,12 +1,10 @@
 """Records: a row of ``memory_items``, and what belongs to it, as canonical bytes.
 
-A record is one JSON object in UTF-8 that holds every byte of the row and the type of each value, so
-that the row can be put back as it was and two rows are the same when their records are. Columns
-come in the order of :data:`memlab.store.database.COLUMNS`, an agent's own after them by name, and
-the rows of the side table last, under its name. A NULL is left out where a row has it by itself, so
-that a column added later changes no record. What JSON has no form for is an object:
-``{"blob": "<hexadecimal>"}``, ``{"real": "inf"}``, and for text that is no UTF-8
-``{"text": "<hexadecimal>"}``.
+A record is one JSON object in UTF-8 with every byte of the row and the type of each value: columns
+as in :data:`memlab.store.database.COLUMNS`, an agent's own by name, then the rows of the side
+table. A NULL is left out where a row has it by itself, so that a column added later changes no
+record. What JSON has no form for is an object: ``{"blob": "<hexadecimal>"}``, ``{"real": "inf"}``,
+and ``{"text": "<hexadecimal>"}`` for text that is no UTF-8.
 """
 
 import json
@@ -72,12 +70,8 @@ def layout_of(connection: sqlite3.Connection) -> Layout:
 
 
 def fingerprint_of(record: bytes) -> str:
-    """Return a BLAKE2b digest of a record, 32 hexadecimal digits.
+    """Return a BLAKE2b digest of a record, without its place among others: 32 hexadecimal digits.
 
-    Where a memory stands among others is left out, for that changes with the others.
-
-    Examples
-    --------
     >>> fingerprint_of(b'{"memory_id":"m1"}') == fingerprint_of(b'{"memory_id":"m2"}')
     False
     >>> there = with_place(b'{"memory_id":"m1"}', 3)
@@ -101,10 +95,7 @@ def without_place(record: bytes) -> bytes:
 def records_at(
     connection: sqlite3.Connection, layout: Layout, positions: Iterable[int]
 ) -> Iterator[Record]:
-    """Yield the rows at `positions` that are there, in the order of the positions given.
-
-    Some hundred rows are in memory at a time. Between two of them the connection is free.
-    """
+    """Yield the rows at `positions` that are there, in that order, some hundred at a time."""
     remaining = iter(positions)
     while some := list(islice(remaining, AT_ONCE)):
         found = dict(_read_within(connection, layout, some))
@@ -123,8 +114,7 @@ def positions_where(connection: sqlite3.Connection, condition: str) -> Iterator[
 def fingerprint_under_triggers(connection: sqlite3.Connection, condition: str) -> str | None:
     """Return one fingerprint of all rows that meet a condition in SQL.
 
-    None in a store without triggers: there a statement changes the rows it names and no others, and
-    reading a whole store takes time.
+    None in a store without triggers, where a statement changes only the rows it names.
     """
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
         return None
@@ -145,11 +135,7 @@ def fill_positions(connection: sqlite3.Connection, table: str, positions: Iterab
 
 
 def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
-    """Whether a row of a store says all that an archived one said, as far as the store can.
-
-    Columns that the table has been given since, and signals that it has no columns for, do not
-    count.
-    """
+    """Whether a row of a store says all that an archived one said, as far as the store can."""
     if record == archived:
         return True
     now, then = json.loads(record), json.loads(archived)
@@ -265,8 +251,8 @@ def _read_within(
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
     """Read the rows at some positions, in any order.
 
-    Records are put together here by columns, for an encoder that is asked for each row takes longer
-    than all the rest.
+    An encoder that is asked for each row takes longer than all the rest: they are put together by
+    columns.
     """
     signals = signals_at(connection, layout, positions)
     try:
@@ -298,8 +284,7 @@ def _rows_at(
 ) -> list[tuple[Any, ...]]:
     """Return the rows at some positions, their texts as a type; others between them may be there.
 
-    To look each of them up takes SQLite three times as long as to go through them all. A position
-    out of a file may be anything.
+    To look each of them up takes SQLite three times as long as to go through them all.
     """
     where, bound = f"IN ({', '.join('?' * len(positions))})", positions
     if {*map(type, positions)} == {int}:
@@ -315,10 +300,7 @@ def _rows_at(
 
 
 def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
-    """Return a column as JSON: pieces of each row's text, NULL only where no row has it by itself.
-
-    Columns mostly are NULL in every row, or all text that has nothing to escape.
-    """
+    """Return a column as JSON: pieces of each row's text, NULL only where no row has it so."""
     if {*map(type, values)} == {str}:
         texts = "".join(values).encode()
         if texts.translate(_ESCAPED) == texts:
@@ -370,10 +352,7 @@ _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
 def insert_records(
     connection: sqlite3.Connection, layout: Layout, records: Iterable[Record]
 ) -> int:
-    """Put rows and what belongs to them into a store; return how many rows.
-
-    Signals are put back where the store has a side table.
-    """
+    """Put rows and their signals, where it keeps some, into a store; return how many rows."""
     count = 0
     for position, record in records:
         row = json.loads(record)

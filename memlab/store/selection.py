@@ -25,8 +25,8 @@ _HIGHEST_ROWID: Final = 2**63 - 1
 def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = frozenset()) -> int:
     """Ask the predicate once per distinct kind and tags, and keep the prunable pairs.
 
-    Call it inside a transaction. The pairs stay in ``temp.prunable_pairs`` until
-    :func:`forget_verdicts`. Superseded rows that cannot be classified count as load-bearing.
+    In a transaction; the pairs stay in ``temp.prunable_pairs`` until :func:`forget_verdicts`.
+    Superseded rows that cannot be classified count as load-bearing.
     """
     forget_verdicts(connection)
     connection.execute(
@@ -58,7 +58,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
 def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str | None:
     """Return, as SQL, which rows are active, prunable and not among the newest `keep_recent`.
 
-    Call it after :func:`classify_rows`, in the same transaction. None when there are no such rows.
+    None when there are no such rows. After :func:`classify_rows`, in the same transaction.
     """
     cut = connection.execute(
         f"SELECT rowid FROM memory_items WHERE {_ACTIVE_PRUNABLE} "
@@ -71,8 +71,7 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
 def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) -> int:
     """Delete the `chosen` rows and check that every load-bearing row is still there.
 
-    Where a trigger could touch rows that stay, every one of them is compared with before; other
-    tables are looked at before anything goes.
+    Where a trigger could touch rows that stay, each is compared with before.
     """
     check_deletion(connection, chosen)
     staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")

@@ -1,7 +1,6 @@
 """What a value must be that comes out of a file or from a server, whoever wrote it there.
 
-A shape is a function that raises :class:`ValueError` where a value is something else. Standard
-library only.
+A shape is a function that raises :class:`ValueError` where a value is something else.
 """
 
 import math

@@ -1,7 +1,6 @@
 """What a store may keep beside its memories, and how the two belong together.
 
-``memory_signals`` is made by :class:`memlab.lifecycle.LifecycleStore` alone. A table of that name
-that lacks one of its columns is somebody else's, and left alone as any other is.
+A table ``memory_signals`` that lacks a column is somebody else's, and left alone.
 """
 
 import sqlite3

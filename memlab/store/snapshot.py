@@ -1,7 +1,4 @@
-"""Reading a store without leaving a trace, at one moment, whatever state its file is in.
-
-Standard library only.
-"""
+"""Reading a store without leaving a trace, at one moment, whatever state its file is in."""
 
 import shutil
 import sqlite3
@@ -29,10 +26,9 @@ _LOOKS: Final = 5
 def open_snapshot(path: Path) -> Iterator[str]:
     """Hand out a URI that opens the store at `path` as it is now, and leaves no trace.
 
-    Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
-    that nobody has open is read as immutable, and looked at again afterwards. A store that was left
-    in the middle of a transaction is recovered in a temporary copy. Any other is locked by whoever
-    reads it.
+    Opening a WAL store read-only makes files beside it, so one that nobody has open is read as
+    immutable, and looked at again afterwards; one in the middle of a transaction is recovered in a
+    copy.
     """
     file = path.resolve()  # side files lie beside what a link points to
     with ExitStack() as stack, database.sqlite_errors_in_words(path):
@@ -78,7 +74,8 @@ def read_snapshot(
 def copy_store(source: Path | str, target: Path | str) -> Path:
     """Copy a store, as one moment sees it, into a new file; the store is only read.
 
-    The copy appears whole or not at all, and no more people may read it than the store.
+    The copy appears whole or not at all, and no more people may read it than the store. MemlabError
+    where `target` exists or cannot be written.
 
     Parameters
     ----------
@@ -86,11 +83,6 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
         A store's file or ``file:`` URI.
     target : Path or str
         The file to make.
-
-    Raises
-    ------
-    StoreError, MemlabError
-        When `source` is no store, or `target` exists or cannot be written.
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
     path = database.store_file(source)
@@ -112,10 +104,7 @@ def _changed_while_read(path: Path) -> ChangedWhileReadError:
 
 
 def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
-    """Return a URI that opens the store, and what must stay as it is while the store is read.
-
-    Nothing, when locks see to it that nobody changes what is read.
-    """
+    """Return a URI that opens the store, and what must stay as it is while no lock holds it."""
     database.check_side_files(file)
     locking = f"{file.as_uri()}?mode=ro"
     wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
@@ -139,8 +128,7 @@ def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
 def _is_wal(file: Path) -> bool:
     """Whether the file asks for a write-ahead log, which SQLite cannot open without locks.
 
-    SQLite looks, not Python: closing the file drops every lock that this process has on it, unless
-    SQLite does it.
+    Closing the file in Python would drop every lock that this process has on it.
     """
     return _is_refused(f"{file.as_uri()}?mode=ro&nolock=1", "SQLITE_CANTOPEN")
 
@@ -156,10 +144,7 @@ def _is_refused(uri: str, *why: str, busy_timeout: float = 5.0) -> bool:
 
 
 def _recovered_copy(file: Path, folder: Path) -> str:
-    """Copy the store and its side files into `folder`, recover it there and return its URI.
-
-    Whoever holds the store for itself alone may write meanwhile; then it is looked at again.
-    """
+    """Copy the store and its side files into `folder`, recover it there and return its URI."""
     copy = folder / "store.db"
     shutil.copyfile(file, copy)
     for suffix in ("-wal", "-journal"):

@@ -1,7 +1,4 @@
-"""The store an agent reads and writes, and the one routine that compacts it.
-
-Standard library only: an agent's runtime that imports this module pays for nothing else.
-"""
+"""The store an agent reads and writes, and the one routine that compacts it."""
 
 import json
 import warnings
@@ -112,16 +109,7 @@ class SqliteMemoryStore:
         by. A log that cannot be written never breaks the read; it warns.
     archive : bool
         Whether `compact_episodic` archives what it deletes, beside the file: ``memlab restore``
-        puts it back. Without, its deletions are final.
-
-    Raises
-    ------
-    StoreError
-        When the file is not a store or cannot be opened.
-    UnsafeDeletionError
-        When a store in memory is to archive.
-    ValueError
-        When `access_log` is none.
+        puts it back; not of a store in memory. Without, its deletions are final.
 
     Examples
     --------
@@ -202,10 +190,7 @@ class SqliteMemoryStore:
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id, superseded or not; None when there is none.
 
-        Raises
-        ------
-        BadRowError
-            When its row cannot be read as an item.
+        BadRowError, here and in the other methods, when a row cannot be read as an item.
         """
         expect(memory_id, str, call="store.get", name="memory_id")
         item = next(iter(self._items("WHERE memory_id = ?", memory_id)), None)
@@ -229,13 +214,6 @@ class SqliteMemoryStore:
             What to look for, with spaces between.
         limit : int
             How many items to return at most.
-
-        Raises
-        ------
-        BadRowError
-            When a row that is found cannot be read as an item.
-        ValueError
-            When `limit` is not a whole number of 1 or more.
         """
         expect(words, str, call="store.search", name="words")
         limit = whole_number("limit", limit, least=1)
@@ -255,13 +233,7 @@ class SqliteMemoryStore:
         return tuple(item for *_, rowid in best for item in self._items("WHERE rowid = ?", rowid))
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
-        """Return the items that no other has replaced, in rowid order.
-
-        Raises
-        ------
-        BadRowError
-            When a row cannot be read as an item.
-        """
+        """Return the items that no other has replaced, in rowid order."""
         if kind is None:
             return self._items("WHERE superseded_by IS NULL ORDER BY rowid")
         expect(kind, str, call="store.list_active", name="kind", optional=True)
@@ -276,19 +248,10 @@ class SqliteMemoryStore:
         return tuple(item for item in self.list_active() if items.RESEARCH_TAG in item.tags)[::-1]
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
-        """Mark `memory_id` as replaced by `by_memory_id`, which may be itself: it is retired then.
+        """Mark `memory_id` as replaced by `by_memory_id`, and return it as it is now.
 
-        Returns
-        -------
-        MemoryItem
-            The item that was replaced, as it is now.
-
-        Raises
-        ------
-        KeyError
-            Naming the id that is not in the store, the replacement's first; nothing is changed.
-        BadRowError
-            When its row cannot be read as an item; nothing is changed.
+        By itself it is retired. KeyError names the id that is not in the store, the replacement's
+        first; nothing is changed then.
         """
         with self._errors_in_words(), database.transaction(self.connection):
             return self._mark_superseded(memory_id, by_memory_id)

@@ -1,8 +1,7 @@
 """What changing rows of ``memory_items`` would do to other tables of the same file.
 
-An agent keeps tables of its own beside its memories. Triggers write to them, and foreign keys tie
-their rows to memories that may go. An archive holds memories alone, so that both are looked at
-before anything changes: what no restore would bring back is refused. Standard library only.
+An agent keeps tables of its own there. Triggers write to them, and foreign keys tie their rows to
+memories that may go: what no restore would bring back is refused.
 """
 
 import re
@@ -95,8 +94,7 @@ def _refuse(lost: list[TriggerEffect], when: str) -> None:
 def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
     """Return what a statement, about each table of ours, would write elsewhere; none is run.
 
-    SQLite asks an authorizer about each table that a statement, its triggers and the triggers of
-    these would write to, when it compiles the statement.
+    SQLite asks an authorizer about each such table when it compiles the statement.
     """
     triggers = connection.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "

@@ -99,27 +99,15 @@ class Diagnosis(Shown):
 
 
 def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
-    """Look at a store's health. Reads only, and leaves no trace.
+    """Look at a store's health, also of one that is absent or cannot be read. Reads only.
 
     Parameters
     ----------
     path : str, Path or Source
-        The store.
+        The store; no open one.
     backlog : int, optional
         How many prunable memories are still all right; by default the cap that ``memlab.toml``
         remembers, and without one any number.
-
-    Returns
-    -------
-    Diagnosis
-        Also of a store that is absent or cannot be read.
-
-    Raises
-    ------
-    ValueError
-        When `backlog` is not a whole number of 0 or more.
-    WrongArgumentError
-        When `path` is an open store, or nothing that names one.
     """
     backlog = None if backlog is None else whole_number("backlog", backlog)
     if isinstance(path, SqliteMemoryStore):

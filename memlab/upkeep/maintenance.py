@@ -1,7 +1,4 @@
-"""What a store needs from time to time, by what is remembered of it: look, compact, drop, vacuum.
-
-What :func:`maintain` returns pickles: a fleet does this to thousands of stores.
-"""
+"""What a store needs from time to time, by what is remembered: look, compact, drop, vacuum."""
 
 import json
 from dataclasses import dataclass
@@ -160,20 +157,11 @@ def maintain(
     now : datetime, optional
         The moment; the current one by default.
 
-    Returns
-    -------
-    Maintenance
-        What would be done, or was, step by step.
-
     Raises
     ------
     SettingsError
         When nothing is remembered of the store, or what is cannot be used, as the settings of
         somebody else cannot. Nothing is changed.
-    StoreError
-        When there is no such store.
-    ValueError
-        When `now` has no time zone.
     """
     for name, flag in (("apply", apply), ("yes", yes), ("all_prunable", all_prunable)):
         expect(flag, bool, call="memlab.maintain", name=name)
@@ -303,10 +291,7 @@ class _Work:
         return self._carried_out(policy, name, retire=retire, tries=tries - 1)
 
     def _check_brakes(self, made: Plan) -> None:
-        """Stop before anything where too much would go, or all, and nobody said that it is meant.
-
-        What has been retired for long goes in the same run, so it counts from the beginning.
-        """
+        """Stop before anything where too much would go, or all, and nobody said it is meant."""
         most, age = self._settings.max_per_run, self._settings.delete_retired_after
         name = self._source.name
         if most is not None and age is not None and "last" not in self._found:

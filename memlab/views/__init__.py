@@ -1,7 +1,4 @@
-"""A report as one page, notebooks on a store, the panel, the decision record, the bundled stores.
-
-Loads nothing until a name is used: each needs extras of its own.
-"""
+"""A report as one page, notebooks on a store, the panel, the decision record, bundled stores."""
 
 from memlab.lazy import lazy_names
 

@@ -1,7 +1,7 @@
 """Stores and notebooks that come with memlab, and copies of the notebooks for a store.
 
-In an installed package they lie inside it; in a checkout they lie beside it. Either way they are to
-be read, not written: copy a store before opening it with something that writes.
+They lie in an installed package, or beside it in a checkout, and are to be read: copy a store
+before opening it with something that writes.
 """
 
 import ast
@@ -45,22 +45,9 @@ def store_names() -> tuple[str, ...]:
 
 
 def store_path(name: str) -> Path:
-    """Return where a bundled store lies.
+    """Return where a bundled store lies, readable where nothing can be written.
 
-    Parameters
-    ----------
-    name : str
-        One of :func:`store_names`.
-
-    Returns
-    -------
-    pathlib.Path
-        An existing file in SQLite's rollback journal, readable where nothing can be written.
-
-    Raises
-    ------
-    ValueError
-        When no bundled store is called `name`.
+    `name` is one of :func:`store_names`.
 
     Examples
     --------
@@ -88,8 +75,6 @@ def folder_of(name: str) -> Path:
 def folder_for(store: str) -> Path:
     """Return the name of a store's own folder of notebooks: the same for the same store.
 
-    Examples
-    --------
     >>> folder_for("/agents/one/memory.db") == folder_for("/agents/two/memory.db")
     False
     >>> folder_for("redis://localhost:6379/0").name.rpartition("-")[0]
@@ -104,8 +89,7 @@ def folder_for(store: str) -> Path:
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
     """Put `parameters` into the cell tagged ``parameters``, in place of the values it states.
 
-    A parameter that the notebook does not state is left out: notebooks state different ones. What
-    is stated of the bundled data stays, by its full path.
+    What is stated of the bundled data stays, by its full path.
     """
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", ()):

@@ -1,8 +1,4 @@
-"""Controls of the panel: a browser's own slider, number box and button, each with its name.
-
-A screen reader hears the name and the value that is shown, and the keys of a browser's own controls
-work.
-"""
+"""Controls of the panel: a browser's own, so that a screen reader hears name and value of each."""
 
 from typing import Any
 

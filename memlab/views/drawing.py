@@ -1,7 +1,4 @@
-"""The one table of charts that are drawn of a store: the command, its help and the report read it.
-
-Light to import, for a line of help: what draws is loaded when something is drawn.
-"""
+"""The one table of charts that are drawn of a store: command, help and report read it."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta

@@ -28,20 +28,10 @@ if TYPE_CHECKING:
 class Overview(Shown):
     """The headline numbers of a store, and what else there is to say of it.
 
-    Attributes
-    ----------
-    store : str
-        The store as a command takes it.
-    summary : StoreSummary
-    alerts : sequence of Alert
-        What costs much, or is at risk, the costliest first.
-    more : mapping of str to str or Shown
-        What kind of store it is, what of its past is not known, its number, its settings, and what
-        the cut of an index loses: words, or a page of its own.
-    remembered : str
-        What the remembered policy does: "delete" or "retire"; nothing where none is remembered.
-    log_option : sequence of str
-        What names the log to a command.
+    `alerts` say what costs much, or is at risk, the costliest first. `more` has words or a page of
+    its own: what kind of store it is, what of its past is not known, its number, its settings, and
+    what the cut of an index loses. `remembered` is what the policy of ``memlab.toml`` does,
+    "delete" or "retire".
     """
 
     store: str
@@ -102,17 +92,6 @@ def show(
         loses.
     now : datetime, optional
         The moment, with a time zone; the current one by default.
-
-    Returns
-    -------
-    Overview or Inventory
-
-    Raises
-    ------
-    StoreError, BadRowError, SettingsError
-        When the store or its settings cannot be read.
-    ValueError
-        When `now` has no time zone, or `backlog` is not a whole number of 0 or more.
     """
     call = "memlab.show"
     now = moment_or_now(now, call=call)

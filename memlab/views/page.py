@@ -33,12 +33,8 @@ from memlab.views.findings import Findings, examine
 class Report(Shown):
     """A report that was written, and its answer.
 
-    Attributes
-    ----------
-    output : Path
-    findings : Findings
-    record, plan : Path or None
-        The record of the decision, and the plan to review beside it, where they were written.
+    `record` and `plan` are the record of the decision, and the plan to review beside it, where they
+    were written.
     """
 
     output: Path
@@ -82,7 +78,8 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     output : str or Path
         The file to write.
     record : str or Path, optional
-        Also write a decision record in Markdown, and the plan to review beside it.
+        Also write a decision record in Markdown, and the plan to review beside it. MemlabError
+        where there is no cap to record.
     keep_recent : int, optional
         The cap to look at; by default the recommended one.
     target, token_budget, until
@@ -93,18 +90,6 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
         The moment, with a time zone; the current one by default.
     progress : callable, optional
         Called with the title of each section before it is drawn.
-
-    Returns
-    -------
-    Report
-
-    Raises
-    ------
-    MemlabError
-        When the store or the log cannot be read, a file cannot be written, or there is no cap to
-        record.
-    MissingExtraError
-        When the ``report`` extra is not installed.
     """
     call = "memlab.report"
     expect(output, str, PathLike, call=call, name="output")

@@ -1,7 +1,6 @@
 """The sizing panel: move a cap, a target or a token budget, and see what it would serve and cost.
 
-Pictures are drawn once; a move restores them and draws the marks on top, so that it takes a few
-hundredths of a second.
+Pictures are drawn once; a move restores them and draws the marks on top, for that is quick.
 """
 
 import html
@@ -333,24 +332,8 @@ def explore(
     target : float, optional
         Share of references to serve at first, from 0.5 to 0.99; by default the remembered one, else
         0.9.
-    token_budget : int, optional
-        Tokens that the boot context may take at first; by default the remembered one.
-    until : float, optional
-        How many times what is written now the numbers are to speak for; by default what is
-        remembered, else 1.2.
-
-    Returns
-    -------
-    SizingPanel
-
-    Raises
-    ------
-    StoreError
-        When `source` is not a store.
-    MissingExtraError
-        When the ``lab`` extra is not installed.
-    ValueError
-        When the target or the budget is out of range.
+    token_budget, until
+        As for :func:`memlab.recommend_cap`; by default the remembered ones.
     """
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
@@ -375,8 +358,6 @@ def explore(
 def cap_steps(most: int) -> list[int]:
     """Return caps from 0 to `most` that people ask for: every one to 100, then two digits.
 
-    Examples
-    --------
     >>> cap_steps(125)[-5:]
     [99, 100, 110, 120, 125]
     """

@@ -40,15 +40,12 @@ class Recommendation(Shown):
     ----------
     evidence : Evidence
         The store's past, its references and what was not counted.
-    asked : Question
-        What was asked for.
+    asked, kept, explain : Question, dict, bool
+        What was asked for, what of it is remembered with the number, and whether to show all.
     sizing : Sizing or BudgetSizing
         The store, prepared for look-ups at any number.
     advice : Advice or BudgetAdvice
-    kept : dict
-        What was asked for, to be remembered with the number.
-    explain : bool
-        Whether to show all of it.
+        The numbers.
     """
 
     evidence: Evidence
@@ -166,15 +163,7 @@ class Recommendation(Shown):
     def save(self) -> str:
         """Remember the safe number in ``memlab.toml``, until when it speaks and what it rests on.
 
-        Returns
-        -------
-        str
-            What was remembered, where, and what goes by it.
-
-        Raises
-        ------
-        MemlabError
-            When there is no store to remember it of.
+        Returns what was remembered, where, and what goes by it; MemlabError of a frame.
         """
         advice, settings, source = self.advice, self.evidence.settings, self.evidence.source
         policy = advice.policy
@@ -261,13 +250,6 @@ def size(  # noqa: PLR0913 - what is asked of a store
     -------
     Recommendation
         ``advice`` holds the numbers; ``save()`` remembers them.
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range.
-    MemlabError
-        When store, archive, settings or log cannot be read, or `only_log` has none.
     """
     call = "memlab.size"
     for name, flag in (("only_log", only_log), ("explain", explain)):

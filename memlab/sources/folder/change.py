@@ -1,24 +1,21 @@
 """Changing files of a folder and the index that names them: both or none.
 
-A file system renames one thing at a time, so that a change of an index and of files is several
-steps. As SQLite does with a journal beside its file, a change first writes down how to take it
-back, in a folder ``.memlab`` inside the folder, and is over when that has gone:
+As SQLite does with a journal beside its file, a change first writes down how to take it back, in a
+folder ``.memlab`` inside the folder, and is over when that has gone:
 
 1. *prepared*: ``.memlab`` appears, whole and synced: what the index says of each file, and for a
    change that puts files in, the files. From here on the change is pending.
 2. *swapped*: the index and its new version, which lies in ``.memlab``, change places in one step.
-   What came out must be what the new version was made from; else somebody has edited it, they
-   change places again and the change is taken back. A hand's edit is never overwritten.
+   Where somebody has edited it meanwhile they change back: a hand's edit is never overwritten.
 3. *moved*: each file is renamed into ``.memlab``, or is linked from there under its name, which
    must be free. Where a system takes files out before their lines, and wherever files come back,
    this comes before 2.
 4. *over*: where all that was moved is still what was planned, ``.memlab`` is renamed, which commits
    it at once, and then removed.
 
-Whoever is stopped before 4 leaves ``.memlab``. The next to change the folder first takes the change
-back: files return to their names, what the index said of them returns into the index as it is now.
-Whoever only reads sees the folder as if that had been done.
-What goes is in the archive before 1, so that nothing is ever there only once.
+Whoever is stopped before 4 leaves ``.memlab``; the next to change the folder first takes the change
+back. Whoever only reads sees the folder as if that had been done. What goes is in the archive
+before 1, so that nothing is ever there only once.
 """
 
 import fcntl
@@ -113,10 +110,7 @@ class FolderChange:
 
 @contextmanager
 def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
-    """Lock a folder, take back what was cut short, and hand it out to be changed.
-
-    What the block changes lasts when it ends, and is taken back when it raises.
-    """
+    """Lock a folder, take back what was cut short, and hand it out to be changed."""
     with opened_folder(path, index.enters) as folder, _in_words(folder):
         _lock(folder)
         journal.take_back(folder, index)

@@ -1,9 +1,7 @@
 """An open folder, read and changed without following links and without waiting for anything.
 
 Names and contents are somebody else's: every file is opened by its name in the open folder, never
-by a path put together, and only when it is an ordinary file. A file in a folder below is called by
-its path from here, and reached by one step after another. Each change of a name is a step that a
-file system does whole or not at all.
+by a path put together, and only when it is an ordinary file.
 """
 
 import ctypes
@@ -169,7 +167,7 @@ class Folder:
     def write(self, file: FileCopy) -> None:
         """Make a file that is not there, on the disk before this returns.
 
-        It runs as nobody, and a group that it was not meant for may do no more with it than others.
+        A group that it was not meant for may do no more with it than others.
         """
         with self._holding(file.name) as (around, name):
             handle = os.open(name, _NEW_FILE, 0o600, dir_fd=around.handle)
@@ -225,10 +223,7 @@ class Folder:
             os.close(handle)
 
     def make_folder(self, path: str, mode: int | None = None) -> None:
-        """Make a folder below, and those around it, on the disk before this returns.
-
-        It belongs to whom the one around it does, who may do with it what they may with that.
-        """
+        """Make a folder below, and those around it, with the rights of the one around it."""
         with self._holding(path, makes=True) as (folder, name):
             around = os.fstat(folder.handle)
             wanted = stat.S_IMODE(around.st_mode) if mode is None else mode
@@ -247,8 +242,8 @@ class Folder:
     def with_rights_here(self, file: FileCopy) -> FileCopy:
         """Return a file out of an archive with the owner and permissions that it may have here.
 
-        Anybody may have written them there: it belongs to the folder's owner or the caller, and no
-        more people may read it than the folder.
+        It belongs to the folder's owner or the caller, and no more people may read it than the
+        folder.
         """
         around = os.fstat(self.handle)
         user, group = file.owner
@@ -279,8 +274,6 @@ def opened_folder(path: Path | str, enters: Callable[[str], bool] = _nowhere) ->
 def is_file_name(name: str) -> bool:
     """Whether a text can name a file in a folder and nothing outside it.
 
-    Examples
-    --------
     >>> [is_file_name(name) for name in ("a.md", "../a.md", "..", "", "a/b")]
     [True, False, False, False, False]
     """
@@ -290,8 +283,6 @@ def is_file_name(name: str) -> bool:
 def is_file_path(path: str) -> bool:
     """Whether a text can name a file in a folder or below it, and nothing outside it.
 
-    Examples
-    --------
     >>> [is_file_path(path) for path in ("a.md", "b/a.md", "b/../a.md", "/a.md", "b//a.md", "")]
     [True, True, False, False, False, False]
     """

@@ -1,8 +1,7 @@
 """What git knows of a folder: since when its files were committed, and which of them have gone.
 
-Git itself is asked, by commands that look at commits alone: they run no hook, filter, helper or
-fetch of the repository's, need no index and write nothing. From the newest commit back, each change
-belongs to the life of one file, whatever it was called. A merge is held against its first parent.
+Git is asked by commands that run no hook, filter or fetch of the repository's and write nothing. A
+file's life goes on under other names. A merge is held against its first parent.
 """
 
 import os
@@ -118,10 +117,7 @@ def history_of(folder: Path, index_name: str) -> History:
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
-    """Return the newest commit, empty for none, and whether the clone is shallow.
-
-    Where git does not say that, what to do is said in a ValueError.
-    """
+    """Return the newest commit, empty for none, and whether the clone is shallow."""
     if shutil.which("git") is None:
         raise ValueError("git is not installed; install it")
     asked = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
@@ -159,10 +155,7 @@ def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> Hist
 def _lives(
     commits: Iterable[Commit], there: Mapping[str, Life], index_name: str, index: str, head: str
 ) -> list[Life]:
-    """Go from commit to commit, the newest first, and tell the lives of files apart.
-
-    A name that comes again is the same file.
-    """
+    """Go from commit to commit, the newest first, and tell the lives of files apart."""
     lives, of = [*there.values()], {**there}  # by the path in the commits that come now
     empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
     for commit in commits:
@@ -195,8 +188,8 @@ def _lives(
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
     """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read.
 
-    Where git stops, it goes on without the contents of files; where that is not enough, after the
-    commit at which it stopped.
+    Where git stops, it goes on without the contents of files, then after the commit at which it
+    stopped.
     """
     count = broken = 0
     renames, alike = _ALIKE, 0
@@ -274,10 +267,7 @@ def _tokens(stream: BufferedReader) -> Iterator[bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class PastMoment(FolderMoment):
-    """Files that are gone, as they were when they went, beside the index of then.
-
-    One that git cannot read is empty.
-    """
+    """Files that are gone, as they were when they went, beside the index of then; else empty."""
 
     lives: Mapping[str, Life]
     content: Callable[[str], bytes | None]
@@ -318,10 +308,7 @@ def past_moments(
 
 
 def _removed(moment: FolderMoment, history: History) -> list[Life]:
-    """Return the files that were committed and are not there, what is not committed yet on top.
-
-    One that only has another name now is there.
-    """
+    """Return the files that were committed and are not there, what is not committed yet on top."""
     here = {*moment.names, *moment.listing.others}
     removed = [each for each in history.lives if not each.is_there and each.name not in here]
     missing = [each for name, each in history.there.items() if name not in here]

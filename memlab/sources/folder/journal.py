@@ -1,8 +1,8 @@
 """What a pending change of a folder has written down, and how it is taken back.
 
-In ``.memlab`` each operation has a folder of its own, ``1``, ``2`` and so on: ``journal.json``, the
-other version of the index, files taken out under ``out`` or files to put in under ``in``, by their
-number in the journal. Whoever only reads sees the folder as it is with the change taken back.
+Each operation has a folder in ``.memlab``, ``1``, ``2`` and so on: ``journal.json``, the other
+version of the index, and files by their number in the journal, taken out under ``out`` or to put in
+under ``in``.
 """
 
 import json
@@ -67,10 +67,7 @@ class Index(Protocol):
         return raw
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
-        """Return the index with what it said of memories in its place again.
-
-        What it says of them already is left as it is.
-        """
+        """Return the index with what it said of memories, and does not say now, in its place."""
         return raw
 
 
@@ -376,10 +373,7 @@ class FolderMoment:
 
 @contextmanager
 def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
-    """Hand out a folder as it is now, a pending change of it taken back.
-
-    What comes later is not seen. What was read is looked at again at the end.
-    """
+    """Hand out a folder as it is now, a pending change taken back; look at it again at the end."""
     with opened_folder(path, index.enters) as folder:
         pending = folder.inode_of(PENDING)
         seen = moment_now(folder, index)

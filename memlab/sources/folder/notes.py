@@ -1,7 +1,6 @@
 """Notes: a folder of Markdown files, and of folders of these, with no index that names them.
 
-A note's key is its path in the folder. What a system has of its own is which files are notes, when
-each was born, which of them a start loads and which memlab may judge.
+A system says which files are notes, when each was born, and which of them a start loads.
 """
 
 from abc import abstractmethod
@@ -92,10 +91,7 @@ class NotesSource(FolderSource):
 
 
 def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -> datetime:
-    """Return when a file was first committed or last written, whichever is earlier.
-
-    That is looked at again at the end.
-    """
+    """Return when a file was first committed or last written, whichever is earlier."""
     written = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
     at = written or datetime.fromtimestamp(0, UTC)  # of a time beyond the years that there are
     return min(at, born.get(name, at))

@@ -1,8 +1,7 @@
 """What sources have in common that are a folder of files and an index of them.
 
 A record holds a memory's file, with its bytes, mode, time and owner, and the lines of the index
-that are about it. Where these lines stand among the others, and when the memory was first written
-as far as that is known from elsewhere, belongs to its place.
+about it. Where these stand, and when it was first written, belongs to its place.
 """
 
 import json

@@ -1,16 +1,9 @@
-"""The archive: every memory that was taken out of a store, as it was.
+"""The archive: every memory that was taken out of a store, as it was. Standard library only.
 
-An archive is an ordinary SQLite file. The view ``archived_memories`` shows each copy with the
-digest of the plan that took it out, when, why and from where, its record, and the columns of
-``memory_items`` that the record has; the table ``applies`` holds the plans. Standard library only,
-and nothing here knows what a plan or a source is: a runtime archives by the same protocol.
-
-The protocol: whoever holds the store's write lock copies and deletes (:meth:`Archive.deleting`,
-which checks every copy and syncs the file first), commits, and then has the deletion recorded as
-done (:meth:`Archive.finish`). Stopped in between there is a copy too many, never one too few.
-
-What is read is data, whoever wrote it (:mod:`memlab.store.archive.entries`): a wrong part is left
-out and named in :attr:`Archive.faults`, the rest serves.
+It is an ordinary SQLite file: the view ``archived_memories`` shows each copy and its deletion.
+Whoever holds the store's write lock copies and deletes (:meth:`Archive.deleting`), commits, and
+then has the deletion recorded (:meth:`Archive.finish`): stopped in between there is a copy too
+many, never one too few. A wrong part is left out and named in :attr:`Archive.faults`.
 """
 
 import json
@@ -195,10 +188,9 @@ class Archive:
     def records(
         self, entry: Entry, keys: Iterable[Key] | None = None, *, seen: bool = False
     ) -> Iterator[tuple[Key, bytes]]:
-        """Yield the records of an entry, or of those of its copies that have these `keys`.
+        """Yield the records of an entry, in the order of its copies, or of `keys`.
 
-        All of them come in the order in which the copies were made, some in that of `keys`. What
-        was `seen` within the same :meth:`one_moment` is not looked at again.
+        What was `seen` within the same :meth:`one_moment` is not looked at again.
         """
         if keys is None:
             for copies in self.batches(entry):
@@ -210,10 +202,7 @@ class Archive:
     def state_of(
         self, fetch: Fetch, entry: Entry, copies: Iterable[Copy] | None = None
     ) -> EntryState:
-        """Say which copies of a deletion are in the store, as they were or changed, and which not.
-
-        Whoever asks holds the store at one moment; all copies are meant unless some are given.
-        """
+        """Say which copies of a deletion are in the store, as they were or changed, or not."""
         compared, id_of = self.location.compared, self.location.id_of
         known = self.copies(entry) if copies is None else copies
         wanted = {copy.key: copy.fingerprint for copy in known}
@@ -246,8 +235,7 @@ class Archive:
         """Note deletions as done whose memories are gone, and forget those that never began.
 
         Whoever holds the store's write lock knows that nobody is between copies and deletion. Of an
-        entry without memories `is_done` says which of both it is, or neither. Returns what was
-        noted.
+        entry without memories `is_done` says which it is. Returns what was noted.
         """
         done = []
         for entry in self.entries():
@@ -280,10 +268,8 @@ class Archive:
     ) -> Iterator[None]:
         """Copy memories, check, commit and sync every copy; then let the block delete them.
 
-        The caller holds the store's write lock, so that nobody changes the memories meanwhile.
-        Copies that an earlier, unfinished attempt at the same deletion left are replaced. Where the
-        block raises and nothing was deleted, each copy is one too many and is taken out again;
-        where that fails, doctor says so.
+        The caller holds the store's write lock. Copies that an unfinished attempt left are
+        replaced. Where the block raises and nothing was deleted, the copies are taken out again.
         """
         with self.changing():
             self.erase(apply.digest)
@@ -319,8 +305,8 @@ class Archive:
     def marking_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> Iterator[None]:
         """Record that copies have been put back, once the block has committed that.
 
-        Whoever enters it holds the store's write lock: until the record is there too, nobody drops
-        the copies, or applies a plan of the same name anew.
+        Under the store's write lock, so that nobody drops the copies or applies that plan
+        meanwhile.
         """
         with self.changing() as connection:
             connection.executemany(
@@ -341,10 +327,7 @@ class Archive:
                 self.connection.execute("ROLLBACK")
 
     def identity_sample(self) -> list[SampleRow]:
-        """Return memories of the store by which it is known again; none where none were noted.
-
-        What was deleted into this archive since does not count: its place may be another's now.
-        """
+        """Return memories of the store by which it is known again; none where none were noted."""
         noted = _noted(self.about(_WITNESSES))
         marks = ", ".join("?" * len(noted))
         gone = self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *noted)

@@ -1,8 +1,7 @@
 """Copies of what is in a store, which an archive keeps so that somebody else's deletion is seen.
 
-A content is kept once, whatever its memory is called: a name that comes for one that goes takes its
-copies over. A copy that the store is not like any more says when that was last so, and when it was
-missed. Standard library only.
+A content is kept once, whatever its memory is called. A copy that the store is not like any more
+says when that was last so, and when it was missed.
 """
 
 from collections.abc import Collection, Iterable, Iterator

@@ -1,9 +1,7 @@
 """What an archive keeps of memories whose words were erased from it: facts, so that they count on.
 
-A later reference to such a memory is still one, and the past of a store still has it in its place.
-Names (ids, task references) are kept as keyed hashes: whoever has a name can tell that it was
-there, nobody can read a name out of the archive. The key lies in the archive. Standard library
-only.
+Names (ids, task references) are kept as hashes keyed by the archive: whoever has a name can tell
+that it was there, nobody can read a name out of it.
 """
 
 import hashlib
@@ -46,7 +44,7 @@ def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
 def key_of(archive: Archive) -> bytes | None:
     """Return the key that an archive's names are hashed with; None where nothing was dropped.
 
-    Where it cannot be read no name is found by it: it is empty.
+    It is empty where it cannot be read.
     """
     written = archive.about(_KEY)
     if written is None:
@@ -74,8 +72,6 @@ def make_key(archive: Archive) -> bytes:
 def hashed(name: str, key: bytes) -> str:
     """Return what is kept of a name.
 
-    Examples
-    --------
     >>> hashed("issue:#9", b"one key") == hashed("issue:#9", b"another")
     False
     """

@@ -1,8 +1,6 @@
 """The tables of an archive, and what they hold, taken for data: anybody may have written them.
 
-Every value is looked at here, where it comes in: its size before it is unpacked, its type, its
-range. What is wrong raises :class:`ValueError`; :mod:`memlab.store.archive.archive` leaves that
-part out and says which.
+What is wrong in size, type or range raises :class:`ValueError` here, where it comes in.
 """
 
 import json
@@ -197,10 +195,7 @@ def check_depth(value: Any, deepest: int) -> None:
 
 
 def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
-    """Return a text in as little room as :func:`unpacked` takes it out of again.
-
-    Both may know some words that many such texts have.
-    """
+    """Return a text in as little room as :func:`unpacked` takes it out of again."""
     for level in (-1, 0):
         size, packing = 0, zlib.compressobj(level, zdict=words)
         parts = list[bytes]()
@@ -308,8 +303,7 @@ def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
 def is_made_here(connection: sqlite3.Connection) -> bool:
     """Whether the tables of an archive are those that memlab makes, and do nothing by themselves.
 
-    In a file that somebody else made a column may be an expression and a table a view, and a
-    trigger would be set off by whoever adds to it.
+    Elsewhere a column may be an expression, and a trigger be set off by whoever adds to it.
     """
     made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], *_OPTIONAL)}
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()

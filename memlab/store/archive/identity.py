@@ -1,9 +1,8 @@
 """Which store an archive is of.
 
-The tables of a store are its agent's, so nothing is written there that would name it. The archive
-notes a few memories that stayed whenever something was deleted, by digests of position, id and time
-of creation. A store with other memories in their places is another store; one that has them is the
-archive's, whatever its file is called today. Standard library only.
+Nothing is written into an agent's tables, so the archive notes a few memories that stayed, by
+digests of position, id and time of creation: a store that has them is its own, whatever it is
+called.
 """
 
 import hashlib

@@ -48,8 +48,6 @@ class ArchiveLocation(NamedTuple):
 def archive_path(store: Path) -> Path:
     """Return where the memories taken out of a file are kept.
 
-    Examples
-    --------
     >>> archive_path(Path("/srv/memory.db")).name
     'memory.db.archive.db'
     """

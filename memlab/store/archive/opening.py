@@ -1,7 +1,4 @@
-"""Opening an archive: to read it without a trace, to change it, or to make it where there is none.
-
-Standard library only.
-"""
+"""Opening an archive: to read it without a trace, to change it, or to make it."""
 
 import sqlite3
 import warnings
@@ -57,8 +54,7 @@ def archived_change(
 ) -> Iterator[ArchivedChange[Changed]]:
     """Open a store for a change and its archive, made where there is none, until that is noted.
 
-    The archive is opened, and removed where it was made for nothing, under the store's write lock:
-    nobody else can be about to write into it.
+    It is opened, and removed where it was made for nothing, under the store's write lock.
     """
     with ExitStack() as opened:
         with change as writer:

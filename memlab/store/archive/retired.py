@@ -1,9 +1,7 @@
 """What an archive keeps of retired memories, which stay in their store: since when, by which plan.
 
-Whether a memory is retired now its store says; the archive says that it was a plan of memlab's that
-retired it, for what an agent withdraws itself is its own affair. So a note that is written before
-the store commits, or left behind by a process that was stopped, says nothing wrong. Ids are kept as
-keyed hashes, for the words of the plan may be dropped. Standard library only.
+Whether a memory is retired its store says: a note left by a process that was stopped says nothing
+wrong. Ids are kept as keyed hashes, for the words of the plan may be dropped.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,8 +39,7 @@ class RetiredMemories(dict[Key, Retired]):
 def retired_in(archive: Archive) -> RetiredMemories:
     """Return what plans retired.
 
-    One that was brought back by somebody else than a plan has the time of its retirement as that of
-    its return, once it is known that the plan was carried out.
+    One that somebody else brought back returned when it was retired, once the plan was carried out.
     """
     found = RetiredMemories()
     if not archive.has_table("retired"):
@@ -70,10 +67,7 @@ def note_retired(
     returned: Mapping[Key, bool],
     at: datetime,
 ) -> None:
-    """Note the ids of memories that a plan is about to retire, and which return, by key.
-
-    Of one that returns it is said whether because it was needed.
-    """
+    """Note the ids of memories that a plan is about to retire, and which return, by key."""
     hash_key, moment = make_key(archive), moment_text(at)
     with archive.changing() as connection:
         connection.execute(RETIRED)

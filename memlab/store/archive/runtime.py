@@ -1,13 +1,11 @@
 """Archiving what a runtime deletes by itself: the archive's protocol on one open store.
 
-Whoever deletes rows of ``memory_items`` without a plan wraps the deletion::
+::
 
     with transaction(connection):
         with archived_first(connection, location, chosen, why, at=now) as digest:
             delete_rows(connection, chosen, load_bearing)
     note_deleted(location, digest, at=now)
-
-A plan does the same over any source, in :mod:`memlab.compaction.applier`. Standard library only.
 """
 
 import secrets
@@ -68,7 +66,7 @@ def archived_first(
 ) -> Iterator[str]:
     """Copy rows into the archive, commit and sync it; then let the block delete them.
 
-    Where the block raises, the copies are one too many and are taken out again.
+    Where it raises, the copies are taken out again.
     """
     check_deletion(connection, chosen)
     if settle:
