@@ -2,13 +2,14 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, StoreError
 from memlab.sources.base import Source, archive_elsewhere
 from memlab.text import without_passwords
 
@@ -47,6 +48,24 @@ class Address:
             if secret:
                 text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
         return text
+
+
+Words = Mapping[str, str | tuple[type[MemlabError], str]]
+"""What an error of a client's means, by its name or the nearest of what it is a kind of."""
+
+
+@contextmanager
+def errors_in_words(
+    name: str, address: Address, errors: tuple[type[BaseException], ...], words: Words
+) -> Iterator[None]:
+    """Turn errors of a server's client into sentences that hold no password."""
+    try:
+        yield
+    except errors as error:
+        told = next(words[kind.__name__] for kind in type(error).mro() if kind.__name__ in words)
+        raised, told = (StoreError, told) if isinstance(told, str) else told
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise raised(f"{name} {told.format(said=address.hidden(said))}") from error
 
 
 class ServerSource(Source):

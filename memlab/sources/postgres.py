@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, ChangedWhileReadError, StoreError, UnsafeDeletionError
 from memlab.lazy import import_extra
-from memlab.sources.address import Address, address_of
+from memlab.sources.address import Address, Words, address_of, errors_in_words
 
 SCHEMES: Final = ("postgresql", "postgres")
 OPTIONS: Final = ("agent", "archive")
@@ -40,7 +40,7 @@ _SETTINGS: Final = {
 _AGENT: Final = "app.current_agent_id"
 """The setting by which MemForge's row-level security tells whose rows may be seen."""
 
-_NEXT: Final = {
+_REFUSED: Final = {
     "InvalidPassword": "give the password in PGPASSWORD or in a file ~/.pgpass",
     "InsufficientPrivilege": "grant it, or connect as the owner of the tables",
     "LockNotAvailable": "somebody holds a memory locked for long; try again when it is done",
@@ -50,15 +50,31 @@ _NEXT: Final = {
     "DiskFull": "make room on its disk",
     "UndefinedTable": "check the database's name and its search_path",
 }
+_WORDS: Final[Words] = {
+    **{name: f"refuses ({{said}}); {then}" for name, then in _REFUSED.items()},
+    "SerializationFailure": (
+        ChangedWhileReadError,
+        "was changed at the same time; nothing was changed: try again",
+    ),
+    "IntegrityError": (
+        ArchiveError,
+        "refuses: {said}; nothing was changed: look at the table that it names",
+    ),
+    "OperationalError": "does not answer ({said}); check the address, the login and that the "
+    "server runs, then try again",
+    "Error": "refuses: {said}",
+    "UnicodeDecodeError": "holds text that is not UTF-8; mend its encoding",
+}
 
 
 @contextmanager
 def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
     """Hand out a connection in a transaction that sees one moment, and commit or roll back."""
     psycopg = import_extra("psycopg", extra="postgresql")
-    with _errors_in_words(address, psycopg):
+    name = address.without_password(*OPTIONS)
+    with errors_in_words(name, address, (psycopg.Error, UnicodeDecodeError), _WORDS):
         connection = psycopg.connect(
-            address.without_password(*OPTIONS),
+            name,
             **address.secrets,
             connect_timeout=_CONNECT_WITHIN,
             client_encoding="utf8",
@@ -74,33 +90,6 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
                 [part for pair in pairs.items() for part in pair],
             )
             yield connection
-
-
-@contextmanager
-def _errors_in_words(address: Address, psycopg: Any) -> Iterator[None]:
-    """Turn errors of the client into sentences that hold no password."""
-    name, wrong = address.without_password(*OPTIONS), psycopg.errors
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise StoreError(f"{name} holds text that is not UTF-8; mend its encoding") from error
-    except psycopg.Error as error:
-        said = address.hidden((str(error).strip() or type(error).__name__).splitlines()[0])
-        kind = type(error).__name__
-        if isinstance(error, wrong.SerializationFailure):
-            raise ChangedWhileReadError(
-                f"{name} was changed at the same time; nothing was changed: try again"
-            ) from error
-        if isinstance(error, wrong.IntegrityError):
-            raise ArchiveError(
-                f"{name} refuses: {said}; nothing was changed: look at the table that it names"
-            ) from error
-        if kind in _NEXT:
-            raise StoreError(f"{name} refuses ({said}); {_NEXT[kind]}") from error
-        if isinstance(error, psycopg.OperationalError):
-            check = "check the address, the login and that the server runs, then try again"
-            raise StoreError(f"{name} does not answer ({said}); {check}") from error
-        raise StoreError(f"{name} refuses: {said}") from error
 
 
 @contextmanager

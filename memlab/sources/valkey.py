@@ -5,9 +5,9 @@ from contextlib import closing, contextmanager
 from os import environ
 from typing import Any, Final
 
-from memlab.errors import ChangedWhileReadError, StoreError, UnsafeDeletionError
+from memlab.errors import ChangedWhileReadError, UnsafeDeletionError
 from memlab.lazy import import_extra
-from memlab.sources.address import Address
+from memlab.sources.address import Address, Words, errors_in_words
 from memlab.store.shapes import shown
 
 PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
@@ -23,7 +23,8 @@ _INVALIDATED: Final = b"__redis__:invalidate"
 def connected(address: Address, database: int) -> Iterator["Line"]:
     """Hand out a connection to a server."""
     valkey = import_extra("valkey", extra="valkey")
-    with _errors_in_words(address, valkey):
+    errors = (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError)
+    with errors_in_words(address.without_password(), address, errors, _WORDS):
         pool = valkey.ConnectionPool.from_url(
             address.without_password(*address.options),
             db=database,
@@ -183,7 +184,7 @@ def host_and_port(address: Address) -> tuple[str, int]:
     return host.strip("[]") or "localhost", int(port)
 
 
-_WORDS: Final = {
+_WORDS: Final[Words] = {
     "AuthenticationError": "refuses the login; name the user in the URL and give the password in "
     f"the variable {PASSWORDS[0]}",
     "NoPermissionError": "does not allow this user what is needed ({said}); grant it, or name "
@@ -198,15 +199,3 @@ _WORDS: Final = {
     "address",
     "ValkeyError": "refuses: {said}",
 }
-"""By the name of an error, or of the nearest that it is a kind of."""
-
-
-@contextmanager
-def _errors_in_words(address: Address, valkey: Any) -> Iterator[None]:
-    """Turn errors of the client into sentences that hold no password."""
-    try:
-        yield
-    except (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError) as error:
-        words = next(_WORDS[kind.__name__] for kind in type(error).mro() if kind.__name__ in _WORDS)
-        said = words.format(said=address.hidden(str(error)))
-        raise StoreError(f"{address.without_password()} {said}") from error
