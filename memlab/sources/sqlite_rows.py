@@ -126,8 +126,6 @@ class TableReader(Reader):
 
     system: ClassVar[str]
     table: ClassVar[str]
-    read: ClassVar[Sequence[str]]
-    """The columns that a row of the frame is made of, where they are there."""
 
     def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
         for table, columns in source.tables.items():
@@ -140,28 +138,21 @@ class TableReader(Reader):
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the memories in order of time, some at a time."""
         check_asked(columns, self.columns, self.table)
-        asked = [name for name in self.columns if name in self.read or name in columns]
-        chosen = ", ".join(map(quoted, asked))
         for some in portions(key for _, key in sorted(self._places())):
-            stored = self.connection.execute(
-                f"SELECT id, {chosen} FROM {self.table} WHERE id IN ({', '.join('?' * len(some))})",
-                some,
-            )
-            found = {key: dict(zip(asked, row, strict=True)) for key, *row in stored}
+            found = self._exact(some)
             if lost := [key for key in some if key not in found]:
                 raise StoreError(
                     f"row {lost[0]} of {self.table} is listed and not there: the file is damaged; "
                     "restore a backup, or copy what can be read with the sqlite3 shell's .recover"
                 )
             rows = [self._row(found[key]) for key in some]
-            others = {name: [found[key][name] for key in some] for name in columns}
+            others = {name: [found[key].get(name) for key in some] for name in columns}
             yield rows_of_each(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield the records of the memories that are there."""
         for some in portions(keys):
-            rows = {row["id"]: row for row in exact_rows(self.connection, self.table, "id", some)}
-            records = self._records(rows)
+            records = self._records(self._exact(some))
             yield from ((key, records[key]) for key in some if key in records)
 
     @abstractmethod
@@ -179,6 +170,9 @@ class TableReader(Reader):
     @abstractmethod
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> Mapping[Key, bytes]:
         """Return the records of those of some exact rows that are memories."""
+
+    def _exact(self, keys: Iterable[Key]) -> dict[Key, dict[str, Any]]:
+        return {row["id"]: row for row in exact_rows(self.connection, self.table, "id", keys)}
 
     def _one(self, statement: str) -> Any:
         return self.connection.execute(statement).fetchone()[0]

@@ -162,10 +162,6 @@ class ObservationReader(TableReader):
 
     system = "claude-mem"
     table = _TABLE
-    read = (
-        *(*_NEEDED, "merged_into_project", "subtitle", "narrative", "facts", "text"),
-        *("concepts", "agent_id", "generated_by_model"),
-    )
 
     def __init__(self, connection: sqlite3.Connection, source: ClaudeMem) -> None:
         super().__init__(connection, source)

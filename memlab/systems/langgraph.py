@@ -6,9 +6,10 @@ read since the harvest before is known, and none of memories without a time to l
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
+from memlab.clock import moment_and_zone
 from memlab.sources.postgres import is_server, read_server, tables_on
 from memlab.sources.reads import Asked, Found, Read
 from memlab.sources.sqlite_rows import rows_in, tables_of
@@ -46,8 +47,8 @@ def find(asked: Asked) -> Found:
             found.left_out[WITHOUT_EXPIRY] += 1
             continue
         try:
-            written = _moment(updated_at)
-            last = _moment(expires_at) - timedelta(minutes=minutes)
+            written, ends = (moment_and_zone(str(at))[0] for at in (updated_at, expires_at))
+            last = ends - timedelta(minutes=minutes)
         except (TypeError, ValueError, OverflowError):  # no moment, or none of this calendar
             found.left_out[WITHOUT_TIME] += 1
             continue
@@ -62,11 +63,3 @@ def find(asked: Asked) -> Found:
         "only the last read of each memory is known: harvest often, and the log keeps the others"
     )
     return found
-
-
-def _moment(value: Any) -> datetime:
-    """Return a moment as SQLite or PostgreSQL holds it; SQLite's are in UTC and do not say so."""
-    at = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(at, datetime):
-        raise TypeError(f"{at!r:.80} is no moment")
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -135,7 +135,6 @@ class MemoryReader(TableReader):
 
     system = "mcp-memory-service"
     table = TABLE
-    read = (*_NEEDED, "confidence", "last_accessed", "superseded_by", "store")
 
     def __init__(self, connection: sqlite3.Connection, source: McpMemory) -> None:
         super().__init__(connection, source)

@@ -10,12 +10,13 @@ the role needs.
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache
 from os import environ
 from typing import Any, Final
 
+from memlab.clock import moment_and_zone
 from memlab.columns import DELETED_AT
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.sources import postgres
@@ -45,8 +46,6 @@ ROWS: Final = "$rows"
 LINKS: Final = "$links"
 """In a record: the rows of other tables that lose their link to it, by table."""
 
-_CHARS: Final = "$chars"
-"""Of title and body together, where the body was not asked for."""
 _UNDATED: Final = "consolidated_at is not in the years 1 to 9999"
 _READ: Final = (
     *("id", "agent_id", "content", "consolidated_at", "outcome_type", "confidence", "valid_until"),
@@ -89,6 +88,7 @@ class Memforge(ServerSource):
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self.agent = self.address.options.get("agent") or None
+        self.whose = "" if self.agent is None else "WHERE agent_id = %(agent)s"
 
     def known_as(self) -> str:
         """Return the store's name with what the URL leaves to the environment."""
@@ -108,13 +108,13 @@ class Memforge(ServerSource):
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open a read-only transaction that sees one moment, however long it takes."""
-        with self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             yield MemoryReader(connection, self)
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open a transaction that is committed when the block ends."""
-        with self._transaction(write=True) as connection:
+        with self.transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self)
             writer.check_safe()
             yield writer
@@ -125,19 +125,11 @@ class Memforge(ServerSource):
 
     def gone(self, *, with_body: bool) -> Iterator[Rows]:
         """Yield what MemForge itself moved to ``cold_tier``."""
-        with self._transaction(write=False) as connection:
+        with self.transaction(write=False) as connection:
             reader = MemoryReader(connection, self)
             if reader.catalogue.table(COLD).types:
                 at = (DELETED_AT,)
                 yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
-
-    def retrievals(self) -> Iterator[tuple[Any, ...]]:
-        """Yield number, memory and moment of each retrieval that is written down."""
-        whose = "" if self.agent is None else "WHERE agent_id = %(agent)s"
-        query = f"SELECT id, warm_tier_id, created_at FROM retrieval_log {whose} ORDER BY id"
-        with self._transaction(write=False) as connection:
-            for some in postgres.streamed(connection, query, {"agent": self.agent}):
-                yield from some
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record, and of the agent that is named."""
@@ -157,7 +149,8 @@ class Memforge(ServerSource):
         return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
 
     @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Any]:
+    def transaction(self, *, write: bool) -> Iterator[Any]:
+        """Hand out a connection in a transaction, to a database that is known."""
         with postgres.one_transaction(self.address, write=write) as connection:
             found = Catalogue(connection).table(TABLE).types
             check_table(self.name, "MemForge", TABLE, _NEEDED, found)
@@ -205,20 +198,15 @@ class MemoryReader(Reader):
     ) -> Iterator[Rows]:
         """Yield the rows of a table, or of what is told like one, in order of id."""
         chosen = {name: f"t.{name}::text" for name in _READ if name in known}
-        if not with_body:
-            chosen["content"] = "split_part(t.content, E'\\n', 1)"
-            line_ends = "(strpos(t.content, E'\\n') > 0)::int"
-            chosen[_CHARS] = f"(char_length(t.content) - {line_ends})::text"
         texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
-        whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"
-        query = f"SELECT {texts} FROM {table} AS t {whose} ORDER BY t.id"
+        query = f"SELECT {texts} FROM {table} AS t {self.source.whose} ORDER BY t.id"
         for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
             with postgres.understood():
                 told = [row_of(dict(zip(chosen, row, strict=False))) for row in found]
                 others = {
                     n: [row[at] for row in found] for at, n in enumerate(columns, len(chosen))
                 }
-                rows = rows_of_each(told, with_body=True, others=others)
+                rows = rows_of_each(told, with_body=with_body, others=others)
             yield rows
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
@@ -421,14 +409,13 @@ def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
     position = int(memory["id"])
     written = _moment(memory.get("consolidated_at"))
     count = memory.get("access_count")
-    length = {"chars": int(memory[_CHARS])} if _CHARS in memory else {"body": body}
     return {
         "position": position,
         "key": position,  # of one sequence for all agents, which rollbacks skip
         "memory_id": memory["id"],
         "kind": "episodic",  # its outcome is its tag
         "title": title,
-        **length,
+        "body": body,
         "created_at": written,
         "tags_json": _tags_json(memory.get("outcome_type")),
         "source_task_ref": memory.get("session_id"),
@@ -452,11 +439,9 @@ def _tags_json(outcome: str | None) -> str:
 
 def _moment(text: str | None) -> datetime | None:
     """Return a moment that Python has; None of those before the year 1 and after 9999."""
-    try:
-        moment = None if text is None else datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment.replace(tzinfo=UTC) if moment and moment.tzinfo is None else moment
+    with suppress(ValueError):
+        return None if text is None else moment_and_zone(text)[0]
+    return None
 
 
 def _number(text: str | None) -> float | None:
@@ -472,12 +457,15 @@ def recognises(asked: Asked) -> bool:
 
 def find(asked: Asked) -> Found:
     """Return every memory that a query returned, which ``retrieval_log`` has a row for."""
-    found = Found(store=asked.source)
-    for number, memory, at in Memforge(asked.source).retrievals():
-        with postgres.understood():
-            if not isinstance(at, datetime):
-                raise TypeError(f"{at!r:.40} is no moment")
-        found.reads.append(Read(str(memory), at, f"memforge:{number}", "retrieval"))
+    found, source = Found(store=asked.source), Memforge(asked.source)
+    query = f"SELECT id, warm_tier_id, created_at FROM retrieval_log {source.whose} ORDER BY id"
+    with source.transaction(write=False) as connection:
+        for some in postgres.streamed(connection, query, {"agent": source.agent}):
+            with postgres.understood():
+                found.reads += [
+                    Read(str(memory), moment_and_zone(str(at))[0], f"memforge:{n}", "retrieval")
+                    for n, memory, at in some
+                ]
     found.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"
     )
