@@ -21,9 +21,9 @@ from memlab.evidence.reads import (
     reading_chances,
 )
 from memlab.frame import load
-from memlab.sources.opening import is_named_by_scheme, open_source, recognise, ways
+from memlab.sources.opening import System, harvestable, is_named_by_scheme, open_source, recognise
 from memlab.sources.postgres import is_server
-from memlab.sources.reads import APART, READ, Asked, Progress, Read, Way, unheard
+from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
 from memlab.sources.sqlite_rows import begins_as_sqlite, rows_in
 from memlab.text import Sheet, Shown, Table, command, counted, without_passwords
 
@@ -149,14 +149,14 @@ def harvest(
     if is_named_by_scheme(named):  # as mcp-memory:FILE
         named = str(open_source(named).like)
     asked = Asked(named, None if transcripts is None else Path(transcripts), progress)
-    way = _way_for(asked)
+    system = _system_of(asked)
     path = default_log(asked.source) if log is None else Path(log)
     for existing in (path, apart_of(path)):
         if os.path.lexists(existing):
             AccessLog(existing).close()  # refused now rather than after minutes of reading
     known = _known(path)
     known_apart = _known(apart_of(path))
-    found = way.find(replace(asked, before={**known, **known_apart}))
+    found = system.way.find(replace(asked, before={**known, **known_apart}))
     reads = {read.id for read in known.values() if read.kind == READ}
     new = [read for read in found.reads if read.id not in known and read.id not in known_apart]
     no_longer = [read for read in found.apart if read.id in reads]  # the log says so, too
@@ -171,7 +171,7 @@ def harvest(
     moments = [read.at for read in found.reads]
     return Harvest(
         source=without_passwords(asked.source),
-        way=way.NAME,
+        way=system.what,
         log=path,
         reads=len(found.reads),
         new=len(new),
@@ -191,13 +191,13 @@ def harvest(
     )
 
 
-def _way_for(asked: Asked) -> Way:
-    """Return how a source is harvested."""
+def _system_of(asked: Asked) -> System:
+    """Return the system whose reads a source has."""
     named = without_passwords(asked.source)
     try:
-        for way in ways():
-            if asked.source and way.recognises(asked):
-                return way
+        for system in harvestable():
+            if asked.source and system.way.recognises(asked):
+                return system
         there = bool(asked.source) and asked.path.exists()
     except (OSError, ValueError) as error:  # a name that no file can have
         raise MemlabError(f"{named} cannot be looked at ({error}); check it") from error
@@ -214,7 +214,7 @@ def _way_for(asked: Asked) -> Way:
         raise MemlabError(open_source(asked.path).without_reads())
     if asked.path.is_file() and begins_as_sqlite(asked.path):
         rows_in(asked.path, _ANYTHING)
-    kinds = ", ".join(way.NAME for way in ways())
+    kinds = ", ".join(system.what for system in harvestable())
     raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
 
 

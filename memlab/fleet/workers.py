@@ -28,6 +28,7 @@ from memlab.errors import MemlabError
 from memlab.fleet.names import Member
 from memlab.fleet.task import FleetTask, Given, Outcome, nothing
 from memlab.lazy import import_extra
+from memlab.sources.base import portions
 
 SET_ASIDE: Final = "SetAside"
 """Kind of the error of a store that ends whatever process works on it."""
@@ -35,7 +36,7 @@ SET_ASIDE: Final = "SetAside"
 TOGETHER: Final = 50
 """Stores that are handed out at once, at most: the middle of what pays on Dask."""
 LARGE: Final = 16_000_000
-"""Bytes of stores that are handed out at once; a larger one goes alone."""
+"""Bytes of a store that goes alone."""
 AHEAD: Final = 2
 """Chunks that are handed out for each worker: one to work on and one to follow it."""
 HEARTBEAT: Final = 10.0
@@ -97,21 +98,12 @@ def schedule(
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
     """Return members in chunks: large ones alone and first, small ones in the order given.
 
-    The last chunks are small, so that no worker has much to do when the others have nothing.
+    There are several for each worker, so that none has much to do when the others have nothing.
     """
     large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
-    chunks = deque([each] for each in large)
     small = [member for member in members if member.size <= LARGE]
-    chunk: list[Member] = []
-    size = together = 0
-    for place, member in enumerate(small):
-        if len(chunk) >= together or size + member.size > LARGE:
-            together = max(1, min(TOGETHER, (len(small) - place) // (4 * workers)))
-            chunk, size = [], 0
-            chunks.append(chunk)
-        chunk.append(member)
-        size += member.size
-    return chunks
+    together = max(1, min(TOGETHER, len(small) // (8 * workers)))
+    return deque([*([each] for each in large), *portions(small, together)])
 
 
 def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:

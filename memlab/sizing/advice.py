@@ -14,7 +14,7 @@ from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
 from memlab.sizing.record import Record, Verdict
 from memlab.sources.base import Source
-from memlab.sources.opening import is_harvestable, is_named_by_scheme, start_words
+from memlab.sources.opening import harvestable, is_named_by_scheme, start_words
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
@@ -291,7 +291,7 @@ class _Advice(Shown):
             reads = reads if log.suffix == ".csv" else log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
         else:
-            if source is not None and is_harvestable(source.like or source.name):
+            if source and any(source.scheme in system.schemes for system in harvestable()):
                 harvest = command("harvest", file, "-o", reads)
                 yield f"  {harvest}    reads in what agents already write"
             yield f"  {command('size', store, *self.BY, '--log', reads)}    with what was read"

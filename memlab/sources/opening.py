@@ -12,7 +12,6 @@ from memlab.arguments import refusal
 from memlab.errors import ChangedWhileReadError, MemlabError, UnsafeDeletionError
 from memlab.settings import NOTHING, Settings, read_settings, write_settings
 from memlab.sources.base import DATABASES, Source
-from memlab.sources.reads import Asked, Way
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import looked_at
@@ -55,9 +54,9 @@ class System(NamedTuple):
         return cast("type[Source]", getattr(import_module(module, _PACKAGE), name))
 
     @property
-    def way(self) -> Way:
-        """The module that finds what was read in it."""
-        return cast("Way", import_module(self.reads, _PACKAGE))
+    def way(self) -> Any:
+        """Its module with ``recognises(asked)`` and ``find(asked)``, which find what was read."""
+        return import_module(self.reads, _PACKAGE)
 
 
 SYSTEMS: tuple[System, ...] = (
@@ -94,20 +93,9 @@ def kinds() -> dict[str, type[Source]]:
     return {system.schemes[0]: system.kind for system in SYSTEMS if system.source}
 
 
-def ways() -> Iterator[Way]:
-    """Yield how reads are found, in the order in which they are asked whose a source is."""
-    yield from (system.way for system in SYSTEMS if system.reads)
-
-
-def is_harvestable(source: object) -> bool:
-    """Whether a source is of a kind whose reads can be harvested."""
-    asked = Asked(str(source))
-    with suppress(MemlabError, OSError, ValueError):
-        store = recognise(asked.path)
-        if store is not None:  # no other system is imported
-            return bool(schemes()[store.scheme].reads)
-        return any(way.recognises(asked) for way in ways())
-    return False
+def harvestable() -> list[System]:
+    """Return the systems that reads are found in, in the order in which they are asked."""
+    return [system for system in SYSTEMS if system.reads]
 
 
 def open_source(where: SourceLike) -> Source:

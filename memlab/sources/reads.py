@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import IO, Any, Final, NamedTuple
 
 from memlab.clock import moment_and_zone
 from memlab.files import ordinary_file
@@ -71,14 +71,6 @@ class Asked:
     def path(self) -> Path:
         """The source as a file or a folder, from the root."""
         return Path(os.path.normpath(Path(self.source).expanduser().absolute()))
-
-
-class Way(Protocol):
-    """How one kind of source is harvested: a module of a system's."""
-
-    NAME: str
-    recognises: Callable[[Asked], bool]
-    find: Callable[[Asked], Found]
 
 
 def moment(value: object, found: Found) -> datetime | None:

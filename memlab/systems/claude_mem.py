@@ -30,7 +30,6 @@ from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Table, in_shell
 
-NAME: Final = "a claude-mem database"
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
 

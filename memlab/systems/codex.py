@@ -17,8 +17,6 @@ from memlab.sources import reads
 from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Read, mapping
 from memlab.sources.sqlite_rows import tables_of
 
-NAME: Final = "Codex's memories"
-
 _FOLDERS: Final = ("sessions", "archived_sessions")
 _BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
 _IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)

@@ -14,8 +14,6 @@ from memlab.sources.postgres import is_server, read_server, tables_on
 from memlab.sources.reads import Asked, Found, Read
 from memlab.sources.sqlite_rows import rows_in, tables_of
 
-NAME: Final = "a LangGraph store"
-
 _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
 
 Row = tuple[str, str, Any, Any, float | None]

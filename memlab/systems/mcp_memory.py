@@ -30,7 +30,6 @@ from memlab.store.database import check_encoding, error_in_words, store_file, tr
 from memlab.store.records import encoded, insert_row
 from memlab.text import Sheet, counted
 
-NAME: Final = "an mcp-memory-service database"
 BROKEN: Final = "memories whose metadata cannot be read"
 WITHOUT_TIME: Final = "queries without a time"
 

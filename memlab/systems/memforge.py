@@ -36,8 +36,6 @@ from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, qu
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.shapes import fields, listed, named, optional, text, whole
 
-NAME: Final = "a MemForge database"
-
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
 """Where MemForge moves what it deletes."""

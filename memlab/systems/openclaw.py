@@ -25,8 +25,6 @@ from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, LineReader, Read
 from memlab.text import counted
 
-NAME: Final = "an OpenClaw workspace"
-
 INDEX: Final = "MEMORY.md"
 NOTES: Final = "memory"
 SKIPPED: Final = "memory.recall.skipped"

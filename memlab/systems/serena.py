@@ -14,8 +14,6 @@ from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, text
 from memlab.sources.transcripts import Touch, calls_in, seen_in, take_uses
 
-NAME: Final = "Serena's memories"
-
 MEMORIES: Final = Path(".serena", "memories")
 ELSEWHERE: Final = "reads by agents in other projects"
 

@@ -28,7 +28,7 @@ class TestHarvest:
         done = said("harvest", world.folder, "-o", log)
         counted, apart = len(world.counted()), len(world.apart("maintenance"))
         for words in (
-            f"{world.folder}: a Claude Code memory folder, ",
+            f"{world.folder}: Claude Code memory, ",
             f"reads       {counted}, of ",
             f"kept apart  {apart} ended in an edit",
             f"log         {log}: {counted} new",

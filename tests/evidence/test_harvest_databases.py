@@ -91,7 +91,7 @@ class TestClaudeMem:
     def test_a_fetch_reads_every_id_it_asked_for(self, source: Path) -> None:
         before = files_in(source.parent)
         found = self.harvested(source, ("s1", [5, "6", 5]), ("s1", [7]))
-        assert found.way == "a claude-mem database"
+        assert found.way == "claude-mem"
         assert ids_of(found) == ["5", "6", "7"]
         assert files_in(source.parent) == before
         assert harvest(source.parent, found.log).new == 0
@@ -149,7 +149,7 @@ class TestMcpMemory:
     def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
         found = harvest(f"mcp-memory:{source}")  # as show takes it
-        assert (found.way, found.source) == ("an mcp-memory-service database", str(source))
+        assert (found.way, found.source) == ("mcp-memory-service", str(source))
         assert logged(found.log) == [
             (memory, NOON + timedelta(hours=hour))
             for memory, hour in (("a", 0), ("b", 1), ("a", 2))
@@ -204,7 +204,7 @@ class TestLangGraph:
             ("odd", "soon", 60.0),
         )
         found = harvest(source)
-        assert found.way == "a LangGraph store"
+        assert found.way == "LangGraph"
         assert logged(found.log) == [("users.1/read", NOON + timedelta(hours=2))]
         assert found.left_out == {
             langgraph.NOT_READ: 1,
@@ -266,7 +266,7 @@ class TestMemForge:
             self.retrieve(memforge, agent, memory, day)
         log = tmp_path / "reads.log"
         found = harvest(memforge.url, log)
-        assert found.way == "a MemForge database"
+        assert found.way == "MemForge"
         assert [memory for memory, _ in logged(log)] == ["1", "2", "1"]
         memforge.connection.execute("DELETE FROM warm_tier WHERE id = 1")
         self.retrieve(memforge, "b", other, 4)
@@ -312,7 +312,7 @@ class TestLangGraphOnPostgres:
         moved = "UPDATE store SET expires_at = expires_at + interval '1 hour' WHERE key = 'a'"
         postgres.connection.execute(moved)
         found = harvest(postgres.url, tmp_path / "reads.log")
-        assert found.way == "a LangGraph store"
+        assert found.way == "LangGraph"
         assert ids_of(found) == ["users.1/a"]
         assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
 

@@ -77,7 +77,7 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
         (lambda folder: folder / "nothing", "there is no .*nothing; check the path"),
         (
             lambda folder: write_whole(folder / "notes.txt", "dear diary"),
-            "is none of what can be harvested: a claude-mem database, an mcp-memory-service",
+            "is none of what can be harvested: claude-mem, mcp-memory-service, Codex, ",
         ),
         (lambda folder: (folder / "empty").mkdir() or folder / "empty", "is none of what can be"),
         (
@@ -107,7 +107,7 @@ def test_a_workspace_is_one_before_its_first_recall_and_makes_an_empty_log(tmp_p
     for note in ("MEMORY.md", "memory/2026-08-01.md"):
         (tmp_path / "w" / note).write_text("# a note\n")
     found = harvest(tmp_path / "w")
-    assert found.way == "an OpenClaw workspace"
+    assert found.way == "OpenClaw workspace"
     assert "  reads    none" in str(found)
     assert "after the last read" not in str(found)
     assert read_access_log(found.log).empty

@@ -68,7 +68,7 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
         said("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
     )
     found = harvest(home)
-    assert found.way == "Codex's memories"
+    assert found.way == "Codex"
     assert ids(found.log) == [THREADS[1], THREADS[2], THREADS[1]]
     log = read_access_log(found.log)
     assert set(log[c.SESSION]) == {THREADS[0]}
@@ -148,7 +148,7 @@ def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: 
     )
     (tmp_path / "MEMORY.md").write_text("index")  # does not make it Claude Code's
     found = harvest(tmp_path)
-    assert found.way == "an OpenClaw workspace"
+    assert found.way == "OpenClaw workspace"
     assert ids(found.log) == [day, other, day]
     assert found.by == {"recall": 2, "skipped recall": 1}
     assert found.left_out == {openclaw.AGAIN: 1}

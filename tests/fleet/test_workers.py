@@ -162,20 +162,14 @@ def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_noth
     ),
     workers=st.integers(1, 8),
 )
-def test_chunks_hold_every_store_once_and_grow_smaller(sizes: list[int], workers: int) -> None:
+def test_chunks_hold_every_store_once_and_large_ones_alone(sizes: list[int], workers: int) -> None:
     members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
     chunks = chunks_of(members, workers)
     large = sorted((m for m in members if m.size > LARGE), key=lambda member: -member.size)
     small = [member for member in members if member.size <= LARGE]
     assert [member for chunk in chunks for member in chunk] == [*large, *small]
-    left = len(small)
-    for chunk in chunks:
-        if chunk[0].size > LARGE:
-            assert len(chunk) == 1
-            continue
-        assert sum(member.size for member in chunk) <= LARGE
-        assert len(chunk) <= max(1, min(TOGETHER, left // (4 * workers)))
-        left -= len(chunk)
+    together = max(1, min(TOGETHER, len(small) // (8 * workers)))
+    assert all(len(chunk) <= (1 if chunk[0].size > LARGE else together) for chunk in chunks)
 
 
 class Watched(WorkerPool):

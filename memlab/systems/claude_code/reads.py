@@ -19,8 +19,6 @@ from memlab.systems.claude_code.dates import PROJECTS, is_of_project
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
 
-NAME: Final = "a Claude Code memory folder"
-
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _RELEVANT: Final = "relevant_memories"
 _HOME: Final = "~"
