@@ -395,6 +395,8 @@ class Source(ABC):
         Whether a start loads an index up to some length, so that :meth:`orders` can say of what.
     tables : mapping of str to sequence of str
         Tables and columns without which a SQLite file is no such store.
+    endings : tuple of str
+        How the names of its files end, by which a search finds them.
     setting : str
         The setting of its system's own that holds a cap, with ``%d`` for it; empty for none.
     usual : tuple of str
@@ -418,6 +420,7 @@ class Source(ABC):
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None
     tables: ClassVar[Mapping[str, Sequence[str]]] = {}
+    endings: ClassVar[tuple[str, ...]] = DATABASES
     setting: ClassVar[str] = ""
     usual: ClassVar[tuple[str, ...]] = ()
 
@@ -461,14 +464,6 @@ class Source(ABC):
         """Return the store that a path is, or has in it; `tables` are those of a SQLite file."""
         fits = (name in tables and tables[name] >= {*own} for name, own in cls.tables.items())
         return path if cls.tables and all(fits) else None
-
-    @classmethod
-    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a name suggests such a store, which is looked at then; nothing is opened.
-
-        Of a folder are told the names `inside`; None says that it is a file.
-        """
-        return inside is None and bool(cls.tables) and path.name.endswith(DATABASES)
 
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:

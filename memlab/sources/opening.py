@@ -46,6 +46,8 @@ class System(NamedTuple):
     """What the active memories of a store are to its agent."""
     usual: tuple[str, ...] = ()
     """Ends of paths that mean such a store before anything is looked at."""
+    inside: tuple[str, ...] = ()
+    """Names of which a folder that is such a store has one; others are not looked at."""
 
     @property
     def kind(self) -> type[Source]:
@@ -64,8 +66,17 @@ SYSTEMS: tuple[System, ...] = (
     System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", (), reads=".codex"),
-    System("OpenClaw workspace", ("openclaw",), ".openclaw:OpenClaw", ".openclaw"),
-    System("Serena memories", ("serena",), ".serena:Serena", ".serena", "boot context"),
+    System(
+        "OpenClaw workspace", ("openclaw",), ".openclaw:OpenClaw", ".openclaw", inside=("memory",)
+    ),
+    System(
+        "Serena memories",
+        ("serena",),
+        ".serena:Serena",
+        ".serena",
+        "boot context",
+        usual=(".serena/memories",),
+    ),
     System(
         "Claude Code memory",
         ("claude",),
@@ -73,8 +84,9 @@ SYSTEMS: tuple[System, ...] = (
         ".claude_code.reads",
         start="in the index",
         usual=("projects/*/memory", ".claude/agent-memory*/*"),  # a project's, a subagent's
+        inside=("MEMORY.md",),
     ),
-    System("odek episodes", ("odek",), ".odek:Odek"),
+    System("odek episodes", ("odek",), ".odek:Odek", inside=("index.json", "episodes")),
     System("MemForge", ("postgresql", "postgres"), ".memforge:Memforge", ".memforge"),
     System("BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb:Betterdb"),
     System("LangGraph", (), reads=".langgraph"),
@@ -247,13 +259,15 @@ def find_below(folders: list[Path]) -> Search:
 def _stores_at(
     folder: Path, names: list[str], files: list[str], others: list[Path]
 ) -> Iterator[Recognised]:
-    asked = list(kinds().values())
     inside = {*names, *files}
-    if any(kind.may_be(folder, inside) for kind in asked) and (found := recognise(folder)):
+    if any(
+        not inside.isdisjoint(each.inside) or any(map(folder.match, each.usual)) for each in SYSTEMS
+    ) and (found := recognise(folder)):
         yield found
+    endings = {ending for kind in kinds().values() for ending in kind.endings}
     archives = {name for name in files if name.endswith(ARCHIVES)}
     archived = {name.removesuffix(ARCHIVES) for name in archives} - {""}
-    named = {name for name in files if any(kind.may_be(folder / name, None) for kind in asked)}
+    named = {name for name in files if name.endswith(tuple(endings))}
     for name in sorted(archived | (named - archives)):
         path = folder / name
         if path.is_symlink() and path.exists():

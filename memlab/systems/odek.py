@@ -70,14 +70,6 @@ class Odek(FolderSource):
             return cls.recognise(below, tables)
         return None
 
-    @classmethod
-    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a folder has the name and the contents of odek's."""
-        has = inside or ()
-        return (INDEX in has and path.name in (EPISODES, "memory")) or (
-            EPISODES in has and path.name == "memory"
-        )
-
     @staticmethod
     def folder_in(path: Path) -> Path:
         """Return the folder of the index."""

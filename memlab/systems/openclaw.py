@@ -8,7 +8,7 @@ repeat a search all day long. Nothing of a query is written down.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -68,12 +68,6 @@ class OpenClaw(NotesSource):
             return None
         is_one = _DREAMS in names or (has_own and any(map(_day_of, names)))
         return path if is_one else None
-
-    @classmethod
-    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a folder has one of notes in it, and a workspace's files or recall events."""
-        has = inside or ()
-        return NOTES in has and (any(n in has for n in _OWN) or (path / NOTES / _DREAMS).is_dir())
 
     @staticmethod
     def enters(name: str) -> bool:

@@ -4,7 +4,7 @@ An agent is told the names at start, and reads a file when it wants it. A read i
 ``read_memory`` by an agent that works in the project.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,11 +31,6 @@ class Serena(NotesSource):
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
         """Return a folder that lies where Serena puts memories."""
         return path if path.is_dir() and path.parts[-2:] == MEMORIES.parts else None
-
-    @classmethod
-    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a folder lies there."""
-        return inside is not None and path.parts[-2:] == MEMORIES.parts
 
     @staticmethod
     def folder_in(path: Path) -> Path:

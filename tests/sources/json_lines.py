@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_SH, flock
 from operator import itemgetter
@@ -23,17 +23,13 @@ class JsonLines(FileSource):
     """The memories of one file."""
 
     scheme = "lines"
-
-    @classmethod
-    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a file has such a name."""
-        return inside is None and path.suffix == ".jsonl"
+    endings = (".jsonl",)
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
         """Return a file of such a name whose first line is a memory."""
         with suppress(OSError, ValueError), ordinary_file(path) as file:
-            if cls.may_be(path, None) and record_of(file.readline(2**24).decode()):
+            if path.suffix == ".jsonl" and record_of(file.readline(2**24).decode()):
                 return path
         return None
 

@@ -79,11 +79,6 @@ class ClaudeCode(FolderSource):
                     return path
         return None
 
-    @classmethod
-    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a folder has the index, or lies where such memory does."""
-        return inside is not None and (INDEX in inside or any(map(path.match, USUAL)))
-
     @property
     def name(self) -> str:
         """The absolute path, with the scheme where one was given."""
