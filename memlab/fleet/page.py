@@ -31,6 +31,7 @@ KEPT_APART: Final = ("survey", "size")
 
 LISTED: Final = 1_000
 """Stores that have a line of their own on the page: those that load most."""
+_WHERE: Final = "; memlab fleet show --csv lists them all"
 SHOWN: Final = 10
 """Stores that a section names."""
 
@@ -56,9 +57,9 @@ class FleetFindings:
 
     @cached_property
     def listed(self) -> pd.DataFrame:
-        """What is known of the stores that load most."""
+        """What is known of the stores, those first that load most."""
         good = self.stores[self.stores["error"].isna()]
-        most = good.sort_values("boot_tokens", ascending=False, kind="stable").head(LISTED)
+        most = good.sort_values("boot_tokens", ascending=False, kind="stable")
         caps = self.sizes[["store", "keep_recent", "likely", "boot_after"]]
         return most.merge(caps, on="store", how="left", validate="one_to_one")
 
@@ -241,11 +242,9 @@ def _evidence_in_words(cohort: Cohort, silent: int) -> str:
 def _left_out(findings: FleetFindings) -> list[Table]:
     """Return the stores with an error, of survey or size, each once."""
     both = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
-    refused = both.drop_duplicates("store")
-    rows = [tuple(map(for_terminal, row)) for row in refused.head(LISTED).to_numpy().tolist()]
-    more = len(refused) - len(rows)
-    remark = f"{more:,} more; memlab fleet show --csv lists them." if more else ""
-    return [Table("", (), rows, remark)] if rows else []
+    refused = both.drop_duplicates("store").to_numpy().tolist()
+    rows = [tuple(map(for_terminal, row)) for row in refused]
+    return [Table("", (), rows).first(LISTED, _WHERE)] if rows else []
 
 
 def _every_store(findings: FleetFindings) -> Table:
@@ -255,6 +254,4 @@ def _every_store(findings: FleetFindings) -> Table:
         (for_terminal(store), *("–" if pd.isna(each) else int(each) for each in numbers))
         for store, *numbers in findings.listed[["store", *names]].itertuples(index=False)
     ]
-    more = len(findings.stores) - findings.failed - len(rows)
-    remark = f"{more:,} more; memlab fleet show --csv lists them all." if more else ""
-    return Table("", header, rows, remark)
+    return Table("", header, rows).first(LISTED, _WHERE)

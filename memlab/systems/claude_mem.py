@@ -13,7 +13,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from functools import cached_property, lru_cache
+from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -247,6 +247,7 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
     """Return an observation as a row."""
     key, epoch = fields["id"], fields.get("created_at_epoch")
     title = text_of(fields.get("title"))
+    tags = [text_of(fields.get("type")), *_strings(fields.get("concepts"))]
     told = [text_of(fields.get("subtitle")), text_of(fields.get("narrative"))]
     told += _strings(fields.get("facts"))
     body = "\n".join(part for part in told if part) or text_of(fields.get("text"))
@@ -260,7 +261,7 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
         "kind": "episodic",
         "title": title,
         "body": body,
-        "tags_json": _tags_json(text_of(fields.get("type")), text_of(fields.get("concepts"))),
+        "tags_json": json.dumps([*dict.fromkeys(filter(None, tags))], ensure_ascii=False),
         "authored_by": text_of(fields.get("generated_by_model")) or "claude-mem",
         "created_at": at,
         "confidence": 1.0,
@@ -271,13 +272,6 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
         "loaded_at_start": loaded,
         "faults": [undated] if at is None else [],
     }
-
-
-@lru_cache(maxsize=4096)
-def _tags_json(kind: str, concepts: str) -> str:
-    """Return type and concepts as a JSON list; the same few come again and again."""
-    tags = dict.fromkeys(filter(None, [kind, *_strings(concepts)]))
-    return json.dumps(list(tags), ensure_ascii=False)
 
 
 def _place(key: int, epoch: object) -> int:

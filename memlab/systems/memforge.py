@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import lru_cache
 from os import environ
 from typing import Any, Final
 
@@ -406,7 +405,7 @@ def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
     title, _, body = memory["content"].partition("\n")
     position = int(memory["id"])
     written = _moment(memory.get("consolidated_at"))
-    count = memory.get("access_count")
+    count, outcome = memory.get("access_count"), memory.get("outcome_type")
     return {
         "position": position,
         "key": position,  # of one sequence for all agents, which rollbacks skip
@@ -415,7 +414,7 @@ def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
         "title": title,
         "body": body,
         "created_at": written,
-        "tags_json": _tags_json(memory.get("outcome_type")),
+        "tags_json": json.dumps([] if outcome is None else [outcome], ensure_ascii=False),
         "source_task_ref": memory.get("session_id"),
         "confidence": _number(memory.get("confidence")),
         "importance": _number(memory.get("importance")),
@@ -428,11 +427,6 @@ def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
         "loaded_at_start": False,
         "faults": () if written else ((position, "consolidated_at", _UNDATED),),
     }
-
-
-@lru_cache(maxsize=64)
-def _tags_json(outcome: str | None) -> str:
-    return "[]" if outcome is None else json.dumps([outcome], ensure_ascii=False)
 
 
 def _moment(text: str | None) -> datetime | None:
