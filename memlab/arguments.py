@@ -79,8 +79,6 @@ SHOWN: Final = 160
 def expect(value: object, *kinds: type, call: str, name: str, optional: bool = False) -> None:
     """Refuse an argument that is of none of the `kinds`, in words; ``True`` is no number.
 
-    Examples
-    --------
     >>> from datetime import timedelta
     >>> expect(30, timedelta, call="TimeToLive", name="ttl")
     Traceback (most recent call last):
@@ -128,8 +126,6 @@ def texts(value: object, *, call: str, name: str) -> list[str]:
 def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
     """Return `value` as an int, or raise a ValueError that names the argument.
 
-    Examples
-    --------
     >>> whole_number("keep_recent", -1)
     Traceback (most recent call last):
       ...
@@ -151,8 +147,6 @@ def number_of(text: str) -> float:
 def share(name: str, value: object, *, least: float = 0) -> float:
     """Return `value` as a share between two bounds, or raise a ValueError that names the argument.
 
-    Examples
-    --------
     >>> share("target", 90)
     Traceback (most recent call last):
       ...

@@ -1,7 +1,6 @@
 """Moments and ages: as texts name them, given with a call, or read from the machine's clock.
 
-The clock is read here and nowhere else: the command line hands a moment down, and a library
-function that was given none takes it from :func:`moment_or_now`.
+The clock is read here alone, by :func:`moment_or_now` for a call that was given no moment.
 """
 
 import re
@@ -51,8 +50,7 @@ def file_clock() -> int:
 def wait_out(changed: int) -> None:
     """Wait until a file that is written from now on gets another time than `changed`.
 
-    Times of files move in steps of some milliseconds, so that two looks within a step prove
-    nothing.
+    Times of files move in steps of some milliseconds.
     """
     since = file_clock() - changed
     if 0 <= since < _STEP:
@@ -62,8 +60,6 @@ def wait_out(changed: int) -> None:
 def age_of(text: str) -> timedelta:
     """Return the length of time that a text like ``30d`` names.
 
-    Examples
-    --------
     >>> age_of("1.5h")
     datetime.timedelta(seconds=5400)
     """
@@ -81,8 +77,6 @@ def as_age(age: Age) -> timedelta:
 def age_text(age: timedelta) -> str:
     """Return a length of time as :func:`age_of` reads it, in the largest unit that is whole.
 
-    Examples
-    --------
     >>> age_text(timedelta(days=30)), age_text(timedelta(minutes=90))
     ('30d', '90m')
     """
@@ -96,8 +90,6 @@ def age_text(age: timedelta) -> str:
 def moment_of(text: str) -> datetime:
     """Return the moment an ISO 8601 text with a time zone names, in UTC.
 
-    Examples
-    --------
     >>> moment_of("2026-03-01T13:00:00+01:00").isoformat()
     '2026-03-01T12:00:00+00:00'
     >>> moment_of("2016-12-31T23:59:60Z").isoformat()
@@ -115,8 +107,6 @@ def moment_and_zone(text: str) -> tuple[datetime, bool]:
     One without a zone is in UTC, as SQLite's ``datetime('now')`` is. A second 60, which some clocks
     show for a leap second, is the first of the next minute.
 
-    Examples
-    --------
     >>> moment, has_zone = moment_and_zone("2026-03-01 12:00:00")
     >>> moment.isoformat(), has_zone
     ('2026-03-01T12:00:00+00:00', False)

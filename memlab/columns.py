@@ -1,8 +1,4 @@
-"""The frame's column names and dtypes, said once.
-
-A frame has one row per memory item in rowid order. Modules that read a frame name its columns
-through this one.
-"""
+"""The column names and dtypes of a frame, one row per memory in order of insertion, said once."""
 
 from typing import Final
 

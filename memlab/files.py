@@ -86,8 +86,6 @@ def write_whole(
 ) -> Path:
     """Write `content` so that `path` holds all of it or what it held before.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_whole(Path(folder) / "note.txt", "kept").read_text()
@@ -121,7 +119,7 @@ def read_end(path: Path, most: int) -> bytes:
 
 @contextmanager
 def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True) -> Iterator[Path]:
-    """Hand out an empty draft beside `path`, then sync it and give it that name.
+    """Hand out an empty draft beside `path`; sync it and give it that name.
 
     When the block raises, the draft is removed and `path` is as it was.
     """
@@ -211,10 +209,7 @@ def _discard(draft: Path) -> None:
 
 
 def _make(draft: Path, target: Path, limit: Limit) -> int:
-    """Make an empty draft with the permissions that the file is to have, or tighter ones.
-
-    Returns a descriptor that holds its lock for as long as it is written.
-    """
+    """Make an empty draft with the permissions that the file is to have, or tighter; lock it."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, limit.mode)
     try:

@@ -27,8 +27,6 @@ It goes by its name, which copies keep.
 def resembles(tag: str, wanted: str) -> bool:
     """Return whether `tag` looks like the tag that is `wanted` and is another one.
 
-    Examples
-    --------
     >>> [resembles(tag, "rejected-path") for tag in ("Rejected_Path", "rejected paths ", "failed")]
     [True, True, False]
     """
@@ -135,11 +133,6 @@ class MemoryItem:
         Labels in the order they were written.
     superseded_by : str, optional
         Id of the item that replaced this one.
-
-    Raises
-    ------
-    ValueError
-        When `kind` is not a :class:`MemoryKind`, or `tags` is not a sequence of strings.
     """
 
     memory_id: str
@@ -202,8 +195,6 @@ def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = fro
 def strings_of(stored: str) -> tuple[str, ...]:
     """Return the strings of a stored JSON list, as in ``tags_json``.
 
-    Examples
-    --------
     >>> strings_of('["merged","area:docs"]')
     ('merged', 'area:docs')
     """
@@ -248,8 +239,7 @@ def is_load_bearing_stored(
 ) -> bool:
     """Return :func:`is_load_bearing_memory` of any item stored with this kind and these tags.
 
-    A store may hold a million items and a dozen distinct pairs of kind and tags: asking once a pair
-    answers for all of them.
+    A million items have a dozen distinct pairs of them.
     """
     if kind not in _KINDS:
         raise ValueError(f"kind {shortened(kind)} is not one of {', '.join(_KINDS)}")

@@ -23,11 +23,8 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose `file` this is.
 
-    The stub beside it says once, to type checkers and here, from which module each name comes, as
-    Scientific Python's SPEC 1 has it.
+    The stub beside it says once from which module each name comes (Scientific Python's SPEC 1).
 
-    Examples
-    --------
     >>> import memlab.frame
     >>> get, names, public = lazy_names("memlab.frame", memlab.frame.__file__)
     >>> get("load").__module__, names() == public, public
@@ -70,8 +67,7 @@ def missing_extra(module: str, extra: str) -> MissingExtraError:
 def install_command(extra: str) -> str:
     """Return the command that adds an extra to a memlab that is installed.
 
-    It names what the extra consists of, and never memlab: of that name an index may have a
-    stranger's package.
+    It never names memlab: of that name an index may have a stranger's package.
     """
     from importlib.metadata import PackageNotFoundError, requires  # heavy, for a mistake alone
 

@@ -1,12 +1,8 @@
 """What a person has chosen for a store: ``memlab.toml`` beside it, read and written with checks.
 
-The file lies in the folder that the store's archive lies in: beside a file or a folder, and for a
-server where its archive is kept on this machine. What stands at its top holds for every store of
-that folder; what stands under ``[store."NAME"]`` for that one, and comes first. `NAME` is the name
-of the file or folder, or a server's URL without its password.
-
-A folder may be anybody's. The file counts only where it belongs to the store's owner, to whoever
-asks or to root; what one of these has left for others to write, or has linked, is refused.
+What stands under ``[store."NAME"]``, the name of a file or folder or a server's URL without its
+password, comes before what stands at the top. A folder may be anybody's: the file counts only where
+it belongs to the store's owner, to whoever asks or to root, and no other may write it.
 """
 
 import os

@@ -1,7 +1,6 @@
 """Text for people: a page of facts and tables, laid out once for a terminal and for a notebook.
 
-Whatever stands in a cell may come from an agent, and somebody may have written to the agent: every
-form makes it harmless.
+Whatever stands in a cell may be somebody's attack: every form makes it harmless.
 """
 
 import html
@@ -64,10 +63,7 @@ class Sheet(NamedTuple):
 
 
 class Shown:
-    """What shows itself as one page, whether echoed, printed or the last line of a cell.
-
-    A dataclass that inherits from it says ``repr=False``, or it would write a ``repr`` of its own.
-    """
+    """What shows itself as one page, in a terminal or a cell; a dataclass says ``repr=False``."""
 
     __slots__ = ()
 
@@ -115,8 +111,6 @@ def shortened(text: str) -> str:
 def in_shell(*words: str) -> str:
     r"""Return words as a person can copy them into a shell, whatever they are made of.
 
-    Examples
-    --------
     >>> print(in_shell("memlab", "show", "my agent.db", "two\nlines.db"))
     memlab show 'my agent.db' $'two\nlines.db'
     """
@@ -148,8 +142,6 @@ def refused(what: str, error: OSError) -> str:
 def without_passwords(text: str) -> str:
     """Return a text, such as a name or a message that quotes one, without passwords of URLs.
 
-    Examples
-    --------
     >>> without_passwords("redis://me:secret@host/0?name=n&password=other")
     'redis://me@host/0?name=n'
     """
@@ -217,8 +209,6 @@ def command(name: str, *arguments: object) -> str:
 def counted(count: float, things: str = "memories") -> str:
     """Write a count with its noun, given in the plural.
 
-    Examples
-    --------
     >>> counted(1, "tokens"), counted(1200, "tokens"), counted(1, "memories")
     ('1 token', '1,200 tokens', '1 memory')
     """
@@ -229,8 +219,6 @@ def counted(count: float, things: str = "memories") -> str:
 def or_dash(value: Any, form: str = "{:.1%}") -> str:
     """Write a value in its form, and a dash where there is none.
 
-    Examples
-    --------
     >>> or_dash(0.25), or_dash(None), or_dash(float("nan"))
     ('25.0%', '–', '–')
     """
@@ -241,8 +229,6 @@ def or_dash(value: Any, form: str = "{:.1%}") -> str:
 def reads_as_number(cell: Cell) -> bool:
     """Whether a cell is a number, a share or a range of them: what is aligned to the right.
 
-    Examples
-    --------
     >>> [reads_as_number(cell) for cell in (12, "94.0%", "90.1% to 96.8%", "–", "2026-03-01")]
     [True, True, True, True, False]
     """

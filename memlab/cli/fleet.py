@@ -118,8 +118,7 @@ class Job:
     ) -> None:
         """Print a table whole for a script, where that was asked for, else some of its columns.
 
-        Those stores come first that have most of something, those with an error last. The command
-        ends with 1 for an error of a store, and where something else fails.
+        The stores that have most of something come first. Ends with 1 for an error of a store.
         """
         if self.as_json:
             output.print_records(table)

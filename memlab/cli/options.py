@@ -27,10 +27,7 @@ _REMEMBERED: Final = "what memlab.toml remembers"
 
 
 class Store(click.Path):
-    """A path, or the URL of a server, which is kept out of whatever takes paths apart.
-
-    Whether it can be read is for the reader to say, with what to do.
-    """
+    """A path, or the URL of a server, which is kept out of whatever takes paths apart."""
 
     name = "store"
 

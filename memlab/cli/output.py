@@ -83,10 +83,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _with_weight(page: str) -> str:
-    """Return a page with its title and its marked rows standing out, where that is wanted.
-
-    Every character in it that could steer a terminal is escaped already.
-    """
+    """Return a page with its title and its marked rows standing out, where that is wanted."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return page
     lines, is_title = page.split("\n"), True
@@ -112,8 +109,8 @@ def print_result(
 ) -> None:
     """Print what a command found, what there is to say besides, and what to run next.
 
-    `more` is for a script alone.
-    After the bundled example, which stays as it is, that is the same with a store of one's own.
+    `more` is for a script alone. After the bundled example, the same with a store of one's own is
+    next.
     """
     if as_json:
         print_json(more | found.to_dict() if more else found)

@@ -133,10 +133,7 @@ def lab(
 
 
 def _run_to_its_end(command: list[str]) -> int:
-    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops.
-
-    It ends when this process is told to.
-    """
+    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops."""
     with subprocess.Popen(command) as server:
 
         def stop(*_: object) -> None:

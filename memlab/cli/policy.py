@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 class PolicyCommand(click.Command):
-    """A command whose help ends with whose rule each policy is, and what one of your own takes.
-
-    What the policies say of themselves is read when the command is run, not when all commands are
-    listed.
-    """
+    """A command whose help ends with whose rule each policy is; they are read when it is run."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the policies, and the settings of a class that ``--policy`` named before."""

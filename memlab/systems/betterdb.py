@@ -1,8 +1,8 @@
 """BetterDB's agent memory: hashes on a Valkey or Redis server, with or without vector search.
 
-A server has no transaction over many steps that could be rolled back. Some hundred memories are
-compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a later step finds one that has
-changed, what the earlier ones deleted is put back from a file that nobody else can open.
+Some hundred memories are compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a
+later step finds one that has changed, what the earlier ones deleted is put back from a file that
+nobody else can open.
 """
 
 import json
@@ -101,9 +101,7 @@ class Betterdb(ServerSource):
     def reading(self) -> Iterator[Reader]:
         """Look at the server, listening to what others change meanwhile.
 
-        A server cannot be held still. Every memory is read at one moment by itself, and the server
-        tells which were written since; these are read again. So all that its batches yield was
-        there at one moment. A record read after it must not have changed since.
+        It tells which memories were written since each was read; these are read again.
         """
         prefix = f"{self._store}:mem:".encode()
         with (
@@ -159,8 +157,7 @@ class Hash(NamedTuple):
 class HashReader(Reader):
     """Memories on a server, each read at one moment by itself; where `changes` tell, all at one.
 
-    Recalls change counts and times of last access all the while. What a row or a record says beside
-    these is of one moment.
+    Counts and times of last access, which recalls change all the while, are of any.
     """
 
     lot: ClassVar[int] = 500
@@ -256,8 +253,7 @@ class HashReader(Reader):
         """Make what was read that of one moment: the last at which the server told of changes.
 
         A memory changed before it is read again; one that changed after it is left as it was read.
-        Only where one changed before and once more before it was read again, a later moment does.
-        Where recalls alone come so fast, counts and last accesses may be of several.
+        Only where one changed again before that, a later moment does.
         """
         before = changes.so_far()
         for _ in range(_TRIES):
@@ -349,11 +345,7 @@ class BetterdbWriter(HashReader, Writer):
             )
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
-        """Write every field of memories, and the moment at which they end.
-
-        Those whose time has passed since they were archived would be gone at once: they are left
-        out.
-        """
+        """Write every field of memories, and the moment at which they end, unless it has passed."""
         soon = self._now() + _ENDING
         self._written = {}
         for some in portions(records, self.lot):
@@ -392,7 +384,7 @@ class BetterdbWriter(HashReader, Writer):
     def _delete_some(self, keys: list[bytes], wanted: Mapping[bytes, str], undo: IO[bytes]) -> bool:
         """Delete some memories in one step; False where one is not as expected.
 
-        Where one was recalled within the step, it is done by halves: of few, none is.
+        Where one was recalled within the step, it is done by halves.
         """
         for _ in range(_TRIES if len(keys) == 1 else 1):
             found = dict(self._watch(keys))
@@ -491,8 +483,6 @@ def _found_in(
 def record_of(memory_id: str, stored: Hash) -> bytes:
     """Return a hash as canonical JSON: a field's text, or its bytes where it is no UTF-8.
 
-    Examples
-    --------
     >>> record_of("m1", Hash({b"content": b"note", b"vector": bytes([255])}, FOREVER)).decode()
     '{"$memory_id":"m1","content":"note","vector":{"blob":"ff"}}'
     """

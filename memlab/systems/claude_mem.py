@@ -1,11 +1,8 @@
 """claude-mem's observations: one SQLite file, of one project or of all. Read, and never changed.
 
-A start loads the newest observations of a project whose type and concepts belong to its mode, as
-many as ``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: a cap already. Decisions count for it too, so that
-all are episodic here. A deletion by SQL would go past its replication and leave its vectors.
-
-A read is an id that a call of ``get_observations`` asked for, by Claude's transcripts. A fetch in
-the session that wrote the observation is no later need.
+A start loads the newest observations of a project, decisions among them, as many as
+``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: so all are episodic here. A deletion by SQL would go past
+its replication. A read is an id that a call of ``get_observations`` asked for in a later session.
 """
 
 import json

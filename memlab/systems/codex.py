@@ -1,8 +1,6 @@
 """Codex: citations, in which the model says which remembered threads it used.
 
-A memory is a thread, as ``stage1_outputs`` has it. A citation stands at the end of an assistant's
-message, in the rollout files of ``sessions``. A thread that cites itself needed nothing from
-memory.
+A memory is a thread, as ``stage1_outputs`` has it. One that cites itself needed nothing.
 """
 
 import re

@@ -1,8 +1,7 @@
 """LangGraph's store: an expiry that every read puts off says when a memory was read last.
 
-The store counts a memory's time to live from its last read or write. The end of that time less the
-time to live is the last of both; where it lies after the last write, it was a read. Only the last
-read since the harvest before is known, and none of memories without a time to live.
+Where the expiry less the time to live lies after the last write, it was a read. Only the last since
+the harvest before is known, and none of memories without a time to live.
 """
 
 from collections.abc import Iterable

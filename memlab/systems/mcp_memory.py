@@ -1,12 +1,10 @@
 """mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
 
 A deletion is as the service's own: it takes the vector and the edges on both sides and sets
-``deleted_at``; the row stays, for the text search counts on it. An undo puts all that back, and
-inserts a row that the service has purged since. Vectors are read without sqlite-vec, from the
-tables in which ``vec0`` keeps them: ``_rowids`` says in which chunk and at which place one is,
-``_vector_chunks00`` holds the bytes, ``_chunks`` the size and the partition.
-
-Reads are the last ten queries that found a memory: one that is found often shows fewer than it had.
+``deleted_at``; the row stays. Vectors are read without sqlite-vec, from the tables in which
+``vec0`` keeps them: ``_rowids`` says in which chunk and at which place one is, ``_vector_chunks00``
+holds the bytes, ``_chunks`` the size and the partition. Reads are the last ten queries that found a
+memory.
 """
 
 import json
@@ -94,8 +92,8 @@ class McpMemory(TableSource):
     def changing(self) -> Iterator[Writer]:
         """Open the database for one transaction, whose commit reaches the disk.
 
-        Its driver may be another SQLite than the standard library's: that one never has this file
-        open meanwhile, for closing it would drop this transaction's locks.
+        Its driver may be another SQLite: then the standard library's never has this file open
+        meanwhile.
         """
         backend = os.environ.get(BACKEND, "").strip().lower()
         if backend in ("hybrid", "cloudflare"):
@@ -430,8 +428,6 @@ def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any]) -> bool:
     """Whether the service itself never forgets a memory.
 
-    Examples
-    --------
     >>> is_protected(["Critical"], "note", {}), is_protected([], "mistake", {"failure_count": 3})
     (True, True)
     """

@@ -1,10 +1,8 @@
 """MemForge's ``warm_tier``: memories in PostgreSQL, of one agent or of all.
 
 A deletion copies a memory into ``cold_tier`` as MemForge's eviction does, and PostgreSQL deletes
-what refers to it (entities, retrievals, revisions, conflicts, sequences, causes). All that is in
-the archive first; an undo puts it back and takes the copy out of ``cold_tier``. MemForge's audit
-chain is keyed by a secret of the server's, so nothing is written there. docs/servers.md says what
-the role needs.
+what refers to it; an undo puts all back. MemForge's audit chain is keyed by a secret of the
+server's, so nothing is written there. docs/servers.md says what the role needs.
 """
 
 import json
@@ -284,10 +282,7 @@ class MemforgeWriter(MemoryReader, Writer):
         return self.source.lasting(record)
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
-        """Lock the memories, so that nobody changes them or what refers to them, and compare.
-
-        They are locked in order, so that of two who lock them one waits for the other.
-        """
+        """Lock the memories, in order, against changes of them and what refers to them; compare."""
         for ids in portions(sorted(map(int, expected))):
             self.connection.execute(
                 f"SELECT 1 FROM {TABLE} WHERE id = ANY (%s) ORDER BY id FOR UPDATE", (ids,)
@@ -321,8 +316,7 @@ class MemforgeWriter(MemoryReader, Writer):
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
         """Put memories back at their ids, with the rows that went with them.
 
-        A row between two memories comes back with the second of them. One that needs what is gone
-        otherwise, such as an entity that MemForge has merged, stays in the archive.
+        One that needs what is gone otherwise, such as a merged entity, stays in the archive.
         """
         count = 0
         for some in portions(records):

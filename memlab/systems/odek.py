@@ -1,9 +1,8 @@
 """odek's episodes: one Markdown file each, and ``index.json``.
 
-odek takes an episode's file away before it writes the index, and marks its vectors as old after; a
-deletion here keeps that order and removes the vectors, which odek makes anew. A running odek keeps
-the index in memory and writes it back: end it before a deletion is applied. A list that somebody
-has laid out by hand keeps its layout, for each episode keeps the bytes that were written.
+A deletion keeps odek's order, the file before the index, and removes the vectors, which odek makes
+anew. A running odek writes its index back: end it before. Each episode keeps the bytes that were
+written.
 """
 
 import json
@@ -139,8 +138,7 @@ class Odek(FolderSource):
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list with what it said of some episodes, of those that it does not list.
 
-        Byte for byte what it was where nothing else has changed; else an episode comes after the
-        one that stood before it, at the end where that is gone.
+        Each comes after the one that stood before it, at the end where that is gone.
         """
         index = EpisodeIndex.read(raw)
         listed = {entry.session_id for entry in index.entries}
@@ -267,8 +265,6 @@ def _lists_episodes(folder: Folder, size: int) -> bool:
 def is_session_id(text: str) -> bool:
     r"""Whether odek takes a text for a session's id: it names a file, and none elsewhere.
 
-    Examples
-    --------
     >>> [is_session_id(text) for text in ("20260101-a", "../victim", "a\\b", ".", "")]
     [True, False, False, False, False]
     """

@@ -1,10 +1,8 @@
 """OpenClaw's workspace: ``memory/**/*.md``, and ``MEMORY.md``, which is load-bearing.
 
-A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday. The others are
-found by searching, through an index that OpenClaw makes anew from the files.
-
-Its memory-core logs what was recalled. A read is a hit on a note, one a note a day: schedules
-repeat a search all day long. Nothing of a query is written down.
+A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday; others are
+found by searching. A read is a hit that memory-core logged, one a note a day: schedules repeat a
+search.
 """
 
 import re

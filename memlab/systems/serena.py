@@ -1,7 +1,6 @@
 """Serena's memories: Markdown files below ``.serena/memories``, and what transcripts say of them.
 
-An agent is told the names at start, and reads a file when it wants it. A read is a call of
-``read_memory`` by an agent that works in the project.
+A start names them to the agent. A read is a call of ``read_memory`` in the project.
 """
 
 from collections.abc import Iterator, Mapping

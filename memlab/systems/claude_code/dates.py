@@ -1,7 +1,6 @@
 """When the files of a folder of Claude Code's memory were first there, as far as is known.
 
-By their front matter, by their own times, by git, by the transcripts of the agent's sessions: a
-file that was written, edited or read then was there then. A call that failed says nothing.
+By their front matter, their own times, git, and calls in transcripts that succeeded.
 """
 
 import re
@@ -64,8 +63,7 @@ def dated_by_lines(found: Mapping[str, Dated], lines: Iterable[str]) -> dict[str
     """Return when each file was first there, the order of an index taken into account.
 
     A copy gives files new times. Those that are known by these alone, and were written at once, are
-    as old as `lines` say, the files that the index names from the top down: older than the next
-    whose time is known.
+    older than the next of `lines` whose time is known.
     """
     dates = dict(found)
     named = [name for name in lines if name in dates]
@@ -114,8 +112,7 @@ def is_of_project(folder: Path) -> bool:
 def first_calls(folder: Path) -> dict[str, datetime]:
     """Return when each file of a project's memory is first heard of in transcripts, by name.
 
-    They lie in the folders of all projects: a session in a git worktree has the memory of the main
-    checkout and a project folder of its own. Links are not followed.
+    All projects' are looked at: a session in a git worktree has a project folder of its own.
     """
     first: dict[str, datetime] = {}
     if not is_of_project(folder):

@@ -1,10 +1,8 @@
 """``MEMORY.md``, taken apart and edited: what is loaded of it, and what of it is about each file.
 
 Claude Code leaves out front matter and block comments; of the rest it loads the first 200 lines,
-and of these 25,000 UTF-16 units, back to the end of a line. Blank lines at either end do not count.
-
-A file's blocks can be taken out and put back: byte for byte where the index is otherwise as it was,
-else beside the nearest of the lines that stood around each.
+and of these 25,000 UTF-16 units, back to the end of a line. A file's blocks are put back byte for
+byte where the index is otherwise as it was, else beside the nearest lines that stood around each.
 """
 
 import re
@@ -88,7 +86,7 @@ class Block(NamedTuple):
     def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
         """Return its text without the links to `gone`; None where nothing is left to say.
 
-        An entry that names nothing else goes whole. Anywhere else the words of a link stay.
+        An entry that names nothing else goes whole.
         """
         going = [names.file_of(mention.target) in gone for mention in self.mentions]
         others = (m.target for m, goes in zip(self.mentions, going, strict=True) if not goes)
@@ -177,8 +175,7 @@ class MemoryIndex:
     def without(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
         """Return the file with nothing in it that names any of `gone`, all else as it is.
 
-        Where a rule comes to stand first, and would begin front matter, an empty line goes before
-        it.
+        A rule that comes to stand first gets an empty line above it: it would begin front matter.
         """
         kept = (block.without(gone, names) for block in self.blocks)
         text = "".join(text for text in kept if text is not None)

@@ -1,9 +1,7 @@
 """Markdown as Claude Code writes it: the front matter of a file, and the files that a line names.
 
-PyYAML reads front matter, with the loader that makes nothing but texts, lists and mappings. It is
-written by an agent or by hand and often is no YAML (``description: Tests: run them all``), so what
-PyYAML refuses is read line by line: a memory's type decides whether it may be deleted and must not
-get lost over a colon.
+Front matter often is no YAML (``description: Tests: run them all``). What PyYAML refuses is read
+line by line: a memory's type decides whether it may be deleted and must not get lost over a colon.
 """
 
 import re
@@ -54,8 +52,6 @@ class FrontMatter(NamedTuple):
 def read_front_matter(text: str) -> FrontMatter:
     r"""Return the front matter of a file; nothing where there is none.
 
-    Examples
-    --------
     >>> head = read_front_matter("---\nname: a\nmetadata:\n  type: user\n---\nbody")
     >>> head.fields["type"], head.problem
     ('user', '')
@@ -140,8 +136,8 @@ class FileNames:
     def file_of(self, target: str) -> str | None:
         """Return the file that a target means; None where it is none of the folder's.
 
-        The name as written wins over one that differs in how Unicode is composed, and that over one
-        that differs in case. Where two files are as near, neither is meant.
+        The name as written wins, then one composed otherwise in Unicode, then one in other case.
+        Where two files are as near, neither is meant.
         """
         if target not in self._found:
             meant = (
@@ -155,10 +151,7 @@ class FileNames:
 
 
 def mentions_in(text: str) -> tuple[Mention, ...]:
-    """Return what a text names, in order.
-
-    A link counts wherever it stands, a bare file name only where an entry of a list begins.
-    """
+    """Return what a text names, in order: links, and file names that begin an entry of a list."""
     found = [
         Mention(match["name"], *match.span(), (match["alias"] or match["name"]).strip())
         for match in _WIKILINK.finditer(text)
@@ -209,8 +202,7 @@ def wikilinks_in(text: str) -> list[str]:
 def _links_in(text: str) -> Iterator[Mention]:
     """Yield what is written ``[label](target)``, the first that begins first.
 
-    Labels that go on from the same place end alike, and are followed only once: an index is
-    somebody's, and one of a megabyte may be a single line of brackets.
+    Labels that go on from the same place are followed once: a megabyte may be a line of brackets.
     """
     known: dict[int, re.Match[str] | None] = {}
     at = 0

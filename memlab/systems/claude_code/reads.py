@@ -1,8 +1,7 @@
 """Claude Code's auto memory: a folder of Markdown files, read by tools that transcripts record.
 
-A read is a call of ``Read`` for a file in the folder, a shell command that shows one by name, or an
-attachment of relevant memories. It counts as a later need when it succeeded, and its session did
-not write the file. The index, which every start loads, is no memory.
+A read is a call of ``Read``, a shell command that shows a file by name, or an attachment. It counts
+where it succeeded and its session did not write the file.
 """
 
 import json
@@ -47,10 +46,7 @@ def find(asked: Asked) -> Found:
 
 
 class _Look:
-    """Finds what calls do with the files of one memory folder, whatever a transcript calls it.
-
-    A transcript from another machine, or from inside a container, names the folder by another path.
-    """
+    """Finds what calls do with the files of one memory folder, whatever a transcript calls it."""
 
     def __init__(self, folder: Path) -> None:
         called = {str(folder), str(folder.resolve())}

@@ -1,9 +1,7 @@
 """``RETIRED.md`` beside the index: where the lines of retired memories go, and come back from.
 
-No start loads it and it is no memory; one line of the index leads there. The index and it change in
-one change of the folder: the memories' lines leave the index, the file is taken out, and the new
-one is put in with the lines that come back. A hand may edit it: a line belongs to the file that it
-names, and all else in it stays.
+It and the index change in one change of the folder. A hand may edit it: a line belongs to the file
+that it names, and all else in it stays.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Which files a shell command shows to the agent that runs it, and which it changes.
 
 A command counts for a file that it names: patterns, variables and loops name none. What goes into
-another file, into a variable or into another command's arguments is not shown. What somebody wrote
-to an agent may stand in a script: what the grammar cannot make out is passed over.
+another file, a variable or other arguments is not shown. What the grammar cannot make out is passed
+over.
 """
 
 import os.path
@@ -85,10 +85,9 @@ _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
 
 
 def file_uses(command: str, cwd: str | None) -> list[Use]:
-    """Return the files that a command names, in the order of the command.
+    """Return the files that a command names, in the order of the command, as often as it does.
 
-    `cwd` is the folder it starts in; relative paths are left out where it is not known. A path is
-    absolute or begins with ``~``, and may stand several times.
+    Relative paths are left out where `cwd`, the folder it starts in, is not known.
     """
     return _Script(command, cwd).uses
 
@@ -315,10 +314,7 @@ def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
 
 
 def _resolved(word: _Word, cwd: str | None) -> str | None:
-    """Return an absolute path, or one that begins at home; None where it cannot be known.
-
-    Of a pattern it is the folder in which the pattern looks.
-    """
+    """Return an absolute path, or one that begins at home; None where it cannot be known."""
     text = word.text
     if not word.exact:
         known = text[: min((text.find(c) for c in "*?[{$`<" if c in text), default=0)]

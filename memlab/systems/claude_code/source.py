@@ -1,8 +1,7 @@
 """Claude Code's memory: a folder of Markdown files, and ``MEMORY.md``, the index loaded at start.
 
-A memory is active when a line of the index names it. What it costs at start is its lines there: the
-file itself is read when it is needed. A deletion takes its lines out of the index, then the file
-away, so that no line ever names a file that has gone.
+A memory is active when a line of the index names it, and costs these lines at start. A deletion
+takes its lines out of the index, then the file away: no line ever names a file that has gone.
 """
 
 import json
@@ -212,8 +211,6 @@ _names = lru_cache(maxsize=1)(FileNames)
 def is_memory(name: str) -> bool:
     """Whether a file of a folder is one of its memories.
 
-    Examples
-    --------
     >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md", "b/a.md")]
     [True, False, False, False, False]
     """

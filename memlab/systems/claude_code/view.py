@@ -54,10 +54,7 @@ class FolderView:
 
     @cached_property
     def names(self) -> FileNames:
-        """What links may call the files: their names, or those they give themselves.
-
-        A name that two files give themselves means neither.
-        """
+        """What links may call the files: their names, or those that they alone give themselves."""
         own = [
             (note.head.fields.get("name", "").strip(), file) for file, note in self.notes.items()
         ]
@@ -92,7 +89,7 @@ class FolderView:
     def costs(self) -> dict[str, dict[State, str]]:
         """Return what the index costs of each file it names: the lines it is the first name of.
 
-        Those that are loaded, or, where all are below the cut, what they would cost above it.
+        Those that are loaded, or, where none is, what they would cost above the cut.
         """
         texts: dict[str, dict[State, str]] = {}
         for block in self.index.blocks:
@@ -134,10 +131,7 @@ class FolderView:
         }
 
     def troubles(self) -> list[Trouble]:
-        """Return what a person could mend: front matter, lines without a file, lines that are cut.
-
-        A file that no line names is none: many are found by a search or by another file.
-        """
+        """Return what a person could mend: front matter, lines without a file, or cut."""
         files, named = (f"{self.said[name]:,}" for name in ("files", "named"))
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
         dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]

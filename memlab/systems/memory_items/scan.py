@@ -1,9 +1,8 @@
 """Every row of ``memory_items`` as Arrow columns, without a Python object per value.
 
 SQLite joins a column's texts of some thousand rows with a separator; Arrow splits them again. Rows
-that such a round trip could garble are read one by one, as are archived records. The connections
-are the standard library's: closing the file through another copy of SQLite would drop the locks of
-a store that this process has open.
+that such a round trip could garble are read one by one. Only the standard library's SQLite opens
+the file: another copy would drop the locks of a store that this process has open.
 """
 
 import json
