@@ -2,9 +2,10 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -167,7 +168,7 @@ class CappedPolicy(Policy):
         `rows` are columns of a frame; those of signals may be missing. The most significant key
         is first, each of shape (len(rows),). Rows equal in all of them go oldest position first.
         """
-        return (pd.Series(rows[col.POSITION]).to_numpy(),)
+        return (np.asarray(rows[col.POSITION]),)
 
     def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
         """Return how much room each row takes: one, unless a policy says otherwise."""
@@ -184,18 +185,11 @@ class CappedPolicy(Policy):
         """Name the lowest rows of each scope, as many as it has no room for."""
         if self.slots is None or rows.empty:
             return pd.Series(dtype="str")
-        size = self.sizes(rows)
-        may_go = ~spared(rows)
+        size, here = self.sizes(rows), np.ones(len(rows), dtype=bool)
         floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
         counted = size * (~floor | self.counts_load_bearing)
-        here = np.ones(len(rows), dtype=bool)
         keys: Keys | None = None
-        for scope in sorted(self.scopes(rows), key=lambda one: int(one.owners[-1])):
-            members = scope.members[here[scope.members]]
-            surplus = int(counted[members].sum()) - self.slots
-            candidates = members[may_go[members]]
-            if surplus <= 0 or not len(candidates):
-                continue
+        for candidates, surplus in outgrown(self, self.scopes(rows), counted, here, ~spared(rows)):
             keys = self.eviction_keys(rows, now=now) if keys is None else keys
             lowest = lowest_of(
                 [key[candidates] for key in keys], size[candidates], surplus, fill=self.fills
@@ -228,6 +222,27 @@ def spared(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Whether rows stay whatever a policy says: they are load-bearing, or held."""
     floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     return floor | rows[HELD].to_numpy(dtype=bool) if HELD in rows else floor
+
+
+def outgrown(
+    policy: CappedPolicy,
+    scopes: Iterable[Scope],
+    size: npt.NDArray[np.int64],
+    here: npt.NDArray[np.bool_],
+    may_go: npt.NDArray[np.bool_],
+) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
+    """Yield of each scope that has no room for the rows `here` those that may go, and the surplus.
+
+    Whoever asks takes out of `here` what goes, before it asks for the next.
+    """
+    owned = [(scope.owners[here.take(scope.owners)], scope.members) for scope in scopes]
+    newest = [(int(owners[-1]), members) for owners, members in owned if len(owners)]
+    for _, members in sorted(newest, key=itemgetter(0)):
+        there = members[here.take(members)]
+        surplus = int(size[there].sum()) - (policy.slots or 0)
+        candidates = there[may_go[there]]
+        if surplus > 0 and len(candidates):
+            yield candidates, surplus
 
 
 def lowest_of(

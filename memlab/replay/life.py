@@ -87,7 +87,7 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
 
 
 class Signals(Mapping[str, Any]):
-    """Columns of the rows of interest as they stood at a moment, for ranking.
+    """Which rows are there at a moment, and columns of those of interest as they stood then.
 
     A reference that was served counts as an access, whatever the frame says of later.
     """
@@ -95,9 +95,17 @@ class Signals(Mapping[str, Any]):
     def __init__(self, life: Life) -> None:
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
         self.accesses = np.zeros(len(life), dtype=np.int64)
+        self.here, self.active = np.zeros((2, len(life)), dtype=bool)
+        self.new: list[int] = []
+        """Rows written, or back, since a policy was last applied."""
         self._life = life
         self._whole: dict[str, npt.NDArray[Any]] = {}
         self._rows: Ints | slice = slice(None)
+
+    def enter(self, row: int) -> None:
+        """Note that a row was written, or is back."""
+        self.here[row] = self.active[row] = True
+        self.new.append(row)
 
     def serve(self, reference: int) -> None:
         """Note that a reference was served."""

@@ -316,25 +316,21 @@ class _Walk:
                 self.signals.serve(reference)
 
     def _write(self, moment: int) -> None:
-        for runner in self.runners:
-            runner.enter(moment)
+        self.signals.enter(moment)
         start, ending = self._ends
-        for row in ending[start[moment] : start[moment + 1]].tolist():
-            if self.gone[row] == STAYS:
-                for runner in self.runners:
-                    runner.supersede(row)
+        self.signals.active[ending[start[moment] : start[moment + 1]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
         back = self._coming_back(moment) if self.retire else set()
         for number, runner in enumerate(self.runners, start=1):
             for row, reason in list(runner.gone(moment, now)):
-                for other in self.runners:
-                    other.remove(row)
+                self.signals.here[row] = False
                 if row in back:
                     back.remove(row)
                 elif not self.retire or self.life.history.end[row] > moment:
                     self.gone[row] = moment
                     self.step[row] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
+        self.signals.new.clear()
         for row in back:
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
             self.come[row], self.gone[row], self.step[row] = moment, STAYS, None
@@ -343,7 +339,6 @@ class _Walk:
         """Put retired rows that were read before the policy again, and return them."""
         back = {row for row in self._read if self.life.history.end[row] > moment}
         self._read.clear()
-        for row in sorted(back):
-            for runner in self.runners:
-                runner.enter(row)
+        for row in back:
+            self.signals.enter(row)
         return back
