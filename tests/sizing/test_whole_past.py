@@ -91,6 +91,9 @@ def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> N
         pd.testing.assert_frame_equal(ask(found), ask(expected))
     then, now = (memlab.sizing.prepare_sizing(past) for past in (expected, found))
     pd.testing.assert_frame_equal(now.curve[PAST], then.curve[PAST])
+    there = memlab.load(compacted)
+    assert now.present.prunable == there[c.PRUNABLE].sum()
+    assert now.present.tokens_newest[-1] == there.loc[there[c.PRUNABLE], c.TOKENS].sum()
     before, after = (advise(sizing) for sizing in (then, now))
     for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
         assert getattr(after, name) == getattr(before, name), name
