@@ -6,7 +6,6 @@ memories and one in eight.
 """
 
 import json
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,21 +21,10 @@ Floats = npt.NDArray[np.float64]
 DRIFTS = ("steady", "growing", "shrinking", "wandering")
 
 
-class Simulated(NamedTuple):
-    """A history as row numbers: needs arise at `at`, `distance` rows back, among `rows` rows."""
-
-    rows: int
-    at: npt.NDArray[np.int64]
-    distance: npt.NDArray[np.int64]
-
-    def as_frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The same as a frame of episodes and a frame of references."""
-        frame = make_episodes(self.rows)
-        return frame, make_references(frame, self.at, self.distance)
-
-
-def simulate_history(seed: int, drift: str, *, rows: int | None = None) -> Simulated:
-    """Draw a history; everything about it, its size too, comes from the seed."""
+def simulate_history(
+    seed: int, drift: str, *, rows: int | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Draw episodes and references; everything about them, their number too, is the seed's."""
     rng = np.random.default_rng(seed)
     if rows is None:
         rows = int(np.exp(rng.uniform(np.log(2000), np.log(15000))))
@@ -49,7 +37,8 @@ def simulate_history(seed: int, drift: str, *, rows: int | None = None) -> Simul
     is_far = rng.random(len(at)) < rng.uniform(0.05, 0.35) * np.clip(scale[at], 0.3, 3)
     distance = np.ceil(np.where(is_far, far, near) * scale[at]).astype(np.int64)
     there = (distance <= at) & (distance > 0)
-    return Simulated(rows, at[there], distance[there])
+    frame = make_episodes(rows)
+    return frame, make_references(frame, at[there], distance[there])
 
 
 def _scale(rng: np.random.Generator, rows: int, drift: str) -> Floats:

@@ -54,7 +54,7 @@ def main() -> None:
         frame = load(sys.argv[1])
         references = find_references(frame)
     else:
-        frame, references = simulate_history(1, "growing", rows=10_000).as_frames()
+        frame, references = simulate_history(1, "growing", rows=10_000)
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
     policies = settings(span / timedelta(days=1) / len(frame))

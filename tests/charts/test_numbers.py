@@ -62,7 +62,7 @@ def searched() -> AgeOrUse:
 
 @pytest.fixture(scope="module")
 def history() -> History:
-    return simulate_history(2, "steady", rows=1200).as_frames()
+    return simulate_history(2, "steady", rows=1200)
 
 
 # Growth, and the law

@@ -9,21 +9,17 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stores import files_in
 from transcripts import READ, SLUG, WRITE, Session, World, shell
 
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.ingestion import Harvest, harvest
-from memlab.evidence.reads import apart_of, read_access_log
+from memlab.evidence.reads import read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
 
 Reads = set[tuple[str, datetime]]
-
-
-def exactly(reads: Reads) -> Reads:
-    """Moments as transcripts write them, in milliseconds."""
-    return {(m, at.replace(microsecond=at.microsecond // 1000 * 1000)) for m, at in reads}
 
 
 def logged(log: Path, *, maintenance: bool = False) -> Reads:
@@ -38,10 +34,6 @@ def gathered(world: World) -> Harvest:
     return harvest(world.folder, world.home / "reads.log")
 
 
-def contents(log: Path) -> list[bytes]:
-    return [file.read_bytes() for file in (log, apart_of(log)) if file.exists()]
-
-
 @given(st.integers(0, 2**32), st.sampled_from([None, f"/home/x/.claude/projects/{SLUG}/memory"]))
 @settings(max_examples=30)
 def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) -> None:
@@ -49,21 +41,18 @@ def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) 
     with TemporaryDirectory() as home:
         world = World(Path(home), seed, called=called)
         world.run(8)
-        files = {each: each.stat() for each in world.projects.rglob("*")}
+        before = files_in(world.projects)
         found = gathered(world)
-        log = found.log
-        assert {each: each.stat().st_mtime_ns for each in world.projects.rglob("*")} == {
-            each: before.st_mtime_ns for each, before in files.items()
-        }
-        assert logged(log) == exactly(world.counted())
-        maintenance = exactly(world.apart("maintenance"))
-        assert logged(log, maintenance=True) == exactly(world.counted()) | maintenance
+        assert files_in(world.projects) == before
+        assert logged(found.log) == world.counted()
+        maintenance = world.apart("maintenance")
+        assert logged(found.log, maintenance=True) == world.counted() | maintenance
         assert found.reads == found.new == len(world.counted())
         assert found.apart.get("maintenance", 0) == len(maintenance)
         assert found.apart.get("own session", 0) == len(world.apart("own session"))
-        before = contents(log)
+        before = files_in(world.home)
         assert gathered(world).new == 0
-        assert contents(log) == before
+        assert files_in(world.home) == before
 
 
 @given(st.integers(0, 2**32))
@@ -77,7 +66,7 @@ def test_what_was_swept_away_stays_and_is_judged_by_what_was_known(seed: int) ->
             for file in world.projects.glob("*/*.jsonl"):
                 if world.chance.random() < 0.7:
                     file.unlink()
-        assert logged(world.home / "reads.log") == exactly(world.counted())
+        assert logged(world.home / "reads.log") == world.counted()
 
 
 class Desk:
@@ -251,7 +240,7 @@ class TestFolder:
         world.folder.rename(tmp_path / "notes")
         found = harvest(tmp_path / "notes", transcripts=world.projects)
         assert found.log == tmp_path / "notes.reads.log"
-        by_path, every = logged(found.log), exactly(world.counted())
+        by_path, every = logged(found.log), world.counted()
         assert by_path <= every
         assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
 

@@ -25,7 +25,7 @@ from memlab.replay.comparison import Comparison
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:
-    frame, references = simulate_history(5, "steady", rows=800).as_frames()
+    frame, references = simulate_history(5, "steady", rows=800)
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     return frame, references
 

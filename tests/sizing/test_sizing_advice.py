@@ -58,7 +58,7 @@ def test_near_references_take_a_small_cap() -> None:
 
 
 def test_safe_and_likely_are_the_smallest_whose_limit_and_estimate_meet_the_target() -> None:
-    frame, references = simulate_history(14, "steady", rows=3000).as_frames()
+    frame, references = simulate_history(14, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
     for target in (0.5, 0.75, 0.9):
         advice = advise(sizing, target=target)

@@ -24,15 +24,14 @@ from memlab.sizing.record import Record, posterior_of, record_of, widening
 from memlab.views.bundled import store_path
 
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
-SEEDS = range(100, 107)
 
 
 def test_seventeen_cuts_in_twenty_of_simulated_histories_reach_their_target() -> None:
     until = 1.4  # as far as the fifth after the earliest cut
     simulated = pd.concat(
-        backtest_cap(*frames.as_frames(), until=until).assign(drift=drift)
+        backtest_cap(*simulate_history(seed, drift), until=until).assign(drift=drift)
         for place, drift in enumerate(DRIFTS)
-        for frames in (simulate_history(seed + 1000 * place, drift) for seed in SEEDS)
+        for seed in range(1000 * place + 100, 1000 * place + 107)
     )
     assert simulated["keep_recent"].notna().all()
     told = simulated[simulated["achieved"].notna()]  # references followed
@@ -51,7 +50,7 @@ def test_seventeen_cuts_in_twenty_of_real_histories_reach_their_target(real_stor
 
 @pytest.mark.parametrize("seed", [21, 11])
 def test_a_choice_before_a_cut_is_the_advice_of_that_day(seed: int) -> None:
-    frame, references = simulate_history(seed, "steady", rows=4000).as_frames()
+    frame, references = simulate_history(seed, "steady", rows=4000)
     then = frame.iloc[:2400]
     known = references[references[c.AT_POSITION] <= 2400]
     chosen = backtest_cap(frame, references, cuts=(0.6,))["keep_recent"].iloc[0]
@@ -75,7 +74,7 @@ def test_a_stretch_without_references_needs_nothing() -> None:
 
 def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
     # few references, of which those after two of the cuts lie far back
-    frame, references = simulate_history(11, "steady", rows=3000).as_frames()
+    frame, references = simulate_history(11, "steady", rows=3000)
     sizing, advice = prepare_sizing(frame, references), recommend_cap(frame, references)
     tests = backtest_cap(frame, references)
     assert advice.missed == (~tests["reached"].astype(bool)).sum() == 2
@@ -91,7 +90,7 @@ def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
 
 
 def test_a_good_record_is_not_in_the_headline_and_widens_nothing() -> None:
-    steady = simulate_history(21, "steady", rows=4000).as_frames()
+    steady = simulate_history(21, "steady", rows=4000)
     advice, tests = recommend_cap(*steady), backtest_cap(*steady)
     assert (advice.missed, advice.measured, advice.widened) == (0, 4, 1)
     assert "missed" not in str(advice).partition("\n")[0]
