@@ -12,12 +12,9 @@ from shell import LOOKING, run, typed
 import memlab
 
 
-def everything_below(home: Path) -> dict[str, tuple[int, int, int]]:
-    found = {}
-    for path in sorted(home.rglob("*")):
-        state = path.lstat()
-        found[str(path)] = (state.st_mode, state.st_size, state.st_mtime_ns)
-    return found
+def everything_below(home: Path) -> dict[Path, tuple[int, int, int]]:
+    states = {path: path.lstat() for path in home.rglob("*")}
+    return {path: (at.st_mode, at.st_size, at.st_mtime_ns) for path, at in states.items()}
 
 
 def contents_of(folder: Path) -> dict[str, bytes]:
@@ -25,18 +22,31 @@ def contents_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
-def five_megabytes(folder: Path) -> None:
+def oddities(folder: Path) -> None:
+    """What is too large, broken, no file, or named as nobody would name it."""
     write_memory(folder, "big.md", memory("big", body="a line of it\n" * 400_000), at(0))
-    write_index(folder, ["- [Big](big.md)", "# " + "x" * 5_000_000, "- [a](a.md)"])
-
-
-def links_and_devices(folder: Path) -> None:
     outside = folder.parent / "outside.md"
     outside.write_text("a secret")
     (folder / "link.md").symlink_to(outside)
     (folder / "round.md").symlink_to(folder)
     os.mkfifo(folder / "pipe.md")
-    write_index(folder, ["- [L](link.md)", "- [R](round.md)", "- [P](pipe.md)", "- [a](a.md)"])
+    names = ["with space.md", "v1.2.3.md", "é.md", "e\u0301.md", "北京 🦀.md", "-rf.md", "a\nb.md"]
+    names += ["Case.md", "case.md", "x\x1b[31m.md", "$(id).md"]
+    heads = ["", "---\n", "---\nname: [\n---\n", "---\nname: a: b\ntype: user\n---\n", "no head\n"]
+    for number, name in enumerate(names):
+        (folder / name).write_text(memory(f"n{number}"))
+    for number, head in enumerate(heads):
+        (folder / f"h{number}.md").write_text(head)
+    (folder / "bytes.md").write_bytes(b"\xff\xfe\0---")
+    lines = ["- [Big](big.md)", "# " + "x" * 5_000_000, "- [a](a.md)", "- [[a]]", "- [C](CASE.md)"]
+    lines += [f"- [T](<{name}>)" for name in ("link.md", "round.md", "pipe.md", "h0.md", *names)]
+    write_index(folder, lines)
+    with (folder / "MEMORY.md").open("ab") as index:
+        index.write(b"\xff- [h](h1.md)\r\n- [a](a.md)\0\n---\n")
+    calls = [*call("Read", folder / "a.md", at(2), "s1", 1), "{", '{"type":7}', "\0" * 20, "[]"]
+    transcript(folder.parent, "s1", calls)
+    (folder.parent / "s2.jsonl").write_bytes(b"\xff" * 100)
+    (folder.parent / "s3.jsonl").symlink_to("/dev/zero")
 
 
 def beyond_all_bounds(folder: Path) -> None:
@@ -45,62 +55,20 @@ def beyond_all_bounds(folder: Path) -> None:
     write_index(folder, ["- [E](endless.md)", "- [a](a.md)"])
 
 
-def cycles(folder: Path) -> None:
-    for one, other in (("x", "y"), ("y", "z"), ("z", "x"), ("own", "own")):
-        write_memory(folder, f"{one}.md", memory(one, body=f"[[{other}]] [[{one}]]"), at(1))
-    write_index(folder, [f"- [[{name}]]" for name in ("x", "y", "z", "own", "a")])
+MAKE_ODD: dict[str, Callable[[Path], None]] = {
+    "oddities": oddities,
+    "beyond all bounds": beyond_all_bounds,
+    "without an index": lambda folder: (folder / "MEMORY.md").unlink(),
+    "an index and no file": lambda folder: (folder / "a.md").unlink(),
+}
 
 
-def odd_names(folder: Path) -> None:
-    names = ["with space.md", "v1.2.3.md", "é.md", "e\u0301.md", "北京 🦀.md", "-rf.md", "a\nb.md"]
-    for number, name in enumerate([*names, "Case.md", "case.md", "x\x1b[31m.md", "$(id).md"]):
-        (folder / name).write_text(memory(f"n{number}"))
-    write_index(folder, [f"- [T](<{name}>)" for name in names] + ["- [C](CASE.md)"])
-
-
-def broken_heads(folder: Path) -> None:
-    for number, text in enumerate(
-        ("", "---\n", "---\nname: [\n---\n", "---\nname: a: b\ntype: user\n---\n", "no head\n")
-    ):
-        (folder / f"h{number}.md").write_text(text)
-    (folder / "bytes.md").write_bytes(b"\xff\xfe\0---")
-    (folder / "MEMORY.md").write_bytes(b"\xff- [h](h0.md)\r\n- [a](a.md)\0\n---\n")
-
-
-def without_an_index(folder: Path) -> None:
-    (folder / "MEMORY.md").unlink()
-
-
-def an_index_and_no_file(folder: Path) -> None:
-    (folder / "a.md").unlink()
-
-
-def broken_transcripts(folder: Path) -> None:
-    lines = [*call("Read", folder / "a.md", at(2), "s1", 1), "{", '{"type":7}', "\0" * 20, "[]"]
-    transcript(folder.parent, "s1", lines)
-    (folder.parent / "s2.jsonl").write_bytes(b"\xff" * 100)
-    (folder.parent / "s3.jsonl").symlink_to("/dev/zero")
-
-
-def all_at_once(folder: Path) -> None:
-    """Every oddity of files, heads and transcripts, and an index with the lines of all of them."""
-    lines = []
-    for make_odd in (
-        *(five_megabytes, links_and_devices, cycles, odd_names, broken_transcripts),
-        broken_heads,
-    ):
-        make_odd(folder)
-        lines.append((folder / "MEMORY.md").read_bytes())
-    (folder / "MEMORY.md").write_bytes(b"\n".join(lines))
-
-
-@pytest.fixture(params=[all_at_once, beyond_all_bounds, without_an_index, an_index_and_no_file])
+@pytest.fixture(params=MAKE_ODD)
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     made = project_folder(tmp_path / "home")
     write_memory(made, "a.md", memory("a"), at(0))
     write_index(made, ["- [a](a.md)"])
-    make_odd: Callable[[Path], None] = request.param
-    make_odd(made)
+    MAKE_ODD[request.param](made)
     return made
 
 
