@@ -12,7 +12,6 @@ from stores import episodes, row, write_rows
 from transcripts import World
 
 import memlab
-from memlab.evidence.access_log import AccessLog
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +50,6 @@ class TestHarvest:
 
 
 class TestSize:
-    @pytest.fixture
-    def store(self, tmp_path: Path) -> Path:
-        return memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
-
-    def log(self, folder: Path, *reads: tuple[str, datetime]) -> Path:
-        with AccessLog(folder / "reads.log") as log:
-            for memory_id, at in reads:
-                log.add(memory_id, at)
-        return folder / "reads.log"
-
     def test_a_harvest_is_named_where_there_is_something_to_harvest(
         self, world: World, tmp_path: Path
     ) -> None:
@@ -78,10 +67,6 @@ class TestSize:
         said = run("size", f"odek:{tmp_path}/d", "--explain").output
         assert f"memlab size odek:{tmp_path}/d --log {tmp_path}/d.reads.jsonl" in said
 
-    def test_a_log_of_another_store_is_said(self, store: Path, tmp_path: Path) -> None:
-        log = self.log(tmp_path, ("zz", datetime(2026, 6, 1, tzinfo=UTC)))
-        assert "is it another store's log?" in said("size", store, "--log", log)
-
     def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(
         self, tmp_path: Path
     ) -> None:
@@ -89,10 +74,14 @@ class TestSize:
         rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
         store = write_rows(tmp_path / "own.db", rows)
         late = datetime.now(UTC) + timedelta(days=9)
-        log = self.log(tmp_path, ("e1", days[2]), ("another store's", days[4]), ("e2", late))
-        with log.open("a") as out:
-            out.write('{"memory_id": "a"\n{"memory_id": "a", "at": "2026-06-01T00:00:00"}\n')
-        said = run("size", store, "--log", log, "--explain").output
+        log = tmp_path / "reads.log"
+        log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n')
+        assert "is it another store's log?" in said("size", store, "--log", log)
+        with memlab.AccessLog(log) as reads:
+            for memory_id, at in (("e1", days[2]), ("another store's", days[4]), ("e2", late)):
+                reads.add(memory_id, at)
+        log.write_text(f'{log.read_text()}{{"memory_id": "a"\n')
+        sized = run("size", store, "--log", log, "--explain").output
         needed = "1 read, 2 never read, though they could have been"
         for words in (
             f"  5 memories: {needed}, 2 written after the last read in the log",
@@ -101,6 +90,6 @@ class TestSize:
             "1 with a time after now",
             "2 of something that was never in the store",
         ):
-            assert words in said
+            assert words in sized
         told = json.loads(run("size", store, "--log", log, "--json").output)
         assert told["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}

@@ -30,17 +30,20 @@ def remembered(store: Path) -> memlab.settings.Settings:
 
 
 def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) -> None:
-    assert f"remembered in {two_years.parent / FILE}" in said(
-        "size", two_years, "--target", 0.85, "--token-budget", 500_000, "--save"
+    asked = {"target": 0.85, "confidence": 0.95, "token_budget": 500_000}
+    words = (
+        word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
     )
-    advice = memlab.recommend_cap(memlab.load(two_years), target=0.85, token_budget=500_000)
+    told = said("size", two_years, *words, "--save")
+    assert f"remembered in {two_years.parent / FILE}" in told
+    advice = memlab.recommend_cap(memlab.load(two_years), **asked)
     found = remembered(two_years)
     assert (found.keep_recent, found.target) == (advice.keep_recent, 0.85)
     assert found.sized is not None
     assert found.sized[1:] == (advice.memories, advice.until)
     assert abs(datetime.now(UTC) - found.sized.at) < timedelta(minutes=5)
     again = json.loads(run("size", two_years, "--json").output)
-    assert (again["target"], again["token_budget"]) == (0.85, 500_000)
+    assert again.items() >= (asked | {"keep_recent": advice.keep_recent}).items()
     assert f"  recent(keep={advice.keep_recent}, by=" in run("compact", two_years).output
     assert f"backlog         passed {advice.keep_recent:,} on" in run("show", two_years).output
     assert run("compact", two_years, "--apply").exit_code == 0
@@ -49,47 +52,40 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
 
 
 def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
-    assert run("size", store, "--save").exit_code == 0
-    in_time = "found at 80 memories on"
-    for words in (("show", store), ("doctor", store), ("compact", store)):
-        shown = run(*words)
-        assert (shown.exit_code, in_time in shown.output) == (0, True)
+    said("size", store, "--save")
+    for verb in ("show", "doctor", "compact"):
+        assert "found at 80 memories on" in said(verb, store)
     write_rows(store, episodes(16, start=81))
     past = "spoke until 96 were written, and 96 are"
     for words in (("compact", store), ("compact", store, "--apply")):
-        refused = run(*words)
-        assert refused.exit_code == 2
-        assert past in refused.stderr
-        assert f"memlab size {store} --save" in refused.stderr
-    assert past in run("show", store).output
-    assert past in json.loads(run("show", store, "--json").output)["number"]
-    assert run("doctor", store).exit_code == 0
-    assert run("doctor", store, "--strict").exit_code == 1
-    (refused,) = fleet.plan(store).refused
-    assert past in refused.error
-    assert run("compare", store).exit_code == 0
-    assert run("compact", store, "--keep-recent", 90, "--save", "--apply").exit_code == 0
-    assert remembered(store).sized is None
+        refused = said(*words, code=2)
+        assert past in refused
+        assert f"memlab size {store} --save" in refused
+    assert past in said("show", store)
+    assert past in json.loads(said("show", store, "--json"))["number"]
+    assert [run("doctor", store, *words).exit_code for words in ((), ("--strict",))] == [0, 1]
+    assert past in fleet.plan(store).refused[0].error
+    said("compact", store, "--keep-recent", 90, "--save", "--apply")
     write_rows(store, episodes(500, start=200))
-    assert run("compact", store).exit_code == 0
+    said("compact", store)  # a number that a person gave has no horizon
 
 
 def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store: Path) -> None:
-    file = store.parent / FILE
-    file.write_text('[store."memory.db"]\npolicy = { name = "recent", keep = "auto" }\n')
-    saved = run("size", store, "--target", 0.5, "--save")
-    assert 'its number stays "auto"' in saved.stderr
-    assert remembered(store).is_auto
+    settings = '[store."memory.db"]\npolicy = { name = "recent", keep = "auto" }\n'
+    (store.parent / FILE).write_text(settings)
+    assert 'its number stays "auto"' in said("size", store, "--target", 0.5, "--save")
     advice = memlab.recommend_cap(store, target=0.5)
     assert advice.keep_recent < 80
-    assert f'keep = "auto": {advice.numbers}' in run("compact", store).output
-    assert f"backlog         passed {advice.keep_recent} on" in run("show", store).output
-    assert f"more than {advice.keep_recent} prunable" in run("doctor", store).output
+    for verb, words in (
+        ("compact", f'keep = "auto": {advice.numbers}'),
+        ("show", f"backlog         passed {advice.keep_recent} on"),
+        ("doctor", f"more than {advice.keep_recent} prunable"),
+        ("compare", f"recent {advice.keep_recent} "),
+    ):
+        assert words in said(verb, store)
     assert [each.deleted for each in fleet.plan(store).stores] == [80 - advice.keep_recent]
-    assert f'"recent {advice.keep_recent}"' in run("compare", store, "--json").output
-    assert run("size", store, "--unit", "tokens", "--save").exit_code == 0
-    assert not remembered(store).is_auto
-    made = json.loads(run("compact", store, "--json").output)["policy"]
+    said("size", store, "--unit", "tokens", "--save")
+    made = json.loads(said("compact", store, "--json"))["policy"]
     tokens = memlab.sizing.recommend_budget(store, target=0.5).max_tokens
     assert made == {"policy": "tokens", "max_tokens": tokens}
 
@@ -140,23 +136,15 @@ def test_the_bundled_store_remembers_nothing() -> None:
     assert "--save needs a STORE" in said("size", "--save", code=2)
 
 
-def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(two_years: Path) -> None:
-    file = two_years.parent / FILE
-    file.write_text('policy = { name = "recent", keep = 321 }\nlog = "reads.jsonl"\n')
-    log = memlab.AccessLog(two_years.parent / "reads.jsonl")
-    first = memlab.load(two_years)["memory_id"].iloc[0]
-    log.add(first)
-    lines = json.loads(
-        run("compare", two_years, "--json", "--keep-recent", 5, "--ttl", "9d").output
-    )
-    assert "recent 321" in {line["label"] for line in lines}
-    named = run("compare", two_years, "--policy", "recent", "--keep-recent", 5, "--json").output
-    assert "recent 321" not in {line["label"] for line in json.loads(named)}
-    with_log = run("compare", two_years, "--policy", "recent", "--keep-recent", 5).output
-    file.unlink()
-    without = run("compare", two_years, "--policy", "recent", "--keep-recent", 5).output
-    counted = [int(re.findall(r"references +(\d+)", text)[0]) for text in (with_log, without)]
-    assert counted[0] == counted[1] + 1
+def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(store: Path) -> None:
+    log = memlab.AccessLog(store.parent / "reads.jsonl")
+    log.add("e1")
+    settings = 'policy = { name = "recent", keep = 32 }\nlog = "reads.jsonl"\n'
+    (store.parent / FILE).write_text(settings)
+    named = said("compare", store, "--policy", "recent", "--keep-recent", 5)
+    assert "recent 32" in said("compare", store, "--keep-recent", 5)
+    assert "recent 32" not in named
+    assert re.search(r"references +1\b", named)
 
 
 def test_the_panel_opens_where_the_settings_say(two_years: Path) -> None:
@@ -166,38 +154,26 @@ def test_the_panel_opens_where_the_settings_say(two_years: Path) -> None:
     (two_years.parent / FILE).write_text("target = 0.3\n")
     assert memlab.explore(two_years).advice.target == 0.5
     (two_years.parent / FILE).unlink()
-    assert memlab.explore(two_years).advice.target == 0.9
-
-
-def test_how_sure_a_number_is_to_be_can_be_said_and_remembered(two_years: Path) -> None:
-    usual = json.loads(run("size", two_years, "--json").output)["keep_recent"]
-    surer = json.loads(run("size", two_years, "--confidence", 0.99, "--save", "--json").stdout)
-    assert surer["keep_recent"] > usual
-    assert remembered(two_years).confidence == 0.99
-    again = json.loads(run("size", two_years, "--json").output)
-    assert again["keep_recent"] == surer["keep_recent"]
-    (two_years.parent / FILE).unlink()
 
 
 def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(store: Path) -> None:
-    shown = run("compact", store, "--keep-recent", 20, "--retire", "--save")
-    assert "retires       60 of 80 memories" in shown.output
-    assert 'log = ["reads.log"]' in shown.output
-    assert "nothing was changed; add --apply to do it" in shown.output
-    assert remembered(store).retire
-    assert "the costliest that would go" in run("compact", store, "--rows").output
-    plan = memlab.Plan.from_json(run("compact", store, "--json").output)
-    assert (len(plan.retires), plan.memories) == (60, ())
-    assert "deletes       60 of 80" in run("compact", store, "--delete").output
-    receipt = memlab.Receipt.from_json(run("compact", store, "--apply", "--json").output)
-    assert "retired, loaded again when needed        60" in run("show", store).output
-    listed = run("archive", store).output
+    shown = said("compact", store, "--keep-recent", 20, "--retire", "--save")
+    for words in (
+        "retires       60 of 80",
+        'log = ["reads.log"]',
+        "nothing was changed; add --apply",
+    ):
+        assert words in shown
+    assert "the costliest that would go" in said("compact", store, "--rows")
+    assert "deletes       60 of 80" in said("compact", store, "--delete")
+    assert "says retire = true, and a fleet plan deletes" in fleet.plan([store]).refused[0].error
+    digest = memlab.Receipt.from_json(said("compact", store, "--apply", "--json")).digest[:12]
+    assert "retired, loaded again when needed        60" in said("show", store)
+    listed = said("archive", store)
     assert "applied  retired 60 memories\n" in listed
-    assert f"undo: memlab restore {store} {receipt.digest[:12]}    " in listed
-    assert run("restore", store, receipt.digest[:12]).output.startswith("60 memories restored")
-    (refused,) = fleet.plan([store]).refused
-    assert "says retire = true, and a fleet plan deletes" in refused.error
-    run("compact", store, "--keep-recent", 20, "--delete", "--save")
+    assert f"undo: memlab restore {store} {digest}    " in listed
+    assert said("restore", store, digest).startswith("60 memories restored")
+    said("compact", store, "--keep-recent", 20, "--delete", "--save")
     assert not remembered(store).retire
 
 
