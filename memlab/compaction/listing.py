@@ -55,6 +55,8 @@ _HEADERS: Final = {c.MEMORY_ID: "id", AGE_DAYS: "days", c.REFERENCES: "refs"}
 _COMMON: Final = {True: "all kept", False: "none kept"}
 _SHORTEST: Final = 10
 """Characters that a title has at least."""
+_LONGEST: Final = 80
+"""Characters of an id, which may be of any length, that a table shows."""
 _NEEDS: Final = {
     NOT_KEPT: "which memories are not kept is for a policy to say: give one, such as keep_recent",
     UNREAD: "which memories are unread is for an access log to say: give one; memlab harvest "
@@ -270,9 +272,11 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
 
 
 def _cell(value: Any) -> Cell:
-    """Return a cell: whole numbers, and a dash for what is missing."""
+    """Return a cell: whole numbers, a long id cut, and a dash for what is missing."""
     if pd.isna(value):
         return "–"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else int(value)
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
+    return int(value)

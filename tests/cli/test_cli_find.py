@@ -1,7 +1,6 @@
 """``memlab find``, and ``memlab show`` on what is no file: as a person types them."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -42,9 +41,8 @@ def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> Non
     (home / "empty").mkdir()
     assert "a folder without a store in it; name a store" in said("show", home / "empty", code=2)
     (home / "empty" / "note.md").write_text("---\nname: note\n---\n")
-    assert f"name notes by their system, as claude:{home}/empty" in said(
-        "show", home / "empty", code=2
-    )
+    notes = said("show", home / "empty", code=2)
+    assert f"name notes by their system, as claude:{home}/empty" in notes
 
 
 def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> None:
@@ -69,9 +67,5 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
         "206 by file time",
     ):
         assert words in shown, words
-    about = json.loads(run("show", folder, "--json").output)["about"]
+    about = json.loads(said("show", folder, "--json"))["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
-    assert " ".join(about) == (
-        "folder rule lines loaded_lines units loaded_units files named cut cut_files unnamed "
-        "retired dangling dated broken not_read pending"
-    )

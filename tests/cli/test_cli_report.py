@@ -9,7 +9,6 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Self
 
 import pytest
 from click.testing import Result
@@ -48,12 +47,8 @@ def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
     assert done.exit_code == 0
     assert re.search(rf"^  report +{folder / 'report.html'}$", done.output, re.MULTILINE)
     assert "600 → 33 memories" in done.output
-    assert (
-        f"next: memlab compact {folder / 'memory.db'} --keep-recent 25    shows what" in done.output
-    )
+    assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25    shows" in done.output
     page = (folder / "report.html").read_text()
-    assert "Memory report: memory&#46;db" in page or "Memory report: memory.db" in page
-    assert page.count("<svg ") >= 5
     assert "80% of references, within 9,000 tokens, keep_recent = 25" in page
     assert "Reads come from reads.csv." in page
     assert str(folder) not in page
@@ -78,22 +73,19 @@ def test_the_record_names_the_evidence_and_the_plan_and_once_applied_the_receipt
 
 
 def test_every_chart_of_a_store_has_a_name() -> None:
-    plots = {name for name in charts.__all__ if name.startswith("plot_")}
-    named = {f"plot_{name.replace('-', '_')}" for name in CHARTS}
-    assert {name for name in plots - named if not name.startswith("plot_fleet")} == set()
+    plots = {name for name in charts.__all__ if re.match("plot_(?!fleet)", name)}
+    assert plots <= {f"plot_{name.replace('-', '_')}" for name in CHARTS}
     assert all(f"  {name} " in run("report", "--help").output for name in CHARTS)
 
 
 @pytest.mark.parametrize("name", sorted(CHARTS))
-def test_a_chart_is_an_svg_file_that_says_what_it_shows(
+def test_a_chart_is_an_svg_file_and_its_title_is_said(
     name: str, store: Path, tmp_path: Path
 ) -> None:
     drawn = said("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
-    root = ET.fromstring((tmp_path / "chart.svg").read_text())
-    words = {child.tag.rpartition("}")[2]: child.text for child in root}
-    assert words["title"]
-    assert words["title"] in drawn
-    assert len(words["desc"] or "") > 20
+    title = ET.parse(tmp_path / "chart.svg").findtext("{*}title")
+    assert title
+    assert title in drawn
 
 
 def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_path: Path) -> None:
@@ -143,11 +135,8 @@ def test_each_store_has_a_folder_of_notebooks_of_its_own_which_stay_as_they_are(
     for path in (store, other):
         assert "wrote" not in run("lab", path).output
     assert (first / "02_compact.ipynb").read_text() == "mine"
-    stated = [(folder / "01_growth.ipynb").read_text() for folder in (first, second)]
-    assert {str(path) for path in (store, other) for text in stated if str(path) in text} == {
-        str(store),
-        str(other),
-    }
+    stated = "".join((folder / "01_growth.ipynb").read_text() for folder in (first, second))
+    assert all(f"'{path}'" in stated for path in (store, other))
 
 
 @pytest.mark.usefixtures("_no_server")
@@ -172,32 +161,17 @@ def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) 
     assert "name another folder with --folder" in refused
 
 
-def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Server:
-        waits = 0
-
-        def __init__(self, command: list[str]) -> None:
-            assert command[1:3] == ["-m", "jupyterlab"]
-
-        def __enter__(self) -> Self:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            assert self.waits == 2
-
-        def wait(self) -> int:
-            self.waits += 1
-            if self.waits == 1:
-                raise KeyboardInterrupt
-            return 7
-
-    monkeypatch.setattr(subprocess, "Popen", Server)
-    monkeypatch.setattr("memlab.views.bundled.copy_notebooks", lambda *_, **__: [])
-    assert run("lab").exit_code == 7
-
-
-def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
-    server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 7), (signal.SIGTERM, 256 - 15)])
+def test_who_ends_the_lab_ends_its_server_which_ends_in_its_own_time(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """A terminal sends Ctrl-C to both; nobody else knows of the server."""
+    server = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.3), os._exit(7)))\n"
+        "open(sys.argv[1], 'w').write(str(os.getpid()))\n"
+        "time.sleep(60)"
+    )
     program = (
         "import sys; from memlab.cli.pages import _run_to_its_end as run; "
         "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
@@ -207,7 +181,9 @@ def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             assert lab.poll() is None
             time.sleep(0.05)
-        lab.send_signal(signal.SIGTERM)
-        assert lab.wait(timeout=30) != 0
+        pid = int((tmp_path / "pid").read_text())
+        for each in (pid, lab.pid) if number == signal.SIGINT else (lab.pid,):
+            os.kill(each, number)
+        assert lab.wait(timeout=30) == code
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(pid, 0)

@@ -47,13 +47,12 @@ def test_the_options_are_what_the_function_takes() -> None:
     assert (set(questions._WHERE), set(questions._BY)) == (set(WHERE), set(BY))
 
 
-def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
-    for form in ((), ("--csv",), ("--json",), ("--where", "load-bearing")):
-        printed = run("rows", store, *form).stdout
-        assert not {"\x1b", "\u202e"} & set(printed), form
-    (mine,) = csv.DictReader(StringIO(run("rows", store, "--author", "me", "--csv").stdout))
+def test_what_memories_say_steers_nothing_and_is_whole_for_a_script(store: Path) -> None:
+    as_csv, as_json = (said("rows", store, "--author", "me", form) for form in ("--csv", "--json"))
+    assert not {"\x1b", "\u202e"} & set(as_csv + as_json)
+    (mine,) = csv.DictReader(StringIO(as_csv))
     assert mine["title"] == r"\x1b[31m=loud\u202e\n<b>"
-    (record,) = json.loads(run("rows", store, "--author", "me", "--json").stdout)
+    (record,) = json.loads(as_json)
     assert (record["title"], record["tags"]) == (LOUD, ["pinned", LOUD])
 
 

@@ -29,10 +29,10 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
         steps = [
             run("show", url),
             run("size", url, "--explain"),
-            run("compare", url, "--policy", "recent", "--keep-recent", "5"),
-            run("compact", url, "--keep-recent", "5", "--save-plan", plan),
+            run("compare", url, "--policy", "recent", "--keep-recent", 5),
+            run("compact", url, "--keep-recent", 5, "--save-plan", plan),
             run("floor", url),
-            run("report", url, "-o", str(tmp_path / "report.html")),
+            run("report", url, "-o", tmp_path / "report.html"),
         ]
         monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan knows no password
         steps.append(run("apply", plan))

@@ -116,7 +116,7 @@ def steering(text: str) -> set[str]:
 def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -> None:
     planned = scratch / "plan.json"
     commands: list[tuple[object, ...]] = [
-        *((word, store) for word in ("show", "size", "doctor")),
+        *((word, store) for word in ("show", "size", "rows", "doctor")),
         ("compact", store, "--keep-recent", 3, "--save-plan", planned),
         *(("apply", planned), ("apply", planned), ("archive", store), ("archive", store, "--rows")),
         *(("archive", store, "--search", "owned"), ("restore", store, "0000")),
