@@ -1,6 +1,7 @@
 """``memlab find``, and ``memlab show`` on what is no file: as a person types them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
