@@ -107,28 +107,25 @@ def dask_cluster(
         "PYTHONPATH": str(TESTS),
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",  # by default 3: as well, but slower
     }
-    loud = [python, "-m", "distributed.cli.dask_scheduler"]
-    spec = [python, "-m", "distributed.cli.dask_worker"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
-    scheduler = [
-        *loud, "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file, "--no-dashboard",
-    ]  # fmt: skip
-    started = [subprocess.Popen(list(map(str, scheduler)), **quiet)]  # type: ignore[call-overload]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(part: str, *words: object) -> None:
+        command = [python, "-m", f"distributed.cli.dask_{part}", "--no-dashboard", *map(str, words)]
+        quiet = subprocess.DEVNULL
+        started.append(subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment))
+
     try:
+        start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file)
         until = time.monotonic() + START
         while not file.exists() or not file.stat().st_size:
             assert time.monotonic() < until, "the scheduler did not start"
             assert started[0].poll() is None, "the scheduler ended"
             time.sleep(0.05)
+        own = ["--nanny" if workers > 1 else "--no-nanny", "--nthreads", "1"]
+        own += ["--preload", str(preload)] if preload else []
         for number in range(workers):
-            worker = [
-                *spec, "--scheduler-file", file, "--nthreads", "1", "--no-dashboard",
-                "--local-directory", folder / f"worker-{number}",
-                "--nanny" if workers > 1 else "--no-nanny",
-                *(("--preload", preload) if preload else ()),
-            ]  # fmt: skip
-            words = list(map(str, worker))
-            started.append(subprocess.Popen(words, **quiet))  # type: ignore[call-overload]
+            there = ("--scheduler-file", file, "--local-directory", folder / f"worker-{number}")
+            start("worker", *there, *own)
         yield file
     finally:
         for process in reversed(started):

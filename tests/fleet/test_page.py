@@ -137,27 +137,22 @@ def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_
 
 
 def test_the_chart_of_caps_tells_kinds_of_stores_apart_and_counts_those_that_coincide() -> None:
-    sizes = pd.DataFrame(
-        {
-            "boot_now": [1_000] * 7,
-            "boot_after": [200, 200, 200, 200, 1_000, 1_000, 900],
-            "floor": [100] * 6 + [800],
-            "likely": [9, 9, 9, 9, 30, 9, 9],
-            "prunable": 30,
-            "error": [None] * 7,
-        }
-    )
-    ax = plot_fleet_caps(sizes)
-    dots = {x.get_label(): x for x in ax.lines if not x.get_label().startswith("_")}
-    found = {name: tuple(line.get_xydata()[0].round()) for name, line in dots.items()}
-    assert found == {
-        "the safe cap helps": (100, 900),
-        "only the likely cap helps": (100, 900),
-        "no cap helps yet": (100, 900),
-        "the floor is the problem": (800, 200),
+    columns = ["boot_now", "boot_after", "floor", "likely"]
+    rows = [(1_000, 200, 100, 9)] * 4
+    rows += [(1_000, 1_000, 100, 30), (1_000, 1_000, 100, 9), (1_000, 900, 800, 9)]
+    ax = plot_fleet_caps(pd.DataFrame(rows, columns=columns).assign(prunable=30, error=None))
+    found = {
+        line.get_label(): (*line.get_xydata()[0].round(), line.get_markersize())
+        for line in ax.lines
+        if not line.get_label().startswith("_")
     }
-    sizes_of = {name: line.get_markersize() for name, line in dots.items()}
-    assert sizes_of["the safe cap helps"] == 2 * sizes_of["only the likely cap helps"]
+    one = found["no cap helps yet"][2]
+    assert found == {
+        "the safe cap helps": (100, 900, 2 * one),
+        "only the likely cap helps": (100, 900, one),
+        "no cap helps yet": (100, 900, one),
+        "the floor is the problem": (800, 200, one),
+    }
     assert ax.get_title(loc="left") == "The safe cap helps in 4 of 7 stores, the likely one in 5"
 
 
@@ -166,14 +161,6 @@ def test_a_chart_says_that_nothing_is_drawn_as_1_where_it_is() -> None:
     assert plot_fleet_tokens(stores).texts[-1].get_text() == "Zero is drawn as 1."
     above = plot_fleet_tokens(stores.assign(floor_tokens=7))
     assert not any("drawn as" in text.get_text() for text in above.texts)
-
-
-def test_the_chart_of_growth_sums_weeks() -> None:
-    weeks = invented(10).weeks
-    ax = plot_fleet_growth(weeks)
-    by_name = {line.get_label(): line for line in ax.lines}
-    assert list(by_name["all"].get_ydata()) == (500 * np.arange(1, 61)).tolist()
-    assert list(by_name["load-bearing"].get_ydata()) == (50 * np.arange(1, 61)).tolist()
 
 
 def test_charts_of_no_store_say_so() -> None:

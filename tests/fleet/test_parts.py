@@ -1,5 +1,6 @@
 """Results on the disk as they come: a run goes on where it was, and asks what has changed."""
 
+from collections.abc import Callable
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 
@@ -77,18 +78,19 @@ def test_results_of_a_memlab_with_other_columns_are_refused_in_words(tmp_path: P
     assert survey(store, now=NOW, out=tmp_path / "out")["memories"].tolist() == [2]
 
 
-@pytest.mark.parametrize("change", ["torn", "store", "error", "none"])
-def test_a_damaged_part_is_named(tmp_path: Path, change: str) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda part: part.write_bytes(b"torn"),
+        lambda part: pd.read_parquet(part).drop(columns="error").to_parquet(part),
+        lambda part: pd.read_parquet(part).assign(store=5).to_parquet(part),
+    ],
+    ids=["torn", "a column less", "another type"],
+)
+def test_a_damaged_part_is_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     survey(store, now=NOW, out=tmp_path / "out")
-    part = tmp_path / "out" / "part-000001.parquet"
-    frame = pd.read_parquet(part)
-    if change == "torn":
-        part.write_bytes(b"torn")
-    elif change == "none":
-        frame.drop(columns="error").to_parquet(part)
-    else:
-        frame.assign(**{change: 5}).to_parquet(part)
+    damage(tmp_path / "out" / "part-000001.parquet")
     with pytest.raises(MemlabError, match=r"part-000001\.parquet cannot be read .*remove it"):
         survey(store, now=NOW, out=tmp_path / "out")
     start_over(tmp_path / "out")

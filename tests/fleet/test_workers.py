@@ -243,22 +243,15 @@ sys.meta_path.insert(0, NotThere)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("preload", "words"),
-    [
-        ("import memlab\nmemlab.__version__ = '0.0.9'\n", r"runs memlab 0\.0\.9 and the client"),
-        (NO_MEMLAB, f"no worker at tcp://127.*: start one with memlab {memlab.__version__}"),
-    ],
-    ids=["another", "none"],
-)
-def test_a_worker_without_this_memlab_reads_nothing_and_that_is_said(
-    store: Path, tmp_path: Path, preload: str, words: str, monkeypatch: pytest.MonkeyPatch
+def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dask ends a worker that cannot take what it is sent."""
     monkeypatch.setattr("memlab.fleet.workers.HEARTBEAT", 0.5)
-    (tmp_path / "other.py").write_text(preload)
+    (tmp_path / "without.py").write_text(NO_MEMLAB)
+    words = f"no worker at tcp://127.*: start one with memlab {memlab.__version__}"
     with (
-        dask_cluster(tmp_path, workers=1, preload=tmp_path / "other.py") as file,
+        dask_cluster(tmp_path, workers=1, preload=tmp_path / "without.py") as file,
         cluster_at(scheduler_file=file, patience=120) as cluster,
     ):
         cluster.client.wait_for_workers(1, timeout=120)
@@ -294,15 +287,6 @@ def test_a_scheduler_that_is_not_there_is_said(named: dict[str, Any], words: str
     pytest.importorskip("distributed")
     with pytest.raises(MemlabError, match=words), cluster_at(**named, patience=0.5):
         pass
-
-
-def test_a_scheduler_without_workers_is_said(store: Path, tmp_path: Path) -> None:
-    with (
-        dask_cluster(tmp_path, workers=0) as file,
-        cluster_at(scheduler_file=file, patience=120) as cluster,
-        pytest.raises(MemlabError, match="no worker at tcp://127"),
-    ):
-        survey(store, now=NOW, runner=Cluster(cluster.client, patience=1))
 
 
 @pytest.mark.long

@@ -77,17 +77,7 @@ def test_a_curve_of_few_rows_is_a_curve_and_says_what_it_cannot_show(
     assert curve.attrs[c.TOKEN_RULE] == "characters / 4, an estimate"
 
 
-@pytest.mark.parametrize(
-    ("minutes", "step"),
-    [
-        (0.05, "1s"),
-        (1, "1min"),
-        (60, "1h"),
-        (24 * 60, "1D"),
-        (24 * 60 * 20, "7D"),
-        (24 * 60 * 150, "31D"),
-    ],
-)
+@pytest.mark.parametrize(("minutes", "step"), [(0.05, "1s"), (60, "1h"), (24 * 60 * 20, "7D")])
 def test_the_default_step_fits_the_span(minutes: int, step: str) -> None:
     curve = growth_curve(make_frame(*(f"m{n}" for n in range(100)), minutes=minutes))
     assert len(curve) <= 1_003
@@ -238,11 +228,9 @@ def test_what_was_deleted_counts_in_the_pace_and_as_what_replaced_others() -> No
 
 def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
     forecast = summarize(episodes_on(14, *[10] * 6, *[3] * 14), now=NOW, threshold=50).forecast
-    room = 51 - 21
     assert forecast.passed_at is None
-    assert forecast.expected == NOW + timedelta(days=room / 1.5)
-    assert forecast.earliest == NOW + timedelta(days=room / 2)
-    assert forecast.latest == NOW + timedelta(days=room / 1)
+    dates = (forecast.earliest, forecast.expected, forecast.latest)
+    assert dates == tuple(NOW + timedelta(days=(51 - 21) / pace) for pace in (2, 1.5, 1))
     forecast = summarize(episodes_on(60, 59, 58), now=NOW, threshold=50).forecast  # grows no more
     assert (forecast.expected, forecast.latest) == (None, None)
     assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
@@ -253,10 +241,8 @@ def test_a_passed_threshold_names_the_moment() -> None:
         "a", row("b", **{c.SUPERSEDED_BY: "c"}), "c", "d", row("e", **{c.KIND: "semantic"}), "f"
     )
     created = list(frame[c.CREATED_AT])
-    assert summarize(frame, now=NOW, threshold=3).forecast.passed_at == created[5]
-    assert summarize(frame, now=NOW, threshold=2).forecast.passed_at == created[3]
-    assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[1]
-    assert summarize(frame, now=NOW, threshold=4).forecast.passed_at is None
+    for threshold, passed in ((1, created[1]), (2, created[3]), (3, created[5]), (4, None)):
+        assert summarize(frame, now=NOW, threshold=threshold).forecast.passed_at == passed
     replaced = row("a", **{c.SUPERSEDED_BY: "b"})  # by a decision: it left the backlog then
     frame = make_frame(replaced, row("b", **{c.KIND: "semantic"}), "c", "d")
     assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[3]
