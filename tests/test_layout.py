@@ -209,6 +209,10 @@ def test_naming_a_server_loads_no_client() -> None:
     assert loaded & {"valkey", "psycopg", "pyarrow", "pandas"} == set()
 
 
+def test_charts_need_no_pyplot() -> None:
+    assert "matplotlib.pyplot" not in loaded_by("import memlab.charts")
+
+
 def test_showing_a_store_loads_no_frame(tmp_path: Path) -> None:
     shown = write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
     program = (

@@ -7,8 +7,6 @@ tests/charts/test_every_chart.py``, then look at every one that changed.
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import timedelta
@@ -93,11 +91,8 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     """Every chart of a frame, ready to be drawn: what is called, and what it is given."""
     frame = FRAMES[name]()
     growth, context = growth_curve(frame), boot_context(frame)
-    references, ranks, curve = (
-        find_references(frame),
-        sizing.age_ranks(frame),
-        sizing.cap_curve(frame),
-    )
+    references, ranks = find_references(frame), sizing.age_ranks(frame)
+    curve = sizing.cap_curve(frame)
     advice, tight = sizing.recommend_cap(frame), sizing.recommend_cap(frame, token_budget=20_000)
     timeline = sizing.boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
     replays = replay_each(frame, references, POLICIES, workers=1)
@@ -105,38 +100,32 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     store = pd.DataFrame({"memories": [1 + len(frame) // 9, len(frame)], "cap": len(frame) // 4})
     after = boot_context(survivors(frame, 5))
     usage = age_or_use(frame, find_references(frame, searches_of(frame), only_log=True))
-    given: dict[str, tuple[Callable[..., Axes], tuple[object, ...], dict[str, object]]] = {
-        "growth": (plots.plot_growth, (growth,), {}),
-        "tokens": (plots.plot_growth, (growth,), {"measure": "tokens"}),
-        "backlog": (plots.plot_growth, (growth,), {"cap": 20}),
-        "context": (plots.plot_boot_context, (context,), {}),
-        "before-after": (plots.plot_before_after, (context, after), {}),
-        "curve": (plots.plot_cap_curve, (curve,), {}),
-        "curve-advised": (plots.plot_cap_curve, (curve,), {"advice": advice, "cap": 1}),
-        "curve-tight": (plots.plot_cap_curve, (curve,), {"advice": tight}),
-        "trade-off": (plots.plot_trade_off, (curve,), {"advice": advice}),
-        "trade-off-tight": (plots.plot_trade_off, (curve,), {"advice": tight, "cap": 1}),
-        "starts": (plots.plot_boot_over_time, (timeline,), {"advice": advice}),
-        "starts-counted": (
-            plots.plot_boot_over_time,
-            (timeline,),
-            {"measure": "memories", "budget": 3},
+    marks = {"quantiles": sizing.age_rank_quantiles(frame), "advice": advice, "cap": 3}
+    return {
+        "growth": partial(plots.plot_growth, growth),
+        "tokens": partial(plots.plot_growth, growth, measure="tokens"),
+        "backlog": partial(plots.plot_growth, growth, cap=20),
+        "context": partial(plots.plot_boot_context, context),
+        "before-after": partial(plots.plot_before_after, context, after),
+        "curve": partial(plots.plot_cap_curve, curve),
+        "curve-advised": partial(plots.plot_cap_curve, curve, advice=advice, cap=1),
+        "curve-tight": partial(plots.plot_cap_curve, curve, advice=tight),
+        "trade-off": partial(plots.plot_trade_off, curve, advice=advice),
+        "trade-off-tight": partial(plots.plot_trade_off, curve, advice=tight, cap=1),
+        "starts": partial(plots.plot_boot_over_time, timeline, advice=advice),
+        "starts-counted": partial(
+            plots.plot_boot_over_time, timeline, measure="memories", budget=3
         ),
-        "ages": (plots.plot_age_ranks, (ranks,), {}),
-        "ages-parted": (
-            plots.plot_age_ranks,
-            (ranks,),
-            {"quantiles": sizing.age_rank_quantiles(frame), "advice": advice, "cap": 3},
-        ),
-        "age-or-use": (plots.plot_age_or_use, (usage,), {}),
-        "reads-served": (plots.plot_reads_served, (usage,), {}),
-        "backtest": (plots.plot_backtest, (sizing.backtest_cap(frame),), {}),
-        "law": (plots.plot_law, (law_lines(0.9),), {"store": store[: len(frame)]}),
-        "comparison": (plots.plot_comparison, (summarise(frame, references, replays),), {}),
-        "overlap": (plots.plot_overlap, (overlap(replays, share=True),), {}),
-        "regret": (plots.plot_regret, (regrets,), {}),
+        "ages": partial(plots.plot_age_ranks, ranks),
+        "ages-parted": partial(plots.plot_age_ranks, ranks, **marks),
+        "age-or-use": partial(plots.plot_age_or_use, usage),
+        "reads-served": partial(plots.plot_reads_served, usage),
+        "backtest": partial(plots.plot_backtest, sizing.backtest_cap(frame)),
+        "law": partial(plots.plot_law, law_lines(0.9), store=store[: len(frame)]),
+        "comparison": partial(plots.plot_comparison, summarise(frame, references, replays)),
+        "overlap": partial(plots.plot_overlap, overlap(replays, share=True)),
+        "regret": partial(plots.plot_regret, regrets),
     }
-    return {one: partial(plot, *what, **how) for one, (plot, what, how) in given.items()}
 
 
 def fleet(count: int) -> pd.DataFrame:
@@ -148,13 +137,7 @@ def fleet(count: int) -> pd.DataFrame:
     return pd.DataFrame(sizes | {name: np.resize(each, count) for name, each in kinds.items()})
 
 
-WEEKS = pd.DataFrame(
-    {
-        "week": pd.date_range("2025-01-05", periods=60, freq="W", tz="UTC"),
-        "memories": 50,
-        "load_bearing": 4,
-    }
-)
+WEEKS = pd.DataFrame({"week": pd.date_range("2025-01-05", periods=60, freq="W", tz="UTC")})
 DRAWN: dict[str, Callable[[], Axes]] = {
     "growth-of-none": charts_of("none")["growth"],
     **{
@@ -164,7 +147,7 @@ DRAWN: dict[str, Callable[[], Axes]] = {
     "fleet-tokens": partial(plots.plot_fleet_tokens, fleet(4)),
     "fleet-tokens-5000": partial(plots.plot_fleet_tokens, fleet(5_000)),
     "fleet-caps": partial(plots.plot_fleet_caps, fleet(15)),
-    "fleet-growth": partial(plots.plot_fleet_growth, WEEKS),
+    "fleet-growth": partial(plots.plot_fleet_growth, WEEKS.assign(memories=50, load_bearing=4)),
 }
 DARK_TOO = ("growth", "ages-parted", "curve-advised", "trade-off", "comparison", "overlap")
 NARROW_TOO = ("context", "trade-off", "comparison", "backtest")
@@ -252,17 +235,12 @@ def test_a_chart_draws_on_the_axes_it_is_given() -> None:
         assert figure.get_size_inches().tolist() == [8, 9]
 
 
-@pytest.mark.parametrize("chart", ["growth", "starts"])
-def test_another_measure_is_refused(chart: str) -> None:
-    with pytest.raises(ValueError, match="measure must be 'memories' or 'tokens', not 'bytes'"):
-        charts_of("two")[chart](measure="bytes")
+def test_another_measure_is_refused() -> None:
+    for chart in ("growth", "starts"):
+        with pytest.raises(ValueError, match="measure must be 'memories' or 'tokens', not 'bytes'"):
+            charts_of("two")[chart](measure="bytes")
     with pytest.raises(ValueError, match="a cap counts memories"):
         charts_of("two")["backlog"](measure="tokens")
-
-
-def test_charts_use_no_pyplot() -> None:
-    program = "import sys, memlab.charts; assert 'matplotlib.pyplot' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def save(figure: Chart, path: Path) -> None:
@@ -293,15 +271,6 @@ def test_every_chart_says_what_it_said() -> None:
     assert said.splitlines() == stored.read_text().splitlines()
 
 
-def test_another_colour_would_be_seen(tmp_path: Path) -> None:
-    figure = chart_named("growth").at()
-    for line in figure.axes[0].lines:
-        line.set_color(DARK.safe)
-    other = tmp_path / "growth.png"
-    save(figure, other)
-    assert compare_images(str(PICTURES / "growth.png"), str(other), tol=TOLERANCE) is not None
-
-
 MEANS = {
     "load_bearing": "load.bearing|floor",
     "prunable": "prunable",
@@ -321,7 +290,7 @@ def test_a_colour_means_one_thing_in_every_chart(name: str) -> None:
     said += [(str(line.get_label()), line.get_color()) for line in ax.lines]
     said += [(str(each.get_label()), colour) for each in ax.collections for colour in each.get_fc()]
     said += [
-        (text.get_text(), handle.get_color()) for text, handle in keys if isinstance(handle, Line2D)
+        (str(text.get_text()), key.get_color()) for text, key in keys if isinstance(key, Line2D)
     ]
     for words, colour in said:
         for role, means in MEANS.items():

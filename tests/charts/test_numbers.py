@@ -1,6 +1,5 @@
 """What charts say and draw where no picture shows it: odd frames, few memories, marks."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 from frames import START, make_episodes, make_references
 from histories import simulate_history
-from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 from reading import drawn, lines_named, note, points_of, title, upright_lines, written
 
@@ -140,16 +138,11 @@ def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(
     assert title(ax).startswith("Load-bearing memories alone pass the token budget")
 
 
-@pytest.mark.parametrize(
-    ("plot", "mark"),
-    [
-        (charts.plot_cap_curve, charts.mark_cap_curve),
-        (charts.plot_trade_off, charts.mark_trade_off),
-    ],
-)
+@pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
 def test_a_bare_chart_and_its_marks_are_the_chart(
-    curve: pd.DataFrame, advice: Advice, plot: Callable[..., Axes], mark: Callable[..., None]
+    curve: pd.DataFrame, advice: Advice, name: str
 ) -> None:
+    plot, mark = getattr(charts, f"plot_{name}"), getattr(charts, f"mark_{name}")
     bare = plot(curve, bare=True)
     assert not lines_named(bare, "_cap")
     mark(bare, curve, advice=advice, cap=80)

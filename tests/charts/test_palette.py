@@ -26,28 +26,33 @@ Colour = npt.NDArray[np.float64]
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB
 SIGHTS = {
     "normal": np.eye(3),
-    "protanopia": np.array(
-        [
-            [0.152286, 1.052583, -0.204868],
-            [0.114503, 0.786281, 0.099216],
-            [-0.003882, -0.048116, 1.051998],
-        ]
-    ),
-    "deuteranopia": np.array(
-        [
-            [0.367322, 0.860646, -0.227968],
-            [0.280085, 0.672501, 0.047413],
-            [-0.011820, 0.042940, 0.968881],
-        ]
-    ),
-    "tritanopia": np.array(
-        [
-            [1.255528, -0.076749, -0.178779],
-            [-0.078411, 0.930809, 0.147602],
-            [0.004733, 0.691367, 0.303900],
-        ]
-    ),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+    "tritanopia": [
+        [1.255528, -0.076749, -0.178779],
+        [-0.078411, 0.930809, 0.147602],
+        [0.004733, 0.691367, 0.303900],
+    ],
 }
+# Ottosson (2020)
+TO_LMS = [
+    [0.4122214708, 0.5363325363, 0.0514459929],
+    [0.2119034982, 0.6806995451, 0.1073969566],
+    [0.0883024619, 0.2817188376, 0.6299787005],
+]
+TO_LAB = [
+    [0.2104542553, 0.7936177850, -0.0040720468],
+    [1.9779984951, -2.4285922050, 0.4505937099],
+    [0.0259040371, 0.7827717662, -0.8086757660],
+]
 
 
 def linear(colour: str) -> Colour:
@@ -56,22 +61,8 @@ def linear(colour: str) -> Colour:
 
 
 def oklab(rgb: Colour) -> Colour:
-    """A colour where distances are as they look (Ottosson, 2020); black and white are 1 apart."""
-    to_lms = np.array(
-        [
-            [0.4122214708, 0.5363325363, 0.0514459929],
-            [0.2119034982, 0.6806995451, 0.1073969566],
-            [0.0883024619, 0.2817188376, 0.6299787005],
-        ]
-    )
-    to_lab = np.array(
-        [
-            [0.2104542553, 0.7936177850, -0.0040720468],
-            [1.9779984951, -2.4285922050, 0.4505937099],
-            [0.0259040371, 0.7827717662, -0.8086757660],
-        ]
-    )
-    return to_lab @ np.cbrt(to_lms @ np.clip(rgb, 0, 1))
+    """A colour where distances are as they look; black and white are 1 apart."""
+    return np.array(TO_LAB) @ np.cbrt(TO_LMS @ np.clip(rgb, 0, 1))
 
 
 def apart(one: str, other: str) -> float:
@@ -108,10 +99,6 @@ def test_hues_stay_apart_for_every_sight_and_far_where_they_stand_side_by_side(
     every = [*itertools.combinations(hues, 2), *itertools.product(hues, (paint.ink, paint.grey))]
     for one, other in every:
         assert apart(one, other) > 0.08, (one, other)
-
-
-def test_a_pair_that_some_confuse_would_be_seen() -> None:
-    assert apart("#009e73", "#cc79a7") < 0.08
 
 
 @BOTH
