@@ -36,11 +36,6 @@ def frame() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def curve(frame: pd.DataFrame) -> pd.DataFrame:
-    return memlab.sizing.cap_curve(frame)
-
-
-@pytest.fixture(scope="module")
 def sizing(frame: pd.DataFrame) -> Sizing:
     """What every panel of the bundled store is made of."""
     return prepare_sizing(frame)
@@ -79,10 +74,10 @@ def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame
     assert panel.advice == advice
 
 
-def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, curve: pd.DataFrame) -> None:
+def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
-        said, figures = facts(panel), curve.loc[cap]
+        said, figures = facts(panel), sizing.curve.loc[cap]
         low, high, p95 = figures[["low", "high", "boot_tokens_p95"]]
         share = figures["prunable_share"], figures["prunable_share_tokens"]
         under = f"{figures['boot_memories']:,.0f} memories, {figures['boot_tokens']:,.0f} tokens"
