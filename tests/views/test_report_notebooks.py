@@ -42,19 +42,9 @@ def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
         assert {f"{name} = {given[name]!r}" for name in filled_in} <= set(source.splitlines())
 
 
-@pytest.fixture(scope="module")
-def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that has been compacted with an archive."""
-    path = tmp_path_factory.mktemp("compacted") / "memory.db"
-    memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
-    memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))
-    return path
-
-
-def run_notebook(name: str, folder: Path, parameters: dict[str, object]) -> str:
+def run_notebook(name: str, folder: Path, **parameters: object) -> str:
     """Run a notebook filled in with parameters; return what it shows, as text."""
-    copies = copy_notebooks(folder, parameters)
-    path = next(path for path in copies if path.stem == name)
+    path = next(path for path in copy_notebooks(folder, parameters) if path.stem == name)
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
@@ -64,22 +54,13 @@ def run_notebook(name: str, folder: Path, parameters: dict[str, object]) -> str:
 
 
 @pytest.mark.long
-def test_policies_are_compared_on_the_whole_past_with_a_single_cap_too(
-    compacted: Path, tmp_path: Path
-) -> None:
-    parameters = {"store": str(compacted), "caps": (10,), "days": (7,)}
-    shown = run_notebook("04_compare_policies", tmp_path, parameters)
-    past = memlab.load_past(compacted)
+def test_notebooks_see_the_whole_past_of_a_compacted_store(tmp_path: Path) -> None:
+    path = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+    past = memlab.load(path)
+    memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))
+    shown = run_notebook("04_compare_policies", tmp_path, store=str(path), caps=(10,), days=(7,))
     table = memlab.compare(past, memlab.find_references(past), [memlab.KeepRecent(10)]).table
     line = next(line for line in shown.splitlines() if line.startswith("recent 10 "))
     assert f"{table.loc['recent 10', 'served']:.3f}".rstrip("0") in line
-
-
-@pytest.mark.long
-def test_a_compacted_store_is_sized_in_the_notebook_as_before(
-    compacted: Path, tmp_path: Path
-) -> None:
-    shown = run_notebook("03_size_keep_recent", tmp_path, {"store": str(compacted)})
-    whole = memlab.recommend_cap(memlab.load(memlab.store_path("three_hundred_issues")))
-    assert whole.keep_recent is not None
-    assert f"{whole.numbers} (" in shown
+    shown = run_notebook("03_size_keep_recent", tmp_path / "03", store=str(path))
+    assert f"{memlab.recommend_cap(past).numbers} (" in shown
