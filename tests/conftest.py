@@ -1,7 +1,7 @@
 """Fixtures that several test modules share."""
 
-import importlib.util
 import os
+import runpy
 import shutil
 import sqlite3
 import sys
@@ -186,15 +186,11 @@ def real_store(tmp_path: Path, built_stores: Path) -> Callable[[str], Path]:
 
 
 def _build(tool: Path, name: str, path: Path) -> Path:
-    spec = importlib.util.spec_from_file_location("build_store", tool)
-    assert spec is not None
-    assert spec.loader is not None
-    build_store = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build_store)
-    items = build_store.history_items if name.startswith("history-") else build_store.agent_items
+    found = runpy.run_path(str(tool))
+    items = found["history_items" if name.startswith("history-") else "agent_items"]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(build_store.SCHEMA)
+        connection.executescript(found["SCHEMA"])
         with connection:
             marks = ",".join("?" * 14)
             connection.executemany(
