@@ -174,8 +174,9 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     if name in NUMBERS:
         prepare = prepare_sizing if name == "recent" else prepare_budget
         sizing = prepare(past, references, confidence=asked.confidence, until=asked.until)
-        served, low, high = sizing.served_at(plan.policy[NUMBERS[name]])
-        lost, limits = round(1 - served, 6), (round(1 - high, 6), round(1 - low, 6))
+        (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
+        lost, low, high = (round(1 - row[share], 6) for share in ("served", "high", "low"))
+        limits = (low, high)
         choice = sizing.choose(asked.target)
         if choice.verdict is not Verdict.NOTHING_PRUNABLE:
             safe, likely = map(sizing.number_for, (choice.keep_recent, choice.likely))

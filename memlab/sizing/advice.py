@@ -321,7 +321,7 @@ class _Advice(Shown):
             needed = f"{counted(self.likely, unit).rstrip()} likely, {low:,} to {high:,}"
             yield f"{self.WORD} needed", f"{needed} until {self.until:,} memories are written"
         if self.served is not None and self.served_limits is not None:
-            yield "served", _share_in_words(self.served, self.served_limits)
+            yield "served", share_in_words(self.served, self.served_limits)
         if self.track_record:
             yield "track record", f"{self.track_record}, at earlier cuts of its history"
 
@@ -438,7 +438,7 @@ class Advice(_Advice):
         if self.token_budget is not None:
             fits = "no cap fits"
             if end := self.within_budget:
-                served = _share_in_words(end.served, end.served_limits)
+                served = share_in_words(end.served, end.served_limits)
                 fits = f"caps up to {end.keep_recent:,} fit, which serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
@@ -510,12 +510,13 @@ class BudgetAdvice(_Advice):
         if self.token_budget is None:
             return marks
         (within,) = rows.loc[[self.token_budget]].to_dict("records")
-        served = _share_in_words(within["served"], (within["low"], within["high"]))
+        served = share_in_words(within["served"], (within["low"], within["high"]))
         ends = "the target is met within it" if self.is_within else "the target takes more"
         budget = f"{self.token_budget:,} tokens serve {served}: {ends}"
         return f"{marks}; token budget: {budget}"
 
 
-def _share_in_words(share: float, limits: tuple[float, float]) -> str:
+def share_in_words(share: float, limits: tuple[float, float]) -> str:
+    """Return the share of references that a number serves, with its limits."""
     low, high = limits
     return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"

@@ -1,7 +1,7 @@
 """What every cap, and every budget in tokens, serves and costs."""
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -143,16 +143,6 @@ class Prepared:
             c.RECALLED: self.present.recalled,
             c.REFERENCES: len(self.references),
         }
-
-    def served_at(self, number: int) -> tuple[float, float, float]:
-        """Return the share that a number serves, estimated, and its limits."""
-        shares = self._served(self._in_memories(np.array([number])))
-        served, low, high = (float(share[0]) for share in shares.values())
-        return served, low, high
-
-    def _in_memories(self, numbers: Ints) -> Ints:
-        """Return how many memories of mean length numbers have room for."""
-        return numbers
 
     def _served(self, caps: Ints) -> Columns:
         """Return the share that each cap serves, estimated, and its limits."""
@@ -308,16 +298,12 @@ class BudgetSizing(Prepared):
         kept = np.searchsorted(self.present.tokens_newest, room, side="right") - 1
         observed = np.searchsorted(np.sort(self.took), wanted, side="right")
         columns: Columns = {
-            **self._served(self._in_memories(wanted)),
+            **self._served(np.floor(room / self.mean + 1e-9).astype(np.int64)),
             "served_observed": observed / (len(self.took) or np.nan),
             "kept": kept,
             **self._kept(kept),
         }
         return _curve(MAX_TOKENS, wanted, columns)
-
-    def _in_memories(self, budgets: Ints) -> Ints:
-        room = np.maximum(budgets - self.floor, 0)
-        return np.floor(room / self.mean + 1e-9).astype(np.int64)
 
     @property
     def _prunable(self) -> int:
@@ -379,10 +365,8 @@ def prepare_budget(
         # The budget that deleted what is gone had room for all since, and not for one more.
         since = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(since / mean)))
-    seen = {each.name: getattr(sizing, each.name) for each in fields(sizing)}
-    return BudgetSizing(
-        **{**seen, "references": in_means, "gaps": gaps}, took=took + further, mean=mean
-    )
+    seen = vars(sizing) | {"references": in_means, "gaps": gaps}
+    return BudgetSizing(**seen, took=took + further, mean=mean)
 
 
 def prepared(

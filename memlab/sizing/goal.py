@@ -83,16 +83,13 @@ def recommend_cap(
 
 
 def advised(
-    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, in_tokens: bool
-) -> tuple[Sizing, Advice] | tuple[BudgetSizing, BudgetAdvice]:
+    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, in_tokens: bool = False
+) -> tuple[Any, Any]:
     """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""
-    how: Any = {"confidence": asked.confidence, "until": asked.until}
-    aim: Any = {"target": asked.target, "token_budget": asked.token_budget}
-    if in_tokens:
-        budgets = prepare_budget(past, references, **how)
-        return budgets, advise_budget(budgets, **aim)
-    caps = prepare_sizing(past, references, **how)
-    return caps, advise(caps, **aim)
+    by: Any = (prepare_budget, advise_budget) if in_tokens else (prepare_sizing, advise)
+    prepare, advise_on = by
+    sizing = prepare(past, references, confidence=asked.confidence, until=asked.until)
+    return sizing, advise_on(sizing, target=asked.target, token_budget=asked.token_budget)
 
 
 def advise(

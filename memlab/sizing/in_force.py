@@ -9,7 +9,6 @@ from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in
 from memlab.settings import NUMBERS, Settings
-from memlab.sizing.advice import BudgetAdvice
 from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
 from memlab.sources.base import Source
@@ -81,9 +80,7 @@ def _found_now(source: Source) -> InForce:
     _, advice = advised(found.past, found.references, asked, in_tokens=in_tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
-    verdict = advice.verdict
-    if isinstance(advice, BudgetAdvice) and not advice.is_within:
-        verdict = Verdict.TARGET_EXCEEDS_BUDGET
+    verdict = advice.verdict if advice.is_within else Verdict.TARGET_EXCEEDS_BUDGET
     if advice.policy is None:
         raise settings.error(
             "policy",

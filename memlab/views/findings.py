@@ -20,8 +20,9 @@ from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
-from memlab.sizing import Advice, Sizing, advise, prepare_sizing
-from memlab.sizing.goal import Question
+from memlab.sizing import Advice, Sizing
+from memlab.sizing.advice import share_in_words
+from memlab.sizing.goal import Question, advised
 from memlab.sources.base import TODAY
 from memlab.text import Sheet, command, counted
 from memlab.views.recommendation import Recommendation
@@ -42,9 +43,8 @@ class Findings(Recommendation):
         page, effect, record = super().sheet(), self.effect, self.advice.track_record
         facts = [fact for fact in page.facts if fact[0] != "store"]
         if self.other_cap is not None:
-            served = "{:.1%} of references, limits {:.1%} to {:.1%}".format(
-                *self.sizing.served_at(self.other_cap)
-            )
+            (row,) = self.sizing.at([self.other_cap]).to_dict("records")
+            served = share_in_words(row["served"], (row["low"], row["high"]))
             looked_at = f"keep_recent = {self.other_cap:,}, which serves {served}"
             facts.insert(0, ("figures below", looked_at))
         if record:
@@ -144,9 +144,7 @@ def examine(
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = evidence_of(memories, log, call="memlab.views.examine", now=now)
     found, question = found.by_folder(), Question.of(found.settings, **asked)
-    how: Any = {"confidence": question.confidence, "until": question.until}
-    sizing = prepare_sizing(found.past, found.references, **how)
-    advice = advise(sizing, target=question.target, token_budget=question.token_budget)
+    sizing, advice = advised(found.past, found.references, question)
     summary, alerts = summarize(found.past, now=found.now), list[Alert]()
     if found.source is not None:
         past, option = arrays_of(found.past), found.log_option
