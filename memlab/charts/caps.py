@@ -102,8 +102,8 @@ def plot_trade_off(
 
     `curve` is from :func:`memlab.sizing.cap_curve`. Lines ``estimated`` and ``lower limit`` of the
     share against the 95th percentile of boot tokens, on a logarithmic axis where the costliest cap
-    costs twenty times the cheapest. `bare` leaves out what :func:`mark_trade_off` marks, and the
-    note below.
+    costs twenty times the cheapest. `bare` leaves out what :func:`mark_trade_off` marks and the
+    note.
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:

@@ -28,8 +28,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the share of references served against the boot tokens it costs, one line a policy.
 
     `table` is from :func:`memlab.compare`. One line for each family of settings, labelled with its
-    name, a line at what keeping all costs, and what no policy of the same size can reach as a
-    shade.
+    name, a line at what keeping all costs, and a shade that no policy of the same size can reach.
     """
     title = "What each policy serves and costs"
     plot = parts.Plot(ax, table, height=5.0)

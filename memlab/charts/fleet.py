@@ -86,8 +86,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
     `sizes` are from :func:`memlab.fleet.size`; stores with an error are left out. Dots ``the safe
     cap helps``, ``only the likely cap helps``, ``the floor is the problem``, where it is more than
-    half of what is loaded, and ``no cap helps yet``, each as large as the stores it stands for are
-    many.
+    half of what is loaded, and ``no cap helps yet``, each as large as its stores are many.
     """
     plot = Plot(ax, height=4.6)
     there = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]

@@ -126,8 +126,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
 
     `before` and `after` are from :func:`memlab.growth.boot_context`, for a store and the same store
     compacted, or a preview of that (:func:`memlab.compaction.survivors`). Four stacked bars,
-    memories then tokens, before then after: load-bearing first, then prunable, as shares of what
-    there was before.
+    memories then tokens, before then after: load-bearing, then prunable, as shares of before.
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
     plot = parts.Plot(ax, before, height=3.4)

@@ -90,8 +90,8 @@ def plot_boot_over_time(
 
     `timeline` is from :func:`memlab.sizing.boot_over_time`, `measure` "memories" or "tokens", and
     `budget` a limit to draw in it. One line a cap, labelled such as ``keep 1,000`` or ``likely
-    445``, and one labelled ``no cap``. Each says what it ends at and, where it was once more by a
-    tenth, its most.
+    445``, and one labelled ``no cap``. Each says its end and, where it was once a tenth more, its
+    most.
     """
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)
@@ -180,8 +180,7 @@ def plot_law(
 
     `lines` are from :func:`memlab.evidence.law_lines`. A `store` beside them has columns
     ``memories`` and ``cap``, a row for each moment to draw; one row is a point. A line ``law``, its
-    limits as a shade, a thin line for each project or store by its name, and a line ``this store``
-    where one is given.
+    limits as a shade, a thin line for each project or store by its name, and ``this store``.
     """
     plot = parts.Plot(ax, height=5.0)
     ax, paint = plot.ax, plot.paint

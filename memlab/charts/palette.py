@@ -2,8 +2,7 @@
 
 The hues were chosen by search, so that no two are mistaken for each other with normal sight or with
 full protanopia, deuteranopia or tritanopia (Machado et al. 2009), with a contrast to their paper of
-3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too, so that nothing rests on colour
-alone.
+3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too: nothing rests on colour alone.
 """
 
 from dataclasses import dataclass, fields

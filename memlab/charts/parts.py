@@ -1,7 +1,6 @@
 """What every chart is made of: axes that tell the truth, headings, labels, marks, empty states.
 
-Nothing here touches ``rcParams`` or pyplot. Text is never parsed as mathematics: a ``$`` is a
-``$``.
+Nothing here touches ``rcParams`` or pyplot. A ``$`` in a text begins no mathematics.
 """
 
 from collections.abc import Sequence

@@ -109,8 +109,7 @@ def print_result(
 ) -> None:
     """Print what a command found, what there is to say besides, and what to run next.
 
-    `more` is for a script alone. After the bundled example, the same with a store of one's own is
-    next.
+    `more` is for a script alone. After the bundled example, a store of one's own is next.
     """
     if as_json:
         print_json(more | found.to_dict() if more else found)

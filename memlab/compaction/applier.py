@@ -82,8 +82,10 @@ def apply(
     PlanError
         When the plan says two things that do not go together, the store cannot do what it says, or
         all that is prunable would go and nobody said so.
-    ArchiveError, UnsafeDeletionError
-        When the memories cannot be archived, or deleting from such a store is not safe.
+    ArchiveError
+        When the memories cannot be archived.
+    UnsafeDeletionError
+        When deleting from such a store is not safe.
     """
     expect(plan, Plan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")

@@ -74,7 +74,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
 class ArchiveListing(Shown):
     """What was taken out of a store, plan by plan, oldest first, and how to take the last back.
 
-    By digest, `moved` says what plans did that deleted nothing; `copied` is when copies were last
+    By digest, `moved` says what plans did that deleted nothing; `copied` when copies were last
     made.
     """
 

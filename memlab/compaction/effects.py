@@ -33,8 +33,7 @@ class CapEffect(Shown):
     """What one compaction to `keep_recent` prunable memories would do to a boot context.
 
     `oldest_kept`, `newest_kept` and `newest_deleted` say when the first and the last prunable
-    memory to stay, and the last to be deleted, were created, in order of position; None where there
-    is none.
+    memory to stay, and the last to be deleted, were created, in order of position; else None.
     """
 
     keep_recent: int

@@ -144,13 +144,16 @@ class Plan(Shown):
         How tokens were counted.
     groups : tuple of Group
         Every memory of the store is counted in exactly one of them.
-    memories, kept : tuple of PlannedMemory, tuple of KeptMemory
-        What it deletes, and the prunable memories that it keeps.
+    memories : tuple of PlannedMemory
+        What it deletes.
+    kept : tuple of KeptMemory
+        The prunable memories that it keeps.
     supersedes : tuple of PlannedLink
         The load-bearing memories for which it lets others stand.
-    retires, returns : tuple of PlannedMemory
-        What it takes out of the boot context and leaves in the store, and the retired memories that
-        it lets be loaded again.
+    retires : tuple of PlannedMemory
+        What it takes out of the boot context and leaves in the store.
+    returns : tuple of PlannedMemory
+        The retired memories that it lets be loaded again.
     entries : tuple of PlannedEntries
         Where memories are lines of an index: what it says of these, to take the plan back exactly.
     written : tuple of TriggerEffect
@@ -286,8 +289,7 @@ class Plan(Shown):
         """Return the plan as text that diffs well: one line a memory, in order of position.
 
         Characters outside ASCII are escaped, so that a memory's id or title cannot steer the
-        terminal of whoever reviews the file. `compact` gives the single line that the digest is
-        made of.
+        terminal of whoever reviews the file. `compact` gives the one line that is digested.
         """
         if compact:
             text = "".join(self._canonical())
@@ -390,9 +392,10 @@ class Receipt(Shown):
         As in the plan.
     applied_at : datetime
         When it was done.
-    deleted, superseded, retired, returned : int
-        How many memories went; for how many another one stands now; how many are not loaded any
-        more and stay in the store, and how many are loaded again.
+    deleted, superseded : int
+        How many memories went, or are superseded: the plan did one of these alone.
+    retired, returned : int
+        How many are not loaded any more and stay in the store, or are loaded again.
     boot_before, boot_after : Size
         The boot context as the plan saw it.
     expired : int

@@ -68,8 +68,7 @@ class Copies(Shown):
 class Recovery(Shown):
     """What comes back, or came back, of what somebody else deleted or emptied.
 
-    `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each; `applied` says
-    whether it was done.
+    `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each.
     """
 
     store: str

@@ -369,8 +369,7 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
 def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
     """Return a past in which a row stands for every memory of which nothing is known.
 
-    It counts as a prunable memory that was deleted: of the time of the one before it, of average
-    size.
+    It counts as a prunable memory that was deleted: of the time of the one before it, of mean size.
     """
     if c.DELETED_AT not in past or _GAP in past:
         return past

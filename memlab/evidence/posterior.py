@@ -281,8 +281,7 @@ def law_lines(
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
     The arguments are those of :func:`memlab.law`. Columns ``project`` (missing for the law itself),
-    `share`, `evidence`, `memories`, `cap`, and `low` and `high`, which a project has
-    not.
+    `share`, `evidence`, `memories`, `cap`, and of the law `low` and `high`.
     """
     share = arguments.share("share", share)
     fitted = prior.fitted_law(evidence)

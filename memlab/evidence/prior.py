@@ -75,8 +75,7 @@ class Law:
     def spread_at(self, levels: Floats, memories: float, *, weight: float = 0.0) -> Floats:
         """Return the standard deviation of a project's next stretch around what is known of it.
 
-        Beyond the memories at which the law was seen, each doubling adds once more what stretches
-        differ.
+        Beyond the memories at which the law was seen, each doubling adds what stretches differ.
         """
         between, within = (
             np.interp(levels, (0, *self.shares, 1), (0, *spread, 0))
@@ -176,8 +175,7 @@ def limits_of(
 
     Projects and stretches differ: normal, with standard deviation `spread`. And a stretch brings
     only so many references: their share at a fixed reach varies with standard deviation ``1 /
-    sqrt(n s (1 - s))`` in its logit, which moves the reach along its own curve. Both are
-    independent.
+    sqrt(n s (1 - s))`` in its logit, which moves the reach along its own curve.
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))

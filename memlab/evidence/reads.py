@@ -45,9 +45,7 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
     Of several lines with one ``id`` the last stands.
 
     In a file with JSON, a line that is no read is passed over and counted, since a process that was
-    killed may have left half of one. In CSV it is an error. A file without one such line is
-    refused,
-    with a MemlabError that names the first.
+    killed may have left half of one. In CSV it is an error. A file without any read is refused.
 
     Parameters
     ----------
@@ -63,7 +61,7 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
         ``memory_id``, ``at`` (UTC) and ``session`` in the order of the file: what
         :func:`memlab.find_references` takes as ``log``. ``attrs["passed_over"]`` counts by reason
         the lines that are no read, ``attrs["without_zone"]`` the times taken as UTC;
-        :func:`describe_log` says both in words.
+        :func:`memlab.evidence.describe_log` says both in words.
     """
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
     return _reads_of([Path(path)], maintenance=maintenance)

@@ -135,7 +135,8 @@ def find_references(
     DataFrame
         One row per reference in order of ``at_position``: ``target_id``, ``target_position``,
         ``at_position`` (the row about to be written; one past the last position for a read after
-        the last write), ``at``, ``kind``. `count_references` says what was left out, and why.
+        the last write), ``at``, ``kind``. ``memlab.evidence.count_references`` says what was left
+        out.
     """
     return references_and_counts(frame, log, only_log=only_log, now=now)[0]
 

@@ -59,10 +59,9 @@ ORDERS: Final = ("newest", "most used")
 class LookBack(NamedTuple):
     """Reads in order of time, each seen from the beginning of its day.
 
-    `reach` is the share of the store that must be loaded to have the memory there: of memories
-    and of tokens, each the newest, then the most used first. Of `GROUPS`, `seen` says in which it
-    was, `expected` what share of memories were. `times` counts the days on which each memory was
-    read.
+    `reach` is the share of the store that must be loaded to have the memory there: of memories and
+    of tokens, each the newest, then the most used first. Of `GROUPS`, `seen` says in which it was,
+    `expected` what share of memories were. `times` counts days of reads.
     """
 
     day: Ints

@@ -9,9 +9,8 @@ with the fleet's mean drawn around that of public projects with their standard d
 ``u`` normal with a standard deviation of the fleet's own, and the sample error with variance
 ``within ** 2 + noise / references``. The spread is estimated by moments (DerSimonian and Laird
 1986) and drawn towards the public one as if that had been seen in as many stores as there were
-projects; the mean is the posterior mean. With few stores that is nearly the public law, with many
-it is the fleet's own. What a store says itself is weighed when it is sized, so the prior of each is
-fitted on the others.
+projects; the mean is the posterior mean. What a store says itself is weighed when it is sized, so
+the prior of each is fitted on the others.
 """
 
 from collections.abc import Mapping

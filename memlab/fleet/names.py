@@ -50,7 +50,7 @@ class Member:
         """Return what its files are like: another text once they have changed.
 
         Those are the store, its archive, its settings and its access logs. Empty for what cannot be
-        seen from here.
+        seen.
         """
         if self.problem or "://" in self.where:
             return ""

@@ -25,10 +25,9 @@ STORE: Final = "store"
 class Outcome(Generic[Row]):
     """What became of one store. It pickles, and it is never an exception.
 
-    `name` is the member's, `value` what was asked for. `error` says what is wrong and `kind`
-    the name of the error's class; both are empty where nothing is. ``state`` is what the store's
-    files were like just before it was read, or just after it was changed; empty where that is not
-    known.
+    `name` is the member's, `value` what was asked for. `error` says what is wrong and `kind` the
+    name of the error's class; both are empty where nothing is. ``state`` is what the store's files
+    were like just before it was read, or just after it was changed; empty where unknown.
     """
 
     name: str

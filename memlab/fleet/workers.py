@@ -1,8 +1,7 @@
 """Who works in other processes: a pool on this machine, or the workers of a Dask cluster.
 
 No more is handed out than keeps the workers busy. When a worker dies, every store that it may have
-been working on is handed out again, alone: the one that ends its worker again and again is set
-aside.
+been working on is handed out again, alone: one that ends its worker again is set aside.
 """
 
 import gc

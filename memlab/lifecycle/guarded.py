@@ -186,8 +186,7 @@ class LifecycleStore(SqliteMemoryStore):
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
         """Mark `memory_id` as replaced by `by_memory_id`, and return it as it is now.
 
-        It leaves the count of its scope. KeyError names the id that is not there; nothing is
-        changed.
+        It leaves the count of its scope. KeyError names an id that is not there.
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
@@ -291,8 +290,7 @@ class LifecycleStore(SqliteMemoryStore):
     def _writing(self) -> Iterator[None]:
         """Do all of the block or none of it, with what is known of texts in step.
 
-        That is kept in mind until another connection, or something else through this one, has
-        written.
+        That is kept in mind until another connection, or something else here, has written.
         """
         try:
             with self._errors_in_words(), transaction(self.connection):

@@ -60,9 +60,10 @@ class Policy(ABC):
 
     Attributes
     ----------
-    name, origin : str
-        Short name, as on a command line, and whose rule it is; made of the class's name and of
-        where it is defined, where they are not given.
+    name : str
+        Short name, as on a command line; made of the class's name where it is not given.
+    origin : str
+        Whose rule it is; where the class is defined, where it is not given.
     population : {"active", "superseded", "retired", "all"}
         Which memories it chooses among, ``"all"`` being the active and the superseded ones. The
         others are never touched by it.
@@ -304,8 +305,7 @@ def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
 def runner_for(policy: Policy) -> Runner:
     """Return the runner that a policy names, ``"asked"`` where it has changed what that stands for.
 
-    A class below the one that names it may add settings and words; one that defines anything else
-    is asked.
+    A class below the one that names it may add settings and words, and nothing else.
     """
     lineage = type(policy).__mro__
     named_by = next(place for place, one in enumerate(lineage) if "runner" in vars(one))

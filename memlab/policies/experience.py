@@ -104,8 +104,7 @@ class Experience:
     def use(self, memory: Ints, seen: "Ints | int") -> tuple[Ints, Ints, Floats, Floats]:
         """Return what the first `seen` needs say of memories, for each.
 
-        How many were theirs; memories written by the last, or -1; when that was; their sum, each
-        fading.
+        How many were theirs; memories written by the last, or -1; when that was; their fading sum.
         """
         keys, order, fading = self._by_target
         span = len(self.at) + 1

@@ -1,6 +1,6 @@
 """Keep what is the most likely to be needed next: a conditional logit over what is there.
 
-A need falls on one memory ``exp(score)`` times as likely as on another. McFadden (1974) has the
+How likely the next need is to fall on a memory goes as ``exp(score)``. McFadden (1974) has the
 likelihood; sampling the memories it did not fall on leaves its maximum where it was (McFadden
 1978). Weights start from those of other stores and move with the store's own needs.
 """

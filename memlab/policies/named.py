@@ -92,8 +92,7 @@ class Pipeline(Policy):
     def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
         """Return MemForge's order with its defaults: importance floor, then budget (off).
 
-        Rows below `threshold` go, graduated ones excepted; an agent may hold `max_items`, 0 or None
-        for off.
+        Rows below `threshold` go, graduated ones excepted; an agent may hold `max_items` (0: any).
         """
         steps = ImportanceFloor(threshold), ImportanceBudget(max_items)
         return cls._called("memforge", steps, threshold=threshold, max_items=max_items)
@@ -102,8 +101,7 @@ class Pipeline(Policy):
     def betterdb(cls, *, max_items: int) -> "Pipeline":
         """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
 
-        At most `max_items` may match the agent, thread, namespace and tags that one was written
-        with.
+        At most `max_items` may match the agent, thread, namespace and tags of one.
         """
         return cls._called("betterdb", (TimeToLive(), ValueCap(max_items)), max_items=max_items)
 

@@ -128,11 +128,8 @@ def replay_each(
         As for :func:`memlab.replay.replay`.
     policies : iterable of Policy
         One for each setting to try.
-    workers : int, optional
-        Processes; as many as there are processors by default, none of its own for little work or
-        where a policy does not pickle (one with a vectoriser of its own, say).
-    progress : bool
-        Show a progress bar.
+    workers, progress
+        As for :func:`memlab.compare`.
     """
     given = _policies_of(policies)
     with_body = any(step.reads_bodies for policy in given for step in policy.steps)
@@ -204,8 +201,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
 
     Parameters
     ----------
-    frame, references, workers, progress
-        As for :func:`memlab.replay.replay_each`; references that are not given are found.
+    frame, references
+        As for :func:`memlab.recommend_cap`.
     policies : iterable of Policy, optional
         One for each setting to try. By default those that people ask about at several sizes, and
         of a store itself the one that ``memlab.toml`` remembers; of none, what keeping all costs.
@@ -218,6 +215,11 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         Show only what keeps the boot context's p95 within so many tokens.
     log : DataFrame, str or Path, optional
         An access log; of a store itself the logs that ``memlab.toml`` remembers by default.
+    workers : int, optional
+        Processes; as many as there are processors by default, none of its own for little work or
+        where a policy does not pickle (one with a vectoriser of its own, say).
+    progress : bool
+        Show a progress bar.
 
     Returns
     -------

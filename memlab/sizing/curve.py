@@ -204,8 +204,7 @@ class Sizing(Prepared):
         """Return the largest cap whose boot context stays within a budget; None where none does.
 
         It does now, and in 95% of starts over the history: where memories have grown longer, what a
-        cap keeps now may be more than it ever kept. It is no more than the prunable rows there
-        would be.
+        cap keeps now may be more than it ever kept.
         """
         present, fits, fails = self.present, -1, self.history.prunable + 1
         at_once = 64 if len(self.history) <= SHORT else 2  # of a short one more cost no more
@@ -403,8 +402,7 @@ def prepared(
 def _share_of_reads(frame: pd.DataFrame, references: pd.DataFrame) -> float:
     """Return how much of a store's evidence are reads.
 
-    Of a store without any it is what suits its system: an agent that does not load all at start
-    searches.
+    Of a store without any it is what suits its system: who does not load all at start searches.
     """
     if len(references):
         return float((references[c.KIND] == "log").mean())

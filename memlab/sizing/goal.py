@@ -150,8 +150,7 @@ def advise_budget(
 ) -> BudgetAdvice:
     """Recommend a budget from what `prepare_budget` returned; cheap to ask again.
 
-    The words say whether the `target` is met within `token_budget`, tokens that may be spent at the
-    most.
+    The words say whether the `target` is met within `token_budget` tokens.
     """
     target = arguments.share("target", target)
     choice = prepared.choose(target)

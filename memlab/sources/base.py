@@ -259,9 +259,10 @@ class Writer(Reader):
 
         Raises
         ------
-        StalePlanError, CompactionError
-            When one of them is gone or has another record now; when others would have gone or
-            changed with them. None is deleted.
+        StalePlanError
+            When one of them is gone or has another record now. None is deleted.
+        CompactionError
+            When others would have gone or changed with them. None is deleted.
         """
         if stale := self._stale(expected):
             raise StalePlanError(

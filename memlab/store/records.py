@@ -251,8 +251,7 @@ def _read_within(
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
     """Read the rows at some positions, in any order.
 
-    An encoder that is asked for each row takes longer than all the rest: they are put together by
-    columns.
+    By columns: an encoder that is asked for each row takes longer than all the rest.
     """
     signals = signals_at(connection, layout, positions)
     try:

@@ -27,8 +27,7 @@ def open_snapshot(path: Path) -> Iterator[str]:
     """Hand out a URI that opens the store at `path` as it is now, and leaves no trace.
 
     Opening a WAL store read-only makes files beside it, so one that nobody has open is read as
-    immutable, and looked at again afterwards; one in the middle of a transaction is recovered in a
-    copy.
+    immutable, and looked at again afterwards; one left in a transaction is recovered in a copy.
     """
     file = path.resolve()  # side files lie beside what a link points to
     with ExitStack() as stack, database.sqlite_errors_in_words(path):

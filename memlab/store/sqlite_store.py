@@ -280,10 +280,10 @@ class SqliteMemoryStore:
 
         Raises
         ------
-        ValueError
-            When `keep_recent` is not a whole number of 0 or more.
-        BadRowError, ArchiveError
-            When an active row cannot be classified, or the rows cannot be archived.
+        BadRowError
+            When an active row cannot be classified.
+        ArchiveError
+            When the rows cannot be archived.
         CompactionError
             When a trigger would have cost a load-bearing row, or changed any that stays.
         UnsafeDeletionError

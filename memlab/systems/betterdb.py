@@ -1,8 +1,8 @@
 """BetterDB's agent memory: hashes on a Valkey or Redis server, with or without vector search.
 
 Some hundred memories are compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a
-later step finds one that has changed, what the earlier ones deleted is put back from a file that
-nobody else can open.
+later step finds one that has changed, what the earlier ones deleted is put back from a private
+file.
 """
 
 import json

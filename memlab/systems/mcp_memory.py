@@ -3,8 +3,7 @@
 A deletion is as the service's own: it takes the vector and the edges on both sides and sets
 ``deleted_at``; the row stays. Vectors are read without sqlite-vec, from the tables in which
 ``vec0`` keeps them: ``_rowids`` says in which chunk and at which place one is, ``_vector_chunks00``
-holds the bytes, ``_chunks`` the size and the partition. Reads are the last ten queries that found a
-memory.
+holds the bytes, ``_chunks`` the size and the partition. Reads are its last ten hits.
 """
 
 import json
@@ -92,8 +91,7 @@ class McpMemory(TableSource):
     def changing(self) -> Iterator[Writer]:
         """Open the database for one transaction, whose commit reaches the disk.
 
-        Its driver may be another SQLite: then the standard library's never has this file open
-        meanwhile.
+        Its driver may be another SQLite: the standard library's never has this file open then.
         """
         backend = os.environ.get(BACKEND, "").strip().lower()
         if backend in ("hybrid", "cloudflare"):

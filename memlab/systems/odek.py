@@ -1,8 +1,7 @@
 """odek's episodes: one Markdown file each, and ``index.json``.
 
 A deletion keeps odek's order, the file before the index, and removes the vectors, which odek makes
-anew. A running odek writes its index back: end it before. Each episode keeps the bytes that were
-written.
+anew. A running odek writes its index back: end it before. Each episode keeps its bytes.
 """
 
 import json

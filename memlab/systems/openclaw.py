@@ -1,8 +1,7 @@
 """OpenClaw's workspace: ``memory/**/*.md``, and ``MEMORY.md``, which is load-bearing.
 
 A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday; others are
-found by searching. A read is a hit that memory-core logged, one a note a day: schedules repeat a
-search.
+found by searching. A read is a hit that memory-core logged, one a note a day.
 """
 
 import re

@@ -47,7 +47,7 @@ def store_names() -> tuple[str, ...]:
 def store_path(name: str) -> Path:
     """Return where a bundled store lies, readable where nothing can be written.
 
-    `name` is one of :func:`store_names`.
+    `name` is one of :func:`memlab.views.store_names`.
 
     Examples
     --------

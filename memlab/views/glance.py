@@ -30,8 +30,7 @@ class Overview(Shown):
 
     `alerts` say what costs much, or is at risk, the costliest first. `more` has words or a page of
     its own: what kind of store it is, what of its past is not known, its number, its settings, and
-    what the cut of an index loses. `remembered` is what the policy of ``memlab.toml`` does,
-    "delete" or "retire".
+    what the cut of an index loses. `remembered` is "delete" or "retire", by ``memlab.toml``.
     """
 
     store: str

@@ -33,8 +33,8 @@ from memlab.views.findings import Findings, examine
 class Report(Shown):
     """A report that was written, and its answer.
 
-    `record` and `plan` are the record of the decision, and the plan to review beside it, where they
-    were written.
+    `record` and `plan` are the record of the decision, and the plan to review beside it, if
+    written.
     """
 
     output: Path

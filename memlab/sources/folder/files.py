@@ -242,8 +242,7 @@ class Folder:
     def with_rights_here(self, file: FileCopy) -> FileCopy:
         """Return a file out of an archive with the owner and permissions that it may have here.
 
-        It belongs to the folder's owner or the caller, and no more people may read it than the
-        folder.
+        It belongs to the folder's owner or the caller, and no more may read it than the folder.
         """
         around = os.fstat(self.handle)
         user, group = file.owner

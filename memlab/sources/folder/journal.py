@@ -1,8 +1,7 @@
 """What a pending change of a folder has written down, and how it is taken back.
 
 Each operation has a folder in ``.memlab``, ``1``, ``2`` and so on: ``journal.json``, the other
-version of the index, and files by their number in the journal, taken out under ``out`` or to put in
-under ``in``.
+version of the index, and files by their number in the journal, under ``out`` or ``in``.
 """
 
 import json

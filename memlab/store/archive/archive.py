@@ -305,8 +305,7 @@ class Archive:
     def marking_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> Iterator[None]:
         """Record that copies have been put back, once the block has committed that.
 
-        Under the store's write lock, so that nobody drops the copies or applies that plan
-        meanwhile.
+        Under the store's write lock, so that nobody drops the copies meanwhile.
         """
         with self.changing() as connection:
             connection.executemany(

@@ -1,8 +1,7 @@
 """Which store an archive is of.
 
 Nothing is written into an agent's tables, so the archive notes a few memories that stayed, by
-digests of position, id and time of creation: a store that has them is its own, whatever it is
-called.
+digests of position, id and time of creation: a store that has them is its own.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Which files a shell command shows to the agent that runs it, and which it changes.
 
 A command counts for a file that it names: patterns, variables and loops name none. What goes into
-another file, a variable or other arguments is not shown. What the grammar cannot make out is passed
-over.
+another file, a variable or other arguments is not shown.
 """
 
 import os.path
