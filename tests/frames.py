@@ -84,6 +84,14 @@ def make_references(
     return references.astype(c.REFERENCE_DTYPES)
 
 
+def make_log(*reads: tuple[Any, ...]) -> pd.DataFrame:
+    """An access log of reads as memory, hours after the first row and, where known, session."""
+    full = [(*each, None)[:3] for each in reads]
+    log = pd.DataFrame(full, columns=[c.MEMORY_ID, c.AT, c.SESSION])
+    log[c.AT] = START + pd.to_timedelta(log[c.AT].astype(float), unit="h")
+    return log.astype({c.MEMORY_ID: "str", c.AT: c.TIME, c.SESSION: "str"})
+
+
 ROWS_OF_ANY_KIND = st.lists(
     st.fixed_dictionaries(
         {

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from claude_store import at
-from odek_store import write_odek
 from openclaw_store import recall, write_events
 from stores import episodes, write_rows
 
@@ -84,13 +83,9 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
             lambda folder: write_rows(folder / "memory.db", episodes(1)),
             "writes down no reads; give it a log: SqliteMemoryStore",
         ),
-        (
-            lambda folder: write_odek(folder / "odek", ["one"]),
-            "odek writes down no reads; give its agent a log: memlab.AccessLog",
-        ),
         (lambda _: "redis://localhost/0", "redis://localhost/0 writes down no reads; give its"),
     ],
-    ids=["nothing", "text", "empty folder", "own store", "odek", "a server"],
+    ids=["nothing", "text", "empty folder", "own store", "a server"],
 )
 def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
     tmp_path: Path, make: Callable[[Path], Path | str], fault: str

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import START, make_frame
+from frames import make_frame, make_log
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -177,18 +177,7 @@ def test_what_is_wrong_is_said_with_its_line(
     assert "2026-06-30T18:00:00+00:00" in str(caught.value)
 
 
-def log_of(*reads: tuple[str, float, str | None]) -> pd.DataFrame:
-    """Reads as (memory, hours after the first row, session)."""
-    return pd.DataFrame(
-        {
-            c.MEMORY_ID: pd.array([memory for memory, _, _ in reads], dtype="str"),
-            c.AT: pd.array([START + pd.Timedelta(hours=at) for _, at, _ in reads], dtype=c.TIME),
-            c.SESSION: pd.array([session for *_, session in reads], dtype="str"),
-        }
-    )
-
-
-LATE = log_of(("a", 2.5, None))
+LATE = make_log(("a", 2.5))
 
 
 @pytest.mark.parametrize(
@@ -197,9 +186,9 @@ LATE = log_of(("a", 2.5, None))
         (LATE, "abcd", "memory", ["read", "unread", "unread", "too new"]),
         (LATE.drop(columns=c.SESSION), "abcd", "memory", ["read", "unread", "unread", "too new"]),
         # what came after a session had begun had no chance in it
-        (log_of(("a", 0.5, "s"), ("a", 9.0, "s")), "abcd", "memory", ["read", *["too new"] * 3]),
-        (log_of(("a", 0.5, "s"), ("a", 9.0, "t")), "abcd", "memory", ["read", *["unread"] * 3]),
-        (log_of(), "abcd", "memory", ["too new"] * 4),
+        (make_log(("a", 0.5, "s"), ("a", 9.0, "s")), "abcd", "memory", ["read", *["too new"] * 3]),
+        (make_log(("a", 0.5, "s"), ("a", 9.0, "t")), "abcd", "memory", ["read", *["unread"] * 3]),
+        (make_log(), "abcd", "memory", ["too new"] * 4),
         # what no start loads could be found only where agents search
         (LATE, "b", "memory", ["read", "unread", "not loaded", "too new"]),
         (LATE, "b", "openclaw:workspace", ["read", "unread", "unread", "too new"]),
@@ -217,7 +206,7 @@ def test_who_was_never_read_had_a_chance_or_none(
 
 def test_the_sentence_counts_every_memory_once() -> None:
     frame = make_frame("a", "b", "c")
-    chances = reading_chances(frame, log_of(("a", 1.5, None), ("zz", 1.6, None)))
+    chances = reading_chances(frame, make_log(("a", 1.5), ("zz", 1.6)))
     words = f"3 memories: 1 read, 1 {CHANCES['unread']}, 1 {CHANCES['too new']}"
     assert describe_chances(chances) == words
     assert describe_chances(chances.iloc[:0]) == "no memories"

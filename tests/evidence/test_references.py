@@ -3,7 +3,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import START, make_frame, row
+from frames import START, make_frame, make_log, row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,16 +22,6 @@ def left_out(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> dict[tuple
     """How many mentions are no reference, by kind and reason."""
     table = count_references(frame, log)[list(REASONS)].stack()  # noqa: PD013 - pairs are wanted
     return {place: int(count) for place, count in table.items() if count}
-
-
-def reads(*entries: tuple[str, float]) -> pd.DataFrame:
-    """An access log of (memory, hours after the first row)."""
-    return pd.DataFrame(
-        {
-            c.MEMORY_ID: pd.Series([name for name, _ in entries], dtype="str"),
-            c.AT: [START + pd.Timedelta(hours=hours) for _, hours in entries],
-        }
-    )
 
 
 NEEDS: dict[str, tuple[list[Any], list[tuple[str, int, str]]]] = {
@@ -116,17 +106,17 @@ def test_a_store_that_says_nothing_has_no_references() -> None:
 
 def test_a_read_falls_after_the_rows_created_by_then() -> None:
     frame = make_frame("a", "b", "c")
-    assert found(frame, reads(("a", 0.0), ("a", 1.5), ("b", 90.0))) == [
+    assert found(frame, make_log(("a", 0.0), ("a", 1.5), ("b", 90.0))) == [
         ("a", 2, "log"),
         ("a", 3, "log"),
         ("b", 4, "log"),
     ]
     late = row("b", created_at=START + pd.Timedelta(days=9999))  # one clock moves no other read
-    assert found(make_frame("a", late, "c", "d"), reads(("a", 2.5))) == [("a", 3, "log")]
+    assert found(make_frame("a", late, "c", "d"), make_log(("a", 2.5))) == [("a", 3, "log")]
 
 
 def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
-    log = reads(("a", -1.0), ("nothing", 1.0), ("b", 5.0), ("b", 5.0), ("a", 5.0))
+    log = make_log(("a", -1.0), ("nothing", 1.0), ("b", 5.0), ("b", 5.0), ("a", 5.0))
     log.loc[4, c.AT] = pd.NaT
     frame = make_frame("a", "b")
     assert found(frame, log) == [("b", 3, "log")]
@@ -139,15 +129,15 @@ def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
 
 
 def test_one_session_needs_a_memory_once() -> None:
-    log = reads(("a", 1.5), ("a", 1.6), ("a", 1.7), ("b", 1.7), ("a", 90.0), ("a", 91.0))
-    log[c.SESSION] = pd.array(["s", "s", None, "s", "t", None], dtype="str")
+    moments = (("a", 1.5, "s"), ("a", 1.6, "s"), ("a", 1.7), ("b", 1.7, "s"), ("a", 90, "t"))
+    log = make_log(*moments, ("a", 91))
     frame = make_frame("a", "b", "c")
     assert found(frame, log) == [("a", 3, "log")] * 2 + [("b", 3, "log")] + [("a", 4, "log")] * 2
     assert left_out(frame, log) == {("log", "repeated"): 1}
 
 
 def test_a_read_later_than_now_is_counted_apart() -> None:
-    frame, log = make_frame("a", "b", "c"), reads(("a", 1.5), ("a", 99.0))
+    frame, log = make_frame("a", "b", "c"), make_log(("a", 1.5), ("a", 99.0))
     now = START + pd.Timedelta(hours=3)
     assert find_references(frame, log, now=now)[c.AT_POSITION].tolist() == [3]
     assert count_references(frame, log, now=now).loc["log", "future"] == 1
@@ -165,11 +155,11 @@ def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
 
 def test_positions_with_gaps_stay_positions_and_a_log_is_added_in_order_or_used_alone() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
-    log = reads(("a", 0.5), ("b", 5.0))
+    log = make_log(("a", 0.5), ("b", 5.0))
     assert found(frame, log) == [("a", 90, "evidence"), ("a", 90, "log"), ("b", 91, "log")]
     assert list(find_references(frame, log, only_log=True)[c.KIND]) == ["log", "log"]
     last = 2**63 - 1  # the last position there can be
-    assert found(make_frame("a", row("b", position=last)), reads(("a", 90.0))) == [
+    assert found(make_frame("a", row("b", position=last)), make_log(("a", 90.0))) == [
         ("a", last, "log")
     ]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_frame, row
+from frames import START, make_episodes, make_frame, make_log, row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,9 +20,7 @@ STORE = memlab.store_path("looked_up")
 
 def looked_at(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
     """What reads of a memory so many days after the first row say."""
-    days = [START + pd.Timedelta(days=day) for _, day in reads]
-    times = pd.DatetimeIndex(days, tz="UTC").as_unit("us")
-    log = pd.DataFrame({c.MEMORY_ID: [name for name, _ in reads], c.AT: times})
+    log = make_log(*((name, 24 * day) for name, day in reads))
     return age_or_use(frame, find_references(frame, log))
 
 

@@ -244,31 +244,3 @@ def test_a_large_store_has_a_line_wherever_the_share_seen_changes() -> None:
 def test_nonsense_is_refused_by_name(ask: Callable[[pd.DataFrame], object], message: str) -> None:
     with pytest.raises((ValueError, WrongArgumentError), match=message):
         ask(make_episodes(3))
-
-
-def scale_free(
-    rows: int, count: int, *, most: float = 0.8, seed: int = 1
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """A history whose references reach uniformly far, to the power `most` of what is there."""
-    rng = np.random.default_rng(seed)
-    at = np.sort(rng.integers(100, rows, count))
-    distance = np.expm1(rng.uniform(0.1, most, count) * np.log1p(at)).round().clip(1, at)
-    frame = make_episodes(rows)
-    return frame, make_references(frame, at, distance.astype(int))
-
-
-def test_where_reach_does_not_change_the_next_stretch_is_foreseen() -> None:
-    frame, references = scale_free(8000, 8000)
-    half, known = frame.iloc[:4000], references[references[c.AT_POSITION] <= 4000]
-    curve = cap_curve(half, known)
-    later = references[references[c.AT_POSITION] > 4000]
-    distance = later[c.AT_POSITION] - later[c.TARGET_POSITION]
-    caps = [10, 50, 200, 500]
-    came = [(distance <= cap).mean() for cap in caps]
-    foreseen = curve.loc[caps]
-    np.testing.assert_allclose(foreseen["served_own"], came, atol=0.03)
-    assert (foreseen["low"] <= came).all()
-    assert (came <= foreseen["high"]).all()
-    past = known[c.AT_POSITION] - known[c.TARGET_POSITION]
-    assert foreseen["served_observed"].tolist() == [(past <= cap).mean() for cap in caps]
-    assert (foreseen["served_observed"] > came).all()

@@ -19,7 +19,7 @@ from memlab import columns as c
 from memlab.evidence.prior import law_of
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
-from memlab.settings import Settings, read_settings
+from memlab.settings import read_settings
 from memlab.sizing import (
     Verdict,
     advise,
@@ -28,7 +28,6 @@ from memlab.sizing import (
     recommend_budget,
     recommend_cap,
 )
-from memlab.sizing.goal import Question
 
 World = tuple[pd.DataFrame, pd.DataFrame]
 """Memories, and the references to them."""
@@ -259,14 +258,6 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
     assert first.endswith("    shows what would go")
     assert f"{advice.command()}    does it" in [line.strip() for line in others]
     assert f"  memlab size three_hundred_issues.db {' '.join((*advice.BY, '--log'))}" in str(others)
-
-
-def test_what_is_asked_is_what_was_said_else_remembered_else_nine_in_ten() -> None:
-    assert Question.of(Settings()) == (None, 0.9, None, 0.9, 1.2)
-    remembered = Settings(target=0.8, confidence=0.7, token_budget=500, until=2.0)
-    assert Question.of(remembered) == (None, 0.8, 500, 0.7, 2.0)
-    asked = Question.of(remembered, target=0.6, token_budget=0, until=1.5)
-    assert asked == (None, 0.6, 0, 0.7, 1.5)
 
 
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
