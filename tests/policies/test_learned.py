@@ -1,14 +1,13 @@
 """Learned: what it starts from and learns, that it only looks back, and when age decides."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_frame, row
+from frames import make_frame, make_log, row
 from histories import recorded, work
 
 from memlab import columns as c
@@ -65,15 +64,8 @@ def test_weights_say_what_made_the_difference() -> None:
     assert by_name["age"] < 0
 
 
-def read_on(frame: pd.DataFrame, reads: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """The references that an agent's reads of memories at some times are."""
-    log = pd.DataFrame(list(reads), columns=[c.MEMORY_ID, c.AT])
-    log[c.AT] = pd.to_datetime(log[c.AT], utc=True)
-    return find_references(frame, log)
-
-
 def days_of_writing(count: int) -> pd.DataFrame:
-    """So many episodes, one a day from 1 June 2026."""
+    """So many episodes, one a day."""
     return make_frame(*(row(f"m{n}") for n in range(count)), minutes=24 * 60)
 
 
@@ -83,15 +75,15 @@ def test_the_first_read_is_acted_on() -> None:
     last = frame[c.CREATED_AT].iloc[-1]
     unread = decide(frame, policy, now=last)
     assert unread.index[unread[c.KEEP]].tolist() == [35, 36, 37, 38, 39]
-    references = read_on(frame, [("m3", last.isoformat())])
+    references = find_references(frame, make_log(("m3", 39 * 24)))
     taught = decide(frame, policy.after(frame, references), now=last)
     assert taught.index[taught[c.KEEP]].tolist() == [3, 36, 37, 38, 39]
 
 
 def test_reads_of_one_day_are_one_and_what_they_say_fades_by_half_in_two_weeks() -> None:
     frame = days_of_writing(10)
-    often = [("m2", f"2026-07-{day}T00:00:{n:02}Z") for day in ("01", "15") for n in range(60)]
-    past = experience_of(frame, read_on(frame, often))
+    often = make_log(*(("m2", 24 * day + n / 60) for day in (30, 44) for n in range(60)))
+    past = experience_of(frame, find_references(frame, often))
     assert past.target.tolist() == [2, 2]
     assert past.use(np.array([2, 3]), 2)[0].tolist() == [2, 0]
     fading = [past.use(np.array([2]), seen)[3].tolist() for seen in (1, 2)]
@@ -100,7 +92,7 @@ def test_reads_of_one_day_are_one_and_what_they_say_fades_by_half_in_two_weeks()
 
 def test_reads_of_nothing_that_is_there_or_was_yet_change_nothing() -> None:
     frame = days_of_writing(20)
-    strange = read_on(frame, [("other", "2026-07-01T00:00:00Z"), ("m9", "2020-01-01T00:00:00Z")])
+    strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
     last = frame[c.CREATED_AT].iloc[-1]
     told, untold = (
         decide(frame, Learned(5).after(frame, each), now=last) for each in (strange, strange[:0])
@@ -111,8 +103,7 @@ def test_reads_of_nothing_that_is_there_or_was_yet_change_nothing() -> None:
 def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
     """A history in which only the newest is ever read, once it is there, and never again."""
     frame = days_of_writing(120)
-    at = frame[c.CREATED_AT] + pd.Timedelta(hours=1)
-    return frame, read_on(frame, zip(frame[c.MEMORY_ID], at, strict=True))
+    return frame, find_references(frame, make_log(*((f"m{n}", 24 * n + 1) for n in range(120))))
 
 
 def test_age_decides_where_use_has_served_fewer_needs_and_the_reason_says_so() -> None:
@@ -197,7 +188,6 @@ def test_a_past_is_no_part_of_what_a_policy_is() -> None:
     policy = Learned(5).after(frame)
     assert policy == Learned(5)
     assert "past" not in repr(policy)
-    assert replace(policy).past is None
 
 
 @pytest.mark.parametrize("name", ["history-uv", "history-bevy", "history-arrow-rs"])

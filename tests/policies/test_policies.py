@@ -119,11 +119,6 @@ def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
         assert all(len(f.metadata["help"]) > 10 for f in fields(policy) if f.init)
 
 
-def test_a_time_without_zone_is_refused() -> None:
-    with pytest.raises(ValueError, match="no time zone"):
-        decide(memories([{}]), KeepAll(), now=NOW.replace(tzinfo=None))
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -231,14 +231,9 @@ def test_the_budget_cap_is_the_largest_that_fits_now_and_in_95_percent(late: lis
         assert sizing.largest_within(budget) == most[most <= budget].index.max()
 
 
-RECOMMEND: list[Callable[..., Any]] = [
-    recommend_cap,
-    partial(recommend_cap, token_budget=10),
-    recommend_budget,
-]
-
-
-@pytest.mark.parametrize("recommend", RECOMMEND)
+@pytest.mark.parametrize(
+    "recommend", [recommend_cap, partial(recommend_cap, token_budget=10), recommend_budget]
+)
 def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing(
     recommend: Callable[..., Any],
 ) -> None:
