@@ -264,7 +264,6 @@ def _kind_of(value: object) -> MemoryKind:
 
 
 def _check_texts(instance: object, *names: str, optional: bool = False) -> None:
-    """Refuse anything but text in the named fields."""
     for name in names:
         value = getattr(instance, name)
         if not isinstance(value, str) and not (optional and value is None):

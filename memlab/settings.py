@@ -57,7 +57,6 @@ def _text(_name: str, value: Any) -> str:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return a text, or a list of them, as a list."""
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return value
     return [_text("", value)]
@@ -73,7 +72,6 @@ def _policy(_name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _sized(value: Any, policy: str) -> Sized:
-    """Return what ``size --save`` wrote of a policy's number."""
     known = isinstance(value, dict) and set(value) == set(Sized._fields)
     if policy not in NUMBERS or not known or not isinstance(at := value["at"], datetime):
         raise ValueError(
@@ -102,7 +100,6 @@ def _truth(name: str, value: Any) -> bool:
 
 
 def _claude(_name: str, value: Any) -> Mapping[str, Any]:
-    """Return how Claude Code's memory is read."""
     if not isinstance(value, dict) or (unknown := [key for key in value if key not in _CLAUDE]):
         what = "it" if not isinstance(value, dict) else shortened(unknown[0])
         raise ValueError(f"claude takes {', '.join(_CLAUDE)}, and {what} is none of these")
@@ -311,7 +308,6 @@ def _give_to_owner(draft: Path, like: Path | None) -> None:
 
 
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
-    """Return what the value of a setting means."""
     if key not in SETTINGS:
         known = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {known}")
@@ -377,7 +373,6 @@ def _check_whose(file: Path, found: os.stat_result, like: Path | None) -> None:
 
 
 def _user(number: int) -> str:
-    """Return a user's name, or the number of one whom nobody knows."""
     import pwd  # not on every system, and hardly ever needed
 
     try:

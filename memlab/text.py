@@ -268,7 +268,6 @@ def _beside(lead: str, value: str, width: int | None) -> list[str]:
 
 
 def _aligned(table: Table, width: int | None) -> Iterator[str]:
-    """Yield the rows of a table, in as many parts as the width takes."""
     limit = None if table.whole or width is not None else WIDEST
     cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
     if not cells:

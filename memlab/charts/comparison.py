@@ -67,7 +67,6 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 
 def _widths(count: int) -> parts.Numbers:
-    """Return how wide lines are for those that coincide to be seen."""
     return np.linspace(min(4.8, 1.5 + 1.1 * (count - 1)), 1.5, count)
 
 

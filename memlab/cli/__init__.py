@@ -48,7 +48,6 @@ class _Imported(UserDict[str, Any]):
     """Commands by name, of which each is imported when it is asked for."""
 
     def __getitem__(self, name: str) -> click.Command:
-        """Return a command, imported now."""
         module, _, function = COMMANDS[name].partition(".")
         command: click.Command = getattr(import_module(f"memlab.cli.{module}"), function)
         return command
@@ -87,7 +86,6 @@ class Commands(click.Group):
 
 
 def _say(words: str) -> None:
-    """Write a line on stderr."""
     click.echo(f"memlab: {for_terminal(without_passwords(words))}", err=True)
 
 

@@ -155,7 +155,6 @@ def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
 
 
 def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bool = False) -> None:
-    """Apply a plan that was just made."""
     from memlab.compaction.applier import apply
 
     watch = output.telling("applying")

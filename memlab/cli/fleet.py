@@ -268,7 +268,6 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
 
 
 def _shared(cohort: "Cohort") -> str:
-    """Say what the prior of each store rests on."""
     if not cohort.stores:
         return "nothing yet: too few stores have references; other projects stand in"
     return (

@@ -196,7 +196,6 @@ def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[st
 def _named(
     source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> Drop:
-    """Return what a digest names, or what is older than a moment."""
     dropped = archive.dropped() if facts_too else []
     if digest is not None:
         facts = [each for each in dropped if digest and each.digest.startswith(digest)]

@@ -100,7 +100,6 @@ def _stays(frame: pd.DataFrame, keep_recent: int) -> Mask:
 
 
 def _created(frame: pd.DataFrame, position: float) -> datetime | None:
-    """Return when the memory at `position` was created; None where there is no such memory."""
     created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
     found = None if created.empty else created.iloc[0]
     return None if pd.isna(found) else pd.Timestamp(found).to_pydatetime()

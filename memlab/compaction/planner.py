@@ -120,8 +120,6 @@ def plan(
 
 
 class _Request(NamedTuple):
-    """What a plan is to be made by."""
-
     policy: Policy
     retire: bool
     log: pd.DataFrame | None
@@ -315,7 +313,6 @@ def _columns_of(frame: pd.DataFrame) -> Columns:
 
 
 def _array(column: "pd.Series[Any]") -> Any:
-    """Return a column without its index, and without a copy."""
     return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
 
 
@@ -371,7 +368,6 @@ def _planned(
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
-    """Return moments in UTC as ISO 8601; empty where one is not known."""
     if (moments == moments.astype("datetime64[s]")).all():  # which numpy writes all at once
         return [f"{moment}+00:00" for moment in np.datetime_as_string(moments, "s").tolist()]
     return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]

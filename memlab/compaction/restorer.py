@@ -176,7 +176,6 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
 
 
 def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
-    """Take back a plan that superseded or retired memories and deleted none."""
     plan = plan_in(asked.archive, asked.archive.entry(asked.digest))
     if into is not None:
         raise ArchiveError(

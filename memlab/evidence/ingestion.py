@@ -192,7 +192,6 @@ def harvest(
 
 
 def _system_of(asked: Asked) -> System:
-    """Return the system whose reads a source has."""
     named = without_passwords(asked.source)
     try:
         for system in harvestable():
@@ -254,7 +253,6 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
 
 
 def _chances(store: str | None, log: Path) -> str:
-    """Say which memories of a store were read, where it can be loaded."""
     if store is None:
         return ""
     try:

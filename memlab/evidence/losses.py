@@ -256,7 +256,6 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
 
 
 def _away_since(own: pd.DataFrame) -> "pd.Series[pd.Timestamp]":
-    """Return when memlab deleted or retired memories."""
     at = own[c.DELETED_AT]
     return at.fillna(own[c.RETIRED_AT]) if c.RETIRED_AT in own else at
 

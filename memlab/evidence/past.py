@@ -168,7 +168,6 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
 
 
 def _sound(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that can be interpreted."""
     return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
 
@@ -407,7 +406,6 @@ def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> O
 
 
 def _free_positions(past: pd.DataFrame) -> Ordinals:
-    """Return the positions that no memory of a past has, below the highest."""
     positions = np.unique(past[c.POSITION].to_numpy(np.int64))
     positions = positions[positions > 0]
     if not len(positions) or c.KEY in past:
@@ -442,7 +440,6 @@ def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
 
 
 def _unknown(past: pd.DataFrame, free: Ordinals) -> pd.DataFrame:
-    """Return a row for each free position."""
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     tokens = past[c.TOKENS].to_numpy(np.int64)[prunable]
     known = {

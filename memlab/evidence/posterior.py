@@ -35,7 +35,6 @@ class Terms:
     law: Law = field(default_factory=prior.fitted_law)
 
     def __post_init__(self) -> None:
-        """Refuse a confidence or a horizon that is none."""
         arguments.confidence("confidence", self.confidence)
         arguments.until("until", self.until)
 

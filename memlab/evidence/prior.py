@@ -190,7 +190,6 @@ def limits_of(
 
 
 def _frozen(value: Any) -> Any:
-    """Return lists as tuples, in dictionaries too."""
     if isinstance(value, dict):
         return {name: _frozen(each) for name, each in value.items()}
     return tuple(map(_frozen, value)) if isinstance(value, list) else value

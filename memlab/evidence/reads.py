@@ -68,7 +68,6 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
 
 
 def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFrame:
-    """Return the reads of logs, one after the other."""
     log = LogLines()
     for file in files:
         known, log.first_fault = len(log.rows), None
@@ -169,7 +168,6 @@ class LogLines:
         return reads
 
     def _read_lines(self, path: Path) -> None:
-        """Take in the lines one by one; count those that are no read."""
         for number, line in enumerate(_lines_of(path), 1):
             if line.isspace():
                 continue

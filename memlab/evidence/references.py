@@ -257,7 +257,6 @@ def references_and_counts(
 
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
-    """Mentions by id or task reference: evidence, supersedes, superseded_by."""
     ids, gap = pd.Index(frame[c.MEMORY_ID]), rows_of_gaps(frame)
     at, names = _unrolled(frame[c.EVIDENCE_REFS])
     target = row_named(ids, names, at)

@@ -358,7 +358,6 @@ def age_or_use(
 
 
 def _days(times: pd.Series) -> Ints:
-    """Return times as whole days; never for one that is not known."""
     days = times.to_numpy("datetime64[D]")
     return np.where(np.isnat(days), _NEVER, days.astype(np.int64))
 

@@ -112,7 +112,6 @@ class Weeks:
 
 
 def _weeks_of(where: str) -> Weeks:
-    """Return the weeks of one store; memories without a time are left out."""
     past, _ = past_arrays(open_source(where), on_bad_row="keep")
     born = past.created_at
     ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at

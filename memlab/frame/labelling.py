@@ -156,7 +156,6 @@ def called(name: str) -> str:
 
 
 def _together(tables: list[Any], *, with_body: bool) -> Any:
-    """Return one table; a signal that only some of them have is missing in the others."""
     if not tables:
         return _unread(SCHEMA.empty_table(), with_body=with_body)
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
@@ -191,7 +190,6 @@ def _chars_at_start(rows: Any) -> Any:
 
 
 def _counted(table: Any, counter: CountTokens) -> list[int]:
-    """Return the tokens that each memory costs at start."""
     texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
     whole = [counter(title or "") + counter(body or "") for title, body in texts]
     if AT_START not in table.column_names:

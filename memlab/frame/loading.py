@@ -136,13 +136,11 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
 
 
 def _texts(column: Any) -> Any:
-    """Return an Arrow column of texts as the frame has it."""
     dtype: Any = STR
     return dtype.__from_arrow__(column)
 
 
 def _signal(name: str, column: Any) -> Any:
-    """Return an Arrow column of signals as the frame has it."""
     if name in UNSET:
         return np.array(column.fill_null(UNSET[name]).to_numpy())
     if column.type == MOMENT:

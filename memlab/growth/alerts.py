@@ -94,7 +94,6 @@ _Found = Iterator[tuple[str, int, Sequence[str]]]
 
 
 def _never_compacted(look: Look) -> _Found:
-    """Look for a store that grows and from which nothing ever goes."""
     prunable, pace = look.summary.boot.prunable, look.summary.pace
     if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
         return
@@ -114,7 +113,6 @@ def _numbers_free(look: Look) -> float:
 
 
 def _one_large(look: Look) -> _Found:
-    """Look for one memory that is a large part of every start."""
     tokens = look.loaded
     if not look.start or tokens.max() < max(LEAST, LARGE * look.start):
         return
@@ -125,7 +123,6 @@ def _one_large(look: Look) -> _Found:
 
 
 def _ten_largest(look: Look) -> _Found:
-    """Look for ten memories that are most of a start of many."""
     tokens = look.loaded
     ten, many = int(np.sort(tokens)[-TEN:].sum()), int((tokens > 0).sum())
     if look.start and many >= MANY and ten >= max(LEAST, MOST_OF_IT * look.start):
@@ -134,7 +131,6 @@ def _ten_largest(look: Look) -> _Found:
 
 
 def _never_read(look: Look) -> _Found:
-    """Look for prunable memories that are loaded at every start and that nobody read."""
     log = look.log
     if log is None:
         settings = settings_of(look.source)

@@ -261,7 +261,6 @@ def _running(times: Int64s, tokens: Int64s, at: Int64s) -> Int64s:
 
 
 def _instants(born: Int64s, freq: str | None) -> "pd.DatetimeIndex":
-    """Return instants from just before the first time to just after the last."""
     import pandas as pd
 
     if not len(born):

@@ -291,7 +291,6 @@ def _passed_at(memories: Arrays, threshold: int) -> datetime:
 
 
 def _shares(part: Size, boot: Boot) -> str:
-    """Return a part's share of a boot context, by items and by tokens."""
     if not boot.memories:
         return "nothing is loaded"
     memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
@@ -347,7 +346,6 @@ def _rate(a_day: float) -> str:
 
 
 def _after(now: datetime, days: float) -> datetime | None:
-    """Return `now` and so many days; None when that is beyond the calendar."""
     try:
         return now + timedelta(days=days)
     except OverflowError:

@@ -238,7 +238,6 @@ class LifecycleStore(SqliteMemoryStore):
             return side.read_stats(self.connection, slots, self._failures, self._last_failure)
 
     def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
-        """Write a row and its signals, and keep in mind what it says."""
         self._repeats.discard(item.memory_id)
         super().put(item)
         (position,) = self.connection.execute(
@@ -262,13 +261,11 @@ class LifecycleStore(SqliteMemoryStore):
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
-        """Delete the rows that have expired."""
         expired = side.expired_ids(self.connection, as_text(now))
         self._removals.remove(expired, EXPIRED, now)
         return len(expired)
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
-        """Return the ids of rows that have expired and are still in the file."""
         with self._errors_in_words():
             return {*side.expired_ids(self.connection, as_text(self._clock()), also, *values)}
 

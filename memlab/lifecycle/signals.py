@@ -144,7 +144,6 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
 
 
 def _tags(tags_json: str) -> tuple[str, ...]:
-    """Return stored tags; none where they cannot be read."""
     try:
         return strings_of(tags_json)
     except (ValueError, TypeError):

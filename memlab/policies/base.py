@@ -94,7 +94,6 @@ class Policy(ABC):
             cls.origin = f"{cls.__module__}:{cls.__qualname__}"
 
     def __post_init__(self) -> None:
-        """Hold the settings to their types."""
         check_settings(self)
 
     @property

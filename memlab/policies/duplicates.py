@@ -65,7 +65,6 @@ class NearDuplicate(Policy):
     runner: ClassVar[Runner] = "duplicates"
 
     def __post_init__(self) -> None:
-        """Refuse a threshold that no cosine can be held to."""
         super().__post_init__()
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold={self.threshold!r} is not in [0, 1]")

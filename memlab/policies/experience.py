@@ -176,7 +176,6 @@ def days_of(moment: datetime) -> float:
 
 
 def _days(times: "pd.Series[Any]") -> Floats:
-    """Return times as days, NaN where there is none."""
     naive = times.astype(col.TIME).dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
     return np.where(np.isnat(naive), np.nan, (naive - _EPOCH) / _DAY)
 

@@ -304,7 +304,6 @@ class Learned(CappedPolicy):
     goes_by: ClassVar[GoesBy] = "use"
 
     def __post_init__(self) -> None:
-        """Refuse two measures of room, or none."""
         super().__post_init__()
         if (self.max_items is None) == (self.max_tokens is None):
             both = "" if self.max_items is None else ", not both"

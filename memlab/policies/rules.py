@@ -328,7 +328,6 @@ class ValueCap(CappedPolicy):
     goes_by: ClassVar[GoesBy] = "use"
 
     def __post_init__(self) -> None:
-        """Refuse a half-life that ranks nothing."""
         super().__post_init__()
         if as_age(self.half_life) <= timedelta(0):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")

@@ -36,7 +36,6 @@ class Setting:
     size: str = ""
 
     def __post_init__(self) -> None:
-        """Call the option as the setting is called."""
         object.__setattr__(self, "option", self.option or f"--{self.name.replace('_', '-')}")
 
     @property
@@ -144,7 +143,6 @@ def _of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """Return the types that a type stands for, None last."""
     if get_origin(kind) in {Union, UnionType}:
         return tuple(sorted(get_args(kind), key=lambda one: one is NoneType))
     return (kind,)

@@ -159,7 +159,6 @@ def _replays(
 
 
 def _policies_of(policies: object) -> list[Policy]:
-    """Return policies as a list; one alone is no several."""
     if not isinstance(policies, Iterable) or isinstance(policies, str | pd.DataFrame):
         raise refusal(policies, "policies", call="memlab.compare", name="policies")
     given = list(policies)
@@ -169,7 +168,6 @@ def _policies_of(policies: object) -> list[Policy]:
 
 
 def _travels(asked: list[Asked]) -> bool:
-    """Whether policies can be handed to another process."""
     try:
         pickle.dumps(asked)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -130,7 +130,6 @@ class Signals(Mapping[str, Any]):
         return frame
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of the rows pointed at."""
         if name == col.LAST_ACCESSED_AT:
             return self.accessed[self._rows]
         if name == col.ACCESS_COUNT:

@@ -116,7 +116,6 @@ class Learning(Capped):
         return self.policy.by_age
 
     def _seen(self, moment: int) -> int:
-        """Return how many needs have arisen by a moment."""
         past = self.life.expectation.experience
         return int(np.searchsorted(past.position, self.life.positions[moment], side="right"))
 

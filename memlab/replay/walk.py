@@ -157,7 +157,6 @@ def _references(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
 
 
 def _deleted(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
-    """Every row that went, in the order they went."""
     rows = np.flatnonzero(gone != STAYS)
     rows = rows[np.argsort(gone[rows], kind="stable")]
     return pd.DataFrame(

@@ -175,7 +175,6 @@ def advise_budget(
 
 
 def _found(sizing: Prepared, choice: Choice, verdict: Verdict, target: float) -> dict[str, Any]:
-    """Return what advice says in whatever unit."""
     record = record_of(sizing.cuts, target)
     likely, interval = None, None
     if verdict not in _WITHOUT:
@@ -204,7 +203,6 @@ def _found(sizing: Prepared, choice: Choice, verdict: Verdict, target: float) ->
 def _under_budget(
     sizing: Sizing, choice: Choice, token_budget: int | None, fits: TradeEnd | None
 ) -> Verdict:
-    """Return the verdict on a choice under a budget."""
     if token_budget is None:
         return choice.verdict
     if fits is None:
@@ -215,7 +213,6 @@ def _under_budget(
 
 
 def _end(sizing: Sizing, cap: int) -> TradeEnd:
-    """Look one cap up."""
     (row,) = sizing.at([cap]).to_dict("records")
     limits = row["low"], row["high"]
     boot = row["boot_tokens"], row["boot_tokens_p95"]

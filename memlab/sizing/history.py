@@ -357,7 +357,6 @@ def beyond_gaps(references: Ranked, law: Law) -> Ranked:
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:
-    """Return what the compiled loop of that name does, for a short history."""
     largest = np.zeros(len(target), np.int64)
     start, member = grouped(target, len(weight))
     sums = floor.copy()

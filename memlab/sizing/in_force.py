@@ -91,7 +91,6 @@ def _found_now(source: Source) -> InForce:
 
 
 def _number_of(settings: Settings) -> str:
-    """Return the number as it stands in the settings."""
     policy = settings.policy or {}
     name = NUMBERS.get(policy["name"], "")
     number = policy.get(name)
@@ -99,6 +98,5 @@ def _number_of(settings: Settings) -> str:
 
 
 def _size(source: Source, settings: Settings) -> str:
-    """Return the command that finds the number again."""
     by = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
     return command("size", source.name, *by, "--save")

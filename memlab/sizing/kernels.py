@@ -79,7 +79,6 @@ def largest_sums(
 
 @njit(cache=True)
 def _add(total: Ints, most: Ints, moment: int, amount: int) -> None:  # pragma: no cover - compiled
-    """Add to what changes at a moment."""
     node = len(total) // 2 + moment
     total[node] += amount
     most[node] = total[node]

@@ -167,7 +167,6 @@ def caps_along(
 
 
 def _ranks(sizing: Sizing) -> pd.DataFrame:
-    """Return what `age_ranks` returns."""
     found = sizing.references
     ranks = pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
     ranks.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(ranks)}

@@ -340,7 +340,6 @@ class Writer(Reader):
         return [key for key in expected if key not in same]
 
     def _count(self) -> int:
-        """Return how many memories there are."""
         return sum(len(rows.table) for rows in self.batches(with_body=False))
 
     def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:

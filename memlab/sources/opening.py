@@ -210,7 +210,6 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
 
 
 def _as_chosen(source: Source) -> Source:
-    """Return a source as a person wants it read."""
     settings = settings_of(source)
     source.protected = settings.protected_tags
     source.adjust(settings)

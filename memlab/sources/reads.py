@@ -159,7 +159,6 @@ class LineReader:
         self._progress(self.done, self.total)
 
     def _lines(self, opened: IO[bytes]) -> Iterator[bytes]:
-        """Yield lines that are not blank, without the white space around them."""
         told = self.done
         while line := opened.readline(LONGEST):
             self.done += len(line)

@@ -98,7 +98,6 @@ def _arrays(given: Mapping[str, Sequence[Any]], kinds: Iterable[Any]) -> dict[st
 
 
 def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
-    """Return values as an Arrow array of a type; moments may stay moments."""
     encoded = pa.types.is_dictionary(kind)
     plain = kind.value_type if encoded else kind
     if isinstance(values, (pa.Array, pa.ChunkedArray)):

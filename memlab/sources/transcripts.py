@@ -91,7 +91,6 @@ class _Call(NamedTuple):
 
 
 def _projects_folder(asked: Asked, beside: Path | None) -> Path:
-    """Return the folder in which to look for transcripts."""
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
     candidates = [beside, home] if asked.transcripts is None else [asked.transcripts]
     for folder in candidates:
@@ -191,8 +190,6 @@ def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> 
 
 
 class _Scan:
-    """Goes through transcripts line by line."""
-
     def __init__(self, look: Look, found: Found) -> None:
         self._look = look
         self._found = found
@@ -274,7 +271,6 @@ def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
 
 
 def _texts(block: dict[str, Any]) -> list[str]:
-    """Return what a tool answered."""
     content = block.get("content")
     if isinstance(content, str):
         return [content]

@@ -317,7 +317,6 @@ class SqliteMemoryStore:
         return archived_first(self.connection, self.archive, surplus, why, at=now)
 
     def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:
-        """Do what :meth:`supersede` does, in the caller's transaction."""
         expect(memory_id, str, call="store.supersede", name="memory_id")
         expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
         for needed in (by_memory_id, memory_id):

@@ -274,7 +274,6 @@ class HashReader(Reader):
         self._look = look
 
     def _check_there(self) -> None:
-        """Tell a store without memories from one that is not there."""
         own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
         known = self.line.ask("HKEYS", "__betterdb:caches")
         names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
@@ -429,11 +428,9 @@ class BetterdbWriter(HashReader, Writer):
         return False
 
     def _watch(self, keys: list[bytes]) -> Iterator[tuple[bytes, Hash]]:
-        """Read hashes that are being watched from now on."""
         return _found_in(keys, self.line.ask_all([("WATCH", *keys), *_asking_for(keys)])[1:])
 
     def _now(self) -> int:
-        """Return the server's time, in milliseconds."""
         seconds, micros = map(int, self.line.ask("TIME"))
         return seconds * 1000 + micros // 1000
 
@@ -569,7 +566,6 @@ def _mark(stored: Hash | None) -> int | None:
 
 
 def _moment(raw: bytes) -> int:
-    """Return the microseconds since 1970, of the years 1 to 9999."""
     milliseconds = int(raw)
     if not -62_135_596_800_000 <= milliseconds <= _LAST:
         raise ValueError

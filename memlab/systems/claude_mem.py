@@ -241,7 +241,6 @@ class ObservationReader(TableReader):
 
 
 def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
-    """Return an observation as a row."""
     key, epoch = fields["id"], fields.get("created_at_epoch")
     title = text_of(fields.get("title"))
     tags = [text_of(fields.get("type")), *_strings(fields.get("concepts"))]
@@ -276,7 +275,6 @@ def _place(key: int, epoch: object) -> int:
 
 
 def _strings(value: object) -> list[str]:
-    """Return the texts of a JSON list; what is none is left out."""
     texts = [each for each in sequence(reads.parsed(text_of(value))) if isinstance(each, str)]
     return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
 

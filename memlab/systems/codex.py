@@ -94,7 +94,6 @@ def _keep_each_once(sessions: list[_Session], found: Found) -> None:
 
 
 def _root(session: str, parents: dict[str, str]) -> str:
-    """Return the session that a chain of forks began with."""
     passed = {session}
     while (parent := parents.get(session)) and parent not in passed:
         session = parent
@@ -112,7 +111,6 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
 
 
 def _threads(message: str, found: Found) -> list[str]:
-    """Return the threads that a message cites, each once."""
     cited: dict[str, None] = {}
     for block in _BLOCK.finditer(message):
         ids = [each.strip() for match in _IDS.finditer(block[1]) for each in match[2].split("\n")]

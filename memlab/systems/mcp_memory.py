@@ -182,7 +182,6 @@ class MemoryReader(TableReader):
         return row_of(stored)
 
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
-        """Return each memory's row with its vector and edges."""
         live = {key: row for key, row in rows.items() if DELETED_AT not in row}
         vectors = self._vectors(list(live))
         edges = self._edges({str(row.get("content_hash")) for row in live.values()})
@@ -270,7 +269,6 @@ class MemoryWriter(MemoryReader, Writer):
             raise _unsafe(why, f"DROP TRIGGER {foreign[0]} while memlab works")
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Delete memories as the service does, at seconds since 1970."""
         now = "(julianday('now') - 2440587.5) * 86400.0"
         for key, record in dict(self.records(expected)).items():
             content_hash = str(json.loads(record)["content_hash"])
@@ -296,7 +294,6 @@ class MemoryWriter(MemoryReader, Writer):
         return taken
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
-        """Put memories back with their vectors and edges."""
         count = 0
         for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
             record = json.loads(said)
@@ -373,7 +370,6 @@ def load_extension(connection: Any) -> None:
 
 @contextmanager
 def _errors_in_words(module: Any, path: Path) -> Iterator[None]:
-    """Raise the errors of either SQLite in words."""
     try:
         yield
     except module.ProgrammingError:
@@ -440,7 +436,6 @@ def metadata_of(value: object) -> dict[str, Any]:
 
 
 def _number(*values: object) -> float | None:
-    """Return the first of some values that is a finite number."""
     for value in values:
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e308:
             return float(value)
@@ -448,7 +443,6 @@ def _number(*values: object) -> float | None:
 
 
 def _place(key: int, created_at: object) -> int:
-    """Return where a memory stands by the time it was stored."""
     at = moment_of_seconds(created_at)
     return place_of(0 if at is None else int(at.timestamp() * 1_000), key)
 

@@ -293,7 +293,6 @@ class MemforgeWriter(MemoryReader, Writer):
         return int(postgres.only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Copy memories into ``cold_tier`` and delete them."""
         from psycopg.errors import IntegrityError
 
         warm, cold = self.catalogue.table(TABLE).types, self.catalogue.table(COLD).types
@@ -372,7 +371,6 @@ class MemforgeWriter(MemoryReader, Writer):
             )
 
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
-        """Count the rows that did not come back."""
         self._left = set[tuple[str, bytes]]()
         super()._check_inserted(records, wanted)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))

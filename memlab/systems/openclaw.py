@@ -147,7 +147,6 @@ class OpenClaw(NotesSource):
 
 
 def _length_of_index(moment: FolderMoment) -> int:
-    """Return the characters of ``MEMORY.md``; 0 where there is none."""
     return len(moment.read(INDEX).data.decode(errors="replace")) if INDEX in moment.names else 0
 
 
@@ -160,7 +159,6 @@ def logs_of(path: Path) -> list[Path]:
 
 
 def _day_of(name: str) -> date | None:
-    """Return the day that a note's name begins with; None where it begins with none."""
     dated = _DATED.fullmatch(name.rpartition("/")[2])
     with suppress(ValueError):
         return date.fromisoformat(dated[1]) if dated else None
@@ -200,13 +198,11 @@ def find(asked: Asked) -> Found:
 
 
 def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
-    """Yield the events of searches."""
     for file in lines.files:
         yield from lines.objects(file, lambda line: b"memory.recall." in line)
 
 
 def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
-    """Yield the notes that one event recalled."""
     how = _HOW.get(reads.text(event.get("type")))
     if how is None:
         return

@@ -69,8 +69,6 @@ def find(asked: Asked) -> Found:
 
 
 class _Look:
-    """Finds calls about memories by agents that work in a project."""
-
     def __init__(self, project: Path) -> None:
         self._project = project
         self.left_out: dict[str, str] = {}

@@ -288,8 +288,6 @@ def _in_cycles(links: Mapping[str, str]) -> list[str]:
 
 
 def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
-    """Return which ids are among the archived rows."""
-
     def read(archive: Archive) -> set[str]:
         records = (record for entry in archive.entries() for _, record in archive.records(entry))
         return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)

@@ -171,8 +171,6 @@ def maintain(
 
 
 class _Work:
-    """The steps on one store, one after the other."""
-
     def __init__(
         self, source: Source, now: datetime, *, do_it: bool, yes: bool, all_prunable: bool
     ) -> None:

@@ -83,7 +83,6 @@ export default { render({ model, el }) {
 
     @traitlets.validate("value")
     def _one_of_them(self, proposal: Any) -> Any:
-        """Take the nearest of the values."""
         return min(self.values, key=lambda each: abs(each - proposal["value"]))
 
 
@@ -131,7 +130,6 @@ export default { render({ model, el }) {
 
     @traitlets.validate("value")
     def _within(self, proposal: Any) -> int | None:
-        """Take the nearest number that is allowed."""
         value = proposal["value"]
         return None if value is None else min(max(value, self.least), self.most)
 

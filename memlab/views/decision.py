@@ -68,7 +68,6 @@ def _inline(text: str) -> str:
 
 
 def _fenced(text: str) -> str:
-    """Return `text` in a code fence that no run of backticks in it can close."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -53,7 +53,6 @@ def _age_ranks(charts: Any, findings: "Findings") -> Any:
 
 
 def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
-    """Return how a chart of the curve of caps is drawn."""
     return lambda charts, findings: getattr(charts, name)(
         findings.sizing.curve, advice=findings.advice, cap=findings.other_cap
     )
@@ -92,7 +91,6 @@ def _regret(charts: Any, findings: "Findings") -> Any:
 
 
 def _replays(findings: "Findings") -> "list[replay.Replay]":
-    """Replay the policies of the charts that compare some."""
     compared = (
         *map(policies.KeepRecent, (50, 200, 500)),
         *(policies.TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),

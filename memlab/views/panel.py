@@ -246,7 +246,6 @@ class SizingPanel:
         self.saved.value = f"<p>{html.escape(said)}</p>"
 
     def _show(self) -> None:
-        """Bring pictures and texts up to date."""
         cap = self.cap
         places = self.curve_picture, self.trade_off_picture
         for shown, picture in zip(places, self._pictures, strict=True):
@@ -278,7 +277,6 @@ class SizingPanel:
         return f'<p>{title}</p><div class="going">{rows}</div>'
 
     def _alt(self, picture: Picture) -> str:
-        """Say what is to be seen on a picture."""
         facts = self._facts()
         said = [
             picture.title,
@@ -290,7 +288,6 @@ class SizingPanel:
         return "; ".join(part for part in said if part)
 
     def _facts(self) -> dict[str, str]:
-        """Say what the cap serves and costs."""
         present, row = self._sizing.present, self._sizing.at([self.cap]).iloc[0]
         known = dict(row, tokens=present.tokens, prunable=present.prunable)
         facts = {"keep_recent": f"{self.cap:,}"}

@@ -138,7 +138,6 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
 
 @lru_cache(maxsize=16)
 def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> History:
-    """Read what leads to a commit."""
     faults = ["its clone is shallow: git fetch --unshallow brings what was before"] * is_shallow
     entries = _entries(folder, head, faults)
     index = entries.pop(index_name, Life("")).blob
@@ -242,7 +241,6 @@ def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Change:
 
 
 def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:
-    """Return the ordinary files of a commit."""
     found = {}
     with _git(folder, "ls-tree", "-r", "-z", head) as process:
         for token in _tokens(process.stdout):
@@ -371,8 +369,6 @@ def blob_name(data: bytes, like: str) -> str:
 
 
 class _Process(Popen[bytes]):
-    """A command whose input and output are open."""
-
     stdin: IO[bytes]
     stdout: BufferedReader
 

@@ -168,7 +168,6 @@ def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
 
 
 def _groups_of(user: int) -> list[int]:
-    """Return the groups of a user; none where nobody knows the user."""
     import pwd  # not on every system, and hardly ever needed
 
     try:

@@ -249,7 +249,6 @@ def encoded(text: str) -> bytes:
 
 
 def _continues(line: str) -> bool:
-    """Whether a line below an entry is part of it: indented, and nothing of its own."""
     return line[0] in " \t" and bool(line.strip()) and not line.lstrip().startswith(_OF_ITS_OWN)
 
 

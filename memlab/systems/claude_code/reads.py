@@ -120,7 +120,6 @@ class _Look:
             self.left_out[f"{call} {path}"] = IS_INDEX if name == INDEX else NO_MEMORY
 
     def _holds(self, path: str) -> bool:
-        """Whether a path is the folder itself or lies in it."""
         return self._place(f"{path}/x") is not None
 
     def _place(self, path: str) -> tuple[str, str] | None:

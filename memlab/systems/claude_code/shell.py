@@ -189,7 +189,6 @@ class _Script:
         self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
 
     def _word(self, node: Any) -> _Word:
-        """Return the word that a node of the grammar stands for."""
         raw = self._text[node.start_byte : node.end_byte].decode(errors="replace")
         if node.type in {"word", "number"}:
             return _Word(_ESCAPED.sub(_unescaped, raw), not _SPECIAL.search(raw))
@@ -254,7 +253,6 @@ def _edits_in_place(text: str) -> bool:
 
 
 def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
-    """Return the arguments that are files."""
     options, files = _options_and_others(_READERS[name], words)
     has_pattern_first = (name in _SEARCHERS or name == "sed") and not _PATTERNS & {*options}
     return files[1:] if has_pattern_first else files
@@ -297,7 +295,6 @@ def _command_string(words: Sequence[_Word]) -> str | None:
 
 
 def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
-    """Return a command's name without its folder, and its arguments."""
     at = 0
     while at < len(words) and words[at].text.startswith("-"):  # of the keyword time
         at += 1

@@ -97,7 +97,6 @@ def scan_rows(connection: sqlite3.Connection, *, with_body: bool = True) -> Iter
 
 
 def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
-    """Yield the first and the last rowid of every few rows."""
     count, start, highest, room = connection.execute(
         "SELECT (SELECT count(*) FROM memory_items), (SELECT min(rowid) FROM memory_items), "
         "(SELECT max(rowid) FROM memory_items), page_count * page_size "
@@ -325,7 +324,6 @@ def _fetched(
 
 
 def _text(value: bytes) -> str | bytes:
-    """Return text as text where it is UTF-8, and as bytes where it is not."""
     try:
         return value.decode()
     except UnicodeDecodeError:

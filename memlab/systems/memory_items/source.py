@@ -163,8 +163,6 @@ class MemoryItems(Source):
 
 
 class _Reader(Reader):
-    """Rows over a connection that sees one moment."""
-
     def __init__(
         self, connection: sqlite3.Connection, retired: RetiredMemories | None = None
     ) -> None:
@@ -195,8 +193,6 @@ class _Reader(Reader):
 
 
 class _Writer(_Reader, Writer):
-    """One transaction that holds the store's write lock."""
-
     suspect = "a trigger on memory_items in the store"
 
     def __init__(
