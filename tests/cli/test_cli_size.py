@@ -28,28 +28,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def sized(store: Path) -> str:
-    """What is printed of two years."""
-    return said("size", store, "--explain")
-
-
-@pytest.fixture(scope="module")
-def told(store: Path) -> dict[str, Any]:
-    """The same for a script, at a target of 80%."""
-    found: dict[str, Any] = json.loads(run("size", store, "--target", 0.8, "--json").output)
-    return found
-
-
-@pytest.fixture(scope="module")
 def frame(store: Path) -> pd.DataFrame:
     return memlab.load(store)
 
 
 def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(
-    sized: str, frame: pd.DataFrame
+    store: Path, frame: pd.DataFrame
 ) -> None:
     curve, advice = memlab.sizing.cap_curve(frame), memlab.recommend_cap(frame)
-    table = table_in(sized)
+    table = table_in(said("size", store, "--explain"))
     assert {advice.keep_recent, advice.likely} <= set(table)
     assert min(table) == 0
     assert max(table) == advice.prunable
@@ -60,8 +47,9 @@ def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(
 
 
 def test_json_holds_the_advice_the_table_and_a_command_that_works(
-    store: Path, told: dict[str, Any], frame: pd.DataFrame, tmp_path: Path
+    store: Path, frame: pd.DataFrame, tmp_path: Path
 ) -> None:
+    told = json.loads(said("size", store, "--target", 0.8, "--json"))
     advice = json.loads(memlab.recommend_cap(frame, target=0.8).to_json())
     assert {name: told[name] for name in advice} == advice
     assert told["store"] == str(store)

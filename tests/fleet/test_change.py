@@ -153,7 +153,6 @@ def test_a_file_that_is_no_whole_plan_is_refused(one: Path, spoil: Any, words: s
 @pytest.mark.parametrize(
     ("call", "given", "words"),
     [
-        (lambda given: apply(given, now=NOW), 7, r"memlab\.fleet\.apply takes"),
         (lambda given: apply(given, now=NOW), KEEP, r"memlab\.fleet\.apply takes"),
         (lambda given: plan("memory.db", given, now=NOW), 50, r"memlab\.KeepRecent\(50\)"),
         (lambda given: size("memory.db", target=given), 90, r"is 0\.9 meant"),

@@ -33,10 +33,13 @@ def simulated(
     return found
 
 
-def test_without_stores_that_have_references_the_public_law_stands() -> None:
+def test_the_public_law_stands_without_stores_that_have_references_and_more_weigh_more() -> None:
     few = {f"silent-{n}": Told(3, np.empty(0)) for n in range(50)} | simulated(2)
     found = fit_cohort(few)
     assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
+    weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (2, 3, 10, 80)]
+    assert weights == sorted(weights)
+    assert weights[0] == 0 < weights[1] < 0.9 < weights[3]
 
 
 @pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
@@ -45,12 +48,6 @@ def test_many_stores_that_reach_elsewhere_move_the_law_to_where_they_reach(away:
     expected = min(LAW.reach[AT] + away, 1.0)
     assert found.law.reach[AT] == pytest.approx(expected, abs=0.04)
     assert found.weight_at(0.9) > 0.9
-
-
-def test_more_stores_weigh_more() -> None:
-    weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (3, 10, 80)]
-    assert weights == sorted(weights)
-    assert weights[0] < 0.9 < weights[2]
 
 
 def test_stores_that_are_alike_make_the_prior_narrow_and_worth_more() -> None:
