@@ -47,9 +47,9 @@ def test_older_twins_of_one_kind_are_found_with_the_newest_that_repeats_them(sto
 def test_a_long_list_is_cut_and_json_has_all(tmp_path: Path) -> None:
     rows = [row(f"d{n}", "semantic", title="cache", body=TEXT) for n in range(13)]
     store = write_rows(tmp_path / "memory.db", rows)
-    said = run("floor", store).output
-    assert len(re.findall("repeated", said)) == 10
-    assert "and 2 more; --json has all" in said
+    done = run("floor", store).output
+    assert len(re.findall("repeated", done)) == 10
+    assert "and 2 more; --json has all" in done
     assert run("floor", store, "--json").output.count('"repeated"') == 12
 
 

@@ -43,9 +43,9 @@ def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path)
     events = tmp_path / "events.jsonl"  # whose workspace is elsewhere
     event = {"type": "memory.recall.recorded", "timestamp": "2026-05-01T00:00:00Z"}
     events.write_text(json.dumps(event | {"query": "q", "results": [{"path": "memory/a.md"}]}))
-    said = run("harvest", events, "-o", tmp_path / "reads.log").output.splitlines()[-1]
-    assert "memlab size " not in said
-    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", said)
+    done = run("harvest", events, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+    assert "memlab size " not in done
+    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", done)
     assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["memory/a.md"]
 
 
@@ -54,9 +54,9 @@ def test_a_harvest_is_named_where_there_is_something_to_harvest(
 ) -> None:
     own = write_rows(tmp_path / "own.db", episodes(300))
     for source, named in ((world.folder, True), (own, False)):
-        said = run("size", source, "--explain").output
-        assert "memlab.AccessLog" in said
-        for words in (said, run("size", source).output):
+        done = run("size", source, "--explain").output
+        assert "memlab.AccessLog" in done
+        for words in (done, run("size", source).output):
             assert ("memlab harvest" in words) == named
 
 
@@ -64,8 +64,8 @@ def test_the_log_that_it_names_lies_beside_a_store_that_is_named_by_its_kind(
     tmp_path: Path,
 ) -> None:
     write_odek(tmp_path / "d", ["one", "two"])
-    said = run("size", f"odek:{tmp_path}/d", "--explain").output
-    assert f"memlab size odek:{tmp_path}/d --log {tmp_path}/d.reads.jsonl" in said
+    done = run("size", f"odek:{tmp_path}/d", "--explain").output
+    assert f"memlab size odek:{tmp_path}/d --log {tmp_path}/d.reads.jsonl" in done
 
 
 def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: Path) -> None:

@@ -149,14 +149,14 @@ def test_what_is_no_store_is_told_in_a_sentence_and_left(
     path = tmp_path / "memory.db"
     NOT_A_STORE[kind](path)
     before = files_in(tmp_path)
-    said = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
+    done = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
     codes = {("doctor", kind): 1, ("find", "folder"): 0, ("vacuum", "folder"): 0}
     codes |= {("doctor", "missing"): 0} if kind == "missing" else {}
-    assert said.exit_code == codes.get((name, kind), 2), said.output
-    assert "Traceback" not in said.output
-    if said.exit_code == 2 and not said.stderr.startswith("Usage: "):
-        assert said.stderr.startswith("memlab: ")
-        assert said.stderr.count("\n") == 1
+    assert done.exit_code == codes.get((name, kind), 2), done.output
+    assert "Traceback" not in done.output
+    if done.exit_code == 2 and not done.stderr.startswith("Usage: "):
+        assert done.stderr.startswith("memlab: ")
+        assert done.stderr.count("\n") == 1
     assert files_in(tmp_path) == before
     assert not any(out.iterdir())
 
@@ -216,10 +216,10 @@ def test_a_look_changes_nothing_and_steers_no_terminal(
     words = LOOKING[name].replace("{}", "STORE").split()
     words = [str(store) if word == "STORE" else word.format(out=out) for word in words]
     before = files_in(store.parent)
-    said = run(*words)
-    assert said.exit_code == 0, said.output
-    assert said.stdout.strip()
-    assert not {"\x1b", "\x07"} & set(said.output)
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.strip()
+    assert not {"\x1b", "\x07"} & set(done.output)
     if name not in PLAIN:
         json.loads(run(*words, "--json").stdout)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 60)
@@ -243,10 +243,10 @@ def test_hardly_any_memories_are_looked_at_and_of_one_nothing_speaks_as_of_sever
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
     (tmp_path / FILE).write_text(REMEMBERED)
-    said = run(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
-    assert said.exit_code == 0, said.output
-    assert SEVERAL.findall(said.output) == []
-    headings = re.findall(r"^([A-Z][^:\n]*)\n(?!  )", said.stdout, re.MULTILINE)
+    done = run(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
+    assert done.exit_code == 0, done.output
+    assert SEVERAL.findall(done.output) == []
+    headings = re.findall(r"^([A-Z][^:\n]*)\n(?!  )", done.stdout, re.MULTILINE)
     assert headings == [], "an empty table"
 
 
@@ -257,9 +257,9 @@ def test_a_mistake_in_the_settings_is_told_with_its_line(
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
     before = files_in(tmp_path)
-    said = run(*typed((LOOKING | CHANGING)[name], store, out))
-    assert said.exit_code == (1 if name == "doctor" else 2)
-    assert "memlab.toml, line 3: there is no setting 'keep'" in said.output
+    done = run(*typed((LOOKING | CHANGING)[name], store, out))
+    assert done.exit_code == (1 if name == "doctor" else 2)
+    assert "memlab.toml, line 3: there is no setting 'keep'" in done.output
     assert files_in(tmp_path) == before
 
 
@@ -280,9 +280,9 @@ def test_a_locked_store_is_told_in_a_sentence(
     store = write_rows(tmp_path / "memory.db", episodes(3), journal_mode="DELETE")
     (tmp_path / FILE).write_text(REMEMBERED)
     with locked(store):
-        said = run(*typed(LOOKING[name], store, out))
-    assert said.exit_code == (1 if name in {"doctor", "maintain"} else 2), said.output
-    assert "is locked by another process" in said.output
+        done = run(*typed(LOOKING[name], store, out))
+    assert done.exit_code == (1 if name in {"doctor", "maintain"} else 2), done.output
+    assert "is locked by another process" in done.output
     assert len(memlab.load(store)) == 3
 
 
