@@ -1,6 +1,6 @@
 """A Valkey or Redis server: connected to, listened to while it is read, its errors in words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from os import environ
 from typing import Any, Final
@@ -8,7 +8,7 @@ from typing import Any, Final
 from memlab.errors import ChangedWhileReadError, UnsafeDeletionError
 from memlab.lazy import import_extra
 from memlab.sources.address import Address, Words, errors_in_words
-from memlab.store.shapes import shown
+from memlab.store import shapes
 
 PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
 """Environment variables in which the servers' own clients look for a password."""
@@ -62,7 +62,7 @@ class Line:
         """Return the answers to commands that are sent together; an error is raised at the end."""
         answers = self._answers(commands)
         for command, answer in zip(commands, answers, strict=True):
-            _check(command, answer)
+            _check(command[0], answer)
         return answers
 
     def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
@@ -77,7 +77,7 @@ class Line:
             raise _WrongAnswerError("EXEC", answers)
         for command, answer in zip(commands, answers, strict=True):
             if not isinstance(answer, Exception):
-                _check(command, answer)
+                _check(command[0], answer)
         return answers
 
     def _answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -102,9 +102,9 @@ class Changes:
 
     def __init__(self, line: Line, listening: Line, prefix: bytes) -> None:
         self._listening = listening
-        number = listening.ask(*_OWN_ID)
+        number = listening.ask("CLIENT ID")
         listening.ask("SUBSCRIBE", _INVALIDATED)
-        line.ask("CLIENT", "TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
+        line.ask("CLIENT TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
 
     def so_far(self) -> set[bytes]:
         """Return the keys changed since the last call, up to the last answer of the other line."""
@@ -116,8 +116,7 @@ class Changes:
                 if answer[2] is None:
                     words = "the server was emptied while it was read; try again"
                     raise ChangedWhileReadError(words)
-                if not _is_list(answer[2], bytes):
-                    raise _WrongAnswerError("PING", answer)
+                shapes.listed(_blob)(answer[2])
                 changed.update(answer[2])
         return changed
 
@@ -126,7 +125,7 @@ class _WrongAnswerError(Exception):
     """Whoever listens at the address answers a command as no server does."""
 
     def __init__(self, command: str, answer: object) -> None:
-        super().__init__(f"to {command} it says {shown(answer)}")
+        super().__init__(f"to {command} it says {shapes.shown(answer)}")
 
 
 @contextmanager
@@ -138,42 +137,32 @@ def _understood(command: str) -> Iterator[None]:
         raise _WrongAnswerError(command, error) from error
 
 
-def _check(command: tuple[Any, ...], answer: Any) -> None:
-    """Check that an answer is what a server says to a command."""
-    if not _ANSWERS[command[0]](command, answer):
-        raise _WrongAnswerError(command[0], answer)
+def _blob(value: Any) -> None:
+    shapes.be(value, bytes, "bytes")
 
 
-def _is_whole(value: Any) -> bool:
-    return type(value) is int and abs(value) < 2**63
+def _number(value: Any) -> None:
+    _blob(value)
+    int(value)
 
 
-def _is_list(value: Any, *kinds: type, length: int | None = None) -> bool:
-    is_long_enough = type(value) is list and (length is None or len(value) == length)
-    return is_long_enough and set(map(type, value)) <= {*kinds}
-
-
-_OWN_ID: Final = ("CLIENT", "ID")
-_ANSWERS: Final[dict[str, Callable[[tuple[Any, ...], Any], bool]]] = {
-    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH"), lambda _, said: type(said) is bytes),
-    **dict.fromkeys(
-        ("EXISTS", "DEL", "HSET", "HINCRBY", "PEXPIREAT", "PEXPIRETIME"),
-        lambda _, said: _is_whole(said),
-    ),
-    "CLIENT": lambda asked, said: _is_whole(said) if asked == _OWN_ID else type(said) is bytes,
-    "HGETALL": lambda _, said: _is_list(said, bytes) and len(said) % 2 == 0,
-    "HKEYS": lambda _, said: _is_list(said, bytes),
-    "HMGET": lambda asked, said: _is_list(said, bytes, type(None), length=len(asked) - 2),
-    "SCAN": lambda _, said: (
-        _is_list(said, bytes, list, length=2)
-        and type(said[0]) is bytes
-        and said[0].isdigit()
-        and _is_list(said[1], bytes)
-    ),
-    "SUBSCRIBE": lambda _, said: type(said) is list,
-    "TIME": lambda _, said: _is_list(said, bytes, length=2) and b"".join(said).isdigit(),
+_ANSWERS: Final[dict[str, shapes.Shape]] = {
+    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH", "CLIENT TRACKING"), _blob),
+    **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.whole()),
+    **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.whole()),
+    **dict.fromkeys(("HGETALL", "HKEYS"), shapes.listed(_blob)),
+    "HMGET": shapes.listed(shapes.optional(_blob)),
+    "SCAN": shapes.pair(_number, shapes.listed(_blob)),
+    "SUBSCRIBE": shapes.listed(shapes.anything),
+    "TIME": shapes.pair(_number, _number),
 }
 """What a server answers to each command that is asked."""
+
+
+def _check(command: str, answer: Any) -> None:
+    """Check that an answer is what a server says to a command."""
+    with _understood(command):
+        _ANSWERS[command](answer)
 
 
 def host_and_port(address: Address) -> tuple[str, int]:
