@@ -5,7 +5,7 @@ A value is the text that PostgreSQL writes for it and reads again.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, ChangedWhileReadError, StoreError, UnsafeDeletionError
@@ -192,8 +192,7 @@ class Catalogue:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.table = cache(self._table)
-        self.referring_to = cache(partial(self._references, "confrelid", several=True))
-        self.referred_to_by = partial(self._references, "conrelid", several=False)
+        self.referring_to = cache(self._referring_to)
 
     def that_go_with(self, name: str) -> list[Reference]:
         """Return what a deletion in a table reaches, from the table outwards."""
@@ -226,8 +225,8 @@ class Catalogue:
             tuple(column for column, _, _, is_key in columns if is_key),
         )
 
-    def _references(self, side: str, name: str, *, several: bool) -> list[Reference]:
-        """Return the foreign keys on one side of which a table stands, by table and column."""
+    def _referring_to(self, name: str) -> list[Reference]:
+        """Return the foreign keys that lead to a table, by table and column."""
         found = []
         for reference in selected(
             self._connection,
@@ -235,13 +234,11 @@ class Catalogue:
             "b.attname::text, c.confdeltype::text, cardinality(c.conkey) FROM pg_constraint AS c "
             "JOIN pg_attribute AS a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1] "
             "JOIN pg_attribute AS b ON b.attrelid = c.confrelid AND b.attnum = c.confkey[1] "
-            f"WHERE c.contype = 'f' AND c.{side} = to_regclass(%s) ORDER BY 1, 2",
+            "WHERE c.contype = 'f' AND c.confrelid = to_regclass(%s) ORDER BY 1, 2",
             (name,),
             *(str, str, str, str, str, int),
         ):
             table, _, to_table, _, on_delete, columns = reference
-            if columns > 1 and not several:
-                continue
             if columns > 1 or on_delete == _SET_DEFAULT:
                 how = "by several columns" if columns > 1 else "with ON DELETE SET DEFAULT"
                 raise UnsafeDeletionError(
@@ -275,7 +272,7 @@ def rows_where(
         yield value, {n: v for n, v in pairs if v is not None or n in table.defaulted}
 
 
-def insert_rows(connection: Any, table: Table, rows: Iterable[Row], where: str = "") -> int:
+def insert_rows(connection: Any, table: Table, rows: Iterable[Row], otherwise: str = "") -> int:
     """Insert rows as they were, every value of its type; return how many went in."""
     alike: dict[tuple[str, ...], list[list[str | None]]] = {}
     for row in rows:
@@ -289,11 +286,11 @@ def insert_rows(connection: Any, table: Table, rows: Iterable[Row], where: str =
     count = 0
     for given, values in alike.items():
         columns = ", ".join(map(quoted, given))
-        typed = ", ".join(f"%s::text::{table.types[name]} AS {quoted(name)}" for name in given)
+        typed = ", ".join(f"%s::text::{table.types[name]}" for name in given)
         with connection.cursor() as cursor:
             cursor.executemany(
                 f"INSERT INTO {table.name} ({columns}) OVERRIDING SYSTEM VALUE "
-                f"SELECT * FROM (SELECT {typed}) AS new {where}",
+                f"VALUES ({typed}) {otherwise}",
                 values,
             )
             count += cursor.rowcount

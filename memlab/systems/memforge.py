@@ -318,6 +318,7 @@ class MemforgeWriter(MemoryReader, Writer):
         One that needs what is gone otherwise, such as a merged entity, stays in the archive.
         """
         count = 0
+        self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for some in portions(records):
             rows = [_own(json.loads(record)) for _, record in some]
             count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
@@ -335,22 +336,21 @@ class MemforgeWriter(MemoryReader, Writer):
         """Insert rows whose other ends are there, from the memories outwards, and link others."""
         for name in dict.fromkeys(each.table for each in self.catalogue.that_go_with(TABLE)):
             table = self.catalogue.table(name)
-            nothing: Row = {each.column: None for each in self.catalogue.referred_to_by(name)}
             found = [row for m in memories for row in m.get(ROWS, {}).get(name, ())]
-            rows = {table.key_of(row): nothing | row for row in found}
-            postgres.insert_rows(self.connection, table, rows.values(), self._can_go_in(table))
+            self._insert_fitting(table, [*{table.key_of(row): row for row in found}.values()])
             self._link(table, [row for m in memories for row in m.get(LINKS, {}).get(name, ())])
 
-    def _can_go_in(self, table: Table) -> str:
-        """Return SQL for: a row called ``new`` is not there, and all that it refers to is."""
-        same = " AND ".join(f"t.{quoted(name)} = new.{quoted(name)}" for name in table.key)
-        needs = [
-            f"(new.{quoted(each.column)} IS NULL OR EXISTS (SELECT 1 FROM {each.to_table} AS t "
-            f"WHERE t.{quoted(each.to_column)} = new.{quoted(each.column)}))"
-            for each in self.catalogue.referred_to_by(table.name)
-        ]
-        missing = f"NOT EXISTS (SELECT 1 FROM {table.name} AS t WHERE {same})"
-        return f"WHERE {' AND '.join([missing, *needs])}"
+    def _insert_fitting(self, table: Table, rows: list[Row]) -> None:
+        """Insert rows that are not there and whose other ends are: all at once, else by halves."""
+        from psycopg.errors import ForeignKeyViolation
+
+        try:
+            with self.connection.transaction():
+                postgres.insert_rows(self.connection, table, rows, "ON CONFLICT DO NOTHING")
+        except ForeignKeyViolation:
+            half = len(rows) // 2
+            for some in (rows[:half], rows[half:]) if half else ():
+                self._insert_fitting(table, some)
 
     def _link(self, table: Table, links: Sequence[Row]) -> None:
         """Point rows that lost their memory to it again, unless they point elsewhere by now."""
