@@ -157,6 +157,7 @@ def harvest(
     known = _known(path)
     known_apart = _known(apart_of(path))
     found = system.way.find(replace(asked, before={**known, **known_apart}))
+    found.reads.sort(key=lambda read: read.at)
     reads = {read.id for read in known.values() if read.kind == READ}
     new = [read for read in found.reads if read.id not in known and read.id not in known_apart]
     no_longer = [read for read in found.apart if read.id in reads]  # the log says so, too

@@ -10,6 +10,8 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -20,9 +22,9 @@ from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
 from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, Key, Writer, place_of
-from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, Read, mapping, sequence
+from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
-from memlab.sources.transcripts import Touch, calls_in, seen_in
+from memlab.sources.transcripts import Touch, calls_in, seen_in, take_uses
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Table, in_shell
@@ -58,6 +60,7 @@ SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' E
 WHERE value IN (SELECT value FROM json_each(:concepts)))"""
 
 _TOOL: Final = "get_observations"
+_ALL_ALONG: Final = datetime.min.replace(tzinfo=UTC)
 _SESSIONS: Final = """
 SELECT CAST(observations.id AS TEXT), content_session_id FROM observations
 JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
@@ -316,13 +319,11 @@ def find(asked: Asked) -> Found:
     database = _database(asked.path).resolve()
     beside = database.parent.parent / ".claude" / "projects"
     found = Found(store=str(database))
-    written = dict(sqlite_rows.rows_in(database, _SESSIONS))
-    for one in seen_in(asked, _Look(), found, beside=beside):
-        touch = one.touch
-        own = written.get(touch.memory_id) == one.session
-        name, kind = f"claude-mem:{touch.call}:{touch.memory_id}", OWN_SESSION if own else READ
-        read = Read(touch.memory_id, one.at, name, touch.how, one.session, kind)
-        (found.apart if own else found.reads).append(read)
+    rows = sqlite_rows.rows_in(database, _SESSIONS)
+    wrote = (Read(each, _ALL_ALONG, f"wrote {each}", "", session, WRITE) for each, session in rows)
+    before = {**asked.before, **{each.id: each for each in wrote}}
+    seen = seen_in(asked, _Look(), found, beside=beside)
+    take_uses(seen, "claude-mem", replace(asked, before=before), found)
     return found
 
 

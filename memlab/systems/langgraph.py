@@ -55,7 +55,6 @@ def find(asked: Asked) -> Found:
             memory_id = f"{prefix}/{key}"
             name = f"langgraph:{memory_id}:{last.isoformat()}"
             found.reads.append(Read(memory_id, last, name, "expiry put off"))
-    found.reads.sort(key=lambda read: read.at)
     found.notes.append(
         "only the last read of each memory is known: harvest often, and the log keeps the others"
     )

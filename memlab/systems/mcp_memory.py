@@ -473,7 +473,6 @@ def find(asked: Asked) -> Found:
             elif memory_id:
                 name = f"mcp-memory:{memory_id}:{at.isoformat()}"
                 found.reads.append(Read(memory_id, at, name, "query"))
-    found.reads.sort(key=lambda read: read.at)
     if cut:
         found.notes.append(
             f"of {counted(cut, 'memories')} the last {_KEPT} queries are shown, which is all that "

@@ -184,7 +184,7 @@ def find(asked: Asked) -> Found:
         for read in _reads(event, found):
             found.left_out[AGAIN] += read.id in kept
             kept.setdefault(read.id, read)
-    found.reads = sorted(kept.values(), key=lambda read: read.at)
+    found.reads = list(kept.values())
     found.notes.append(
         "OpenClaw 2026.4.24 did not record searches by agents, and no version records memory_get: "
         "there were more reads than these"
