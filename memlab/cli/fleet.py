@@ -303,9 +303,8 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
     members, folder = expand_names(names), job.kept(*KEPT_APART)
-    with job.runner() as runner, output.bar("report") as progress:
-        asked: dict[str, Any] = {"token_budget": token_budget, "telling": lambda _: progress}
-        found = examine_fleet(members, now=now_utc(), runner=runner, out=folder, **asked)
+    asked = {"token_budget": token_budget, "now": now_utc(), "out": folder}
+    found = job.work("report", examine_fleet, members, **asked)
     write_fleet_report(page, found)
     left_out = f", {found.failed:,} left out" if found.failed else ""
     output.print_lines(f"report: {page}", f"  {counted(len(found.stores), 'stores')}{left_out}")

@@ -35,9 +35,6 @@ _WHERE: Final = "; memlab fleet show --csv lists them all"
 SHOWN: Final = 10
 """Stores that a section names."""
 
-Telling = Callable[[str], Progress | None]
-"""Returns who is told how far a pass is, by what the pass is called."""
-
 
 @dataclass(frozen=True)
 class FleetFindings:
@@ -78,27 +75,23 @@ def examine_fleet(
     now: datetime | None = None,
     token_budget: int | None = None,
     runner: Runner | None = None,
-    telling: Telling = lambda _: None,
+    progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
 ) -> FleetFindings:
     """Look at every store for a report: several passes that read only.
 
-    The arguments are those of :func:`memlab.fleet.survey` and :func:`memlab.fleet.size`; `telling`
-    returns who is told how far a pass is, and the results of the two long passes are kept in
-    ``survey`` and ``size`` below `out`. A store that cannot be read is a row with its error.
+    The arguments are those of :func:`memlab.fleet.survey` and :func:`memlab.fleet.size`; results of
+    the two long passes are kept in ``survey`` and ``size`` below `out`. A store that cannot be read
+    is a row with its error.
     """
-    kept = {name: None if out is None else Path(out) / name for name in KEPT_APART}
+    kept = [None if out is None else Path(out) / name for name in KEPT_APART]
     moment = moment_or_now(now, call="memlab.fleet.examine_fleet")
     members = members_of(sources)
-
-    def how(what: str) -> dict[str, Any]:
-        said = {"runner": runner, "progress": telling(what)}
-        return said | {"out": kept[what]} if what in kept else said
-
-    stores = survey(members, now=moment, **how("survey"))
-    cohort = cohort_of(members, **how("references"))
-    sizes = size(members, token_budget=token_budget, cohort=cohort, **how("size"))
-    weeks = _weeks(members, **how("growth"))
+    how: Any = {"runner": runner, "progress": progress}
+    stores = survey(members, now=moment, out=kept[0], **how)
+    cohort = cohort_of(members, **how)
+    sizes = size(members, token_budget=token_budget, cohort=cohort, out=kept[1], **how)
+    weeks = _weeks(members, **how)
     return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)
 
 
