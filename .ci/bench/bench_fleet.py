@@ -36,7 +36,7 @@ import numpy as np
 import memlab
 from memlab import fleet
 from memlab.fleet.change import plan_task
-from memlab.fleet.cohort import size_task
+from memlab.fleet.cohort import fit_cohort, size_task
 from memlab.fleet.overview import survey_task
 from memlab.fleet.sweep import outcomes_of
 from memlab.fleet.task import FleetTask, nothing
@@ -183,7 +183,7 @@ def two_workers() -> Iterator[fleet.Cluster]:
 TASKS: dict[str, FleetTask[Any]] = {
     "survey": survey_task(NOW),
     "plan": plan_task(POLICY, NOW),
-    "size": size_task(),
+    "size": size_task(fit_cohort({}), {}),
 }
 
 

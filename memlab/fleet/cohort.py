@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from os import PathLike
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -260,41 +259,34 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     members = members_of(sources)
     shared = cohort_of(members, runner=runner) if cohort is None else cohort
 
-    def prior(member: Member) -> Cohort | None:
-        others = shared.without(member.name)
-        return None if others is shared else others.prior
-
-    task = size_task(shared.prior, asked)
-    return table_of(task, members, runner=runner, progress=progress, out=out, given=prior)
-
-
-def size_task(
-    prior: Cohort | None = None, asked: Mapping[str, Any] = MappingProxyType({})
-) -> FleetTask[SizedStore]:
-    """Return the task of sizing for a goal, with the prior of stores that are not counted in it."""
-    return FleetTask(
-        "size",
-        partial(_sized, prior=prior, asked=dict(asked)),
-        SizedStore,
-        asked=dict(asked),
-        rests_on=blake2b(repr(prior).encode(), digest_size=16).hexdigest(),
+    return table_of(
+        size_task(shared.prior, asked),
+        members,
+        runner=runner,
+        progress=progress,
+        out=out,
+        given=lambda member: shared.without(member.name).prior,
     )
 
 
-def _sized(
-    where: str, given: Cohort | None = None, *, prior: Cohort | None, asked: Mapping[str, Any]
-) -> SizedStore:
-    """Return the recommendation for one store, by the prior that is given for it alone if any."""
-    prior = given or prior
+def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
+    """Return the task of sizing for a goal; `prior` is that of stores not counted in it."""
+    rests_on = blake2b(repr(prior).encode(), digest_size=16).hexdigest()
+    work = partial(_sized, asked=asked)
+    return FleetTask("size", work, SizedStore, asked=asked, rests_on=rests_on)
+
+
+def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore:
+    """Return the recommendation for one store, by what is known of it from others."""
     found = evidence_of(where, call="memlab.fleet.size")
     question = Question.of(found.settings, **asked)
-    law = prior.law if prior is not None and prior.stores else None
+    law = prior.law if prior.stores else None
     sizing = prepare_sizing(
         found.past, found.references, confidence=question.confidence, until=question.until, law=law
     )
     advice = advise(sizing, target=question.target, token_budget=question.token_budget)
     cap, within = advice.keep_recent, advice.within_budget
-    fleet = 0.0 if prior is None else prior.weight_at(question.target)
+    fleet = prior.weight_at(question.target)
     same = ("likely", "served", "references", "memories", "until", "prunable")
     return SizedStore(
         keep_recent=cap,

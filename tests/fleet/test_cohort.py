@@ -157,6 +157,6 @@ def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path
     path = follower(tmp_path / "silent.db", 100, 100)
     for share in (0.5, 0.95):
         (tmp_path / "memlab.toml").write_text(f"target = {share}\n")
-        line = size_task(prior).work(str(path))
+        line = size_task(prior, {}).work(str(path), prior)
         assert line.fleet == pytest.approx((1 - line.own) * prior.weight_at(share))
         assert line.fleet + line.elsewhere + line.own == pytest.approx(1)
