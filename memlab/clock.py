@@ -1,7 +1,4 @@
-"""Moments and ages: as texts name them, given with a call, or read from the machine's clock.
-
-The clock is read here alone, by :func:`moment_or_now` for a call that was given no moment.
-"""
+"""Moments and ages: as texts name them, given with a call, or read from the clock, here alone."""
 
 import re
 import time
@@ -48,10 +45,7 @@ def file_clock() -> int:
 
 
 def wait_out(changed: int) -> None:
-    """Wait until a file that is written from now on gets another time than `changed`.
-
-    Times of files move in steps of some milliseconds.
-    """
+    """Wait until a file that is written from now on gets another time than `changed`."""
     since = file_clock() - changed
     if 0 <= since < _STEP:
         time.sleep((_STEP - since) / 1e9)

@@ -237,10 +237,7 @@ def tags_as_text(tags_json: Any) -> Any:
 def is_load_bearing_stored(
     kind: str, tags_json: str, protected: Collection[str] = frozenset()
 ) -> bool:
-    """Return :func:`is_load_bearing_memory` of any item stored with this kind and these tags.
-
-    A million items have a dozen distinct pairs of them.
-    """
+    """Return :func:`is_load_bearing_memory` of all items stored with this kind and tags."""
     if kind not in _KINDS:
         raise ValueError(f"kind {shortened(kind)} is not one of {', '.join(_KINDS)}")
     try:

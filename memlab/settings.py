@@ -387,10 +387,7 @@ def _error(file: Path, line: int | None, words: str) -> SettingsError:
 
 
 def _line_of(text: str, *path: str) -> int | None:
-    """Return the line on which a key of a TOML text stands: what it lies under is named before.
-
-    A line inside a text or a list of several lines may be taken for a key.
-    """
+    """Return the line on which a key of a TOML text stands: what it lies under is named before."""
     wanted = [rf"(?<![\w-]){re.escape(each)}(?![\w-])" for each in path]
     for number, line in enumerate(text.splitlines(), start=1):
         before_equals = _KEY.match(line)

@@ -1,7 +1,4 @@
-"""Text for people: a page of facts and tables, laid out once for a terminal and for a notebook.
-
-Whatever stands in a cell may be somebody's attack: every form makes it harmless.
-"""
+"""Text for people: a page of facts and tables for a terminal and a notebook, all of it harmless."""
 
 import html
 import re
@@ -290,10 +287,7 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
 
 
 def _parts(wanted: Sequence[int], width: int) -> list[list[tuple[int, int]]]:
-    """Return the columns of each part of a table with their widths; the first is in every part.
-
-    A column takes half at most, the last one what is left.
-    """
+    """Return the columns of each part of a table with their widths; the first is in every part."""
     parts: list[list[tuple[int, int]]] = [[(0, min(wanted[0], width // 2))]]
     for at, most in enumerate(wanted[1:], start=1):
         room = width - sum(each + 2 for _, each in parts[-1])

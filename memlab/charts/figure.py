@@ -1,7 +1,4 @@
-"""The figure that a chart makes for itself: it shows itself in any theme and width, as SVG or PNG.
-
-An SVG follows the reader's theme, its text is text, and it fetches nothing.
-"""
+"""The figure that a chart makes for itself, as SVG or PNG, for any theme and width."""
 
 import re
 from collections.abc import Callable

@@ -126,10 +126,7 @@ class Plot:
         return ax
 
     def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
-        """Say above the axes what is shown and, smaller below, whose it is and how to read it.
-
-        The key is of what has no end to stand at, by its label.
-        """
+        """Say above the axes what is shown and, smaller below, whose it is and how to read it."""
         across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
         text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
         lines = fill(text, across)

@@ -72,11 +72,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
 
 @dataclass(frozen=True, repr=False)
 class ArchiveListing(Shown):
-    """What was taken out of a store, plan by plan, oldest first, and how to take the last back.
-
-    By digest, `moved` says what plans did that deleted nothing; `copied` when copies were last
-    made.
-    """
+    """What was taken out of a store, plan by plan, oldest first, and how to take the last back."""
 
     store: str
     entries: tuple[Entry, ...] = ()

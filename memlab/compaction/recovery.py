@@ -1,7 +1,6 @@
 """Copies of what is in a store, and putting back what somebody else deleted or emptied.
 
-What comes back is written into the archive first, as an entry that deleted nothing:
-:func:`memlab.restore` takes it out again by that, and puts back what had no words.
+What comes back is an entry of the archive first, by which :func:`memlab.restore` takes it out.
 """
 
 import json

@@ -94,10 +94,7 @@ def pieces_of(said: Mapping[str, Any], *, in_lines: bool) -> Iterator[str]:
 
 
 def _rows_as_json(rows: Sequence[Any], *, sort_keys: bool) -> Iterator[str]:
-    """Yield named tuples of a kind as JSON objects, with sorted keys without spaces, by columns.
-
-    An encoder takes as long to begin with a row as to write it.
-    """
+    """Yield named tuples as JSON objects, by columns: an encoder is slow to begin with a row."""
     comma, colon = (",", ":") if sort_keys else (", ", ": ")
     columns = dict(zip(rows[0]._asdict(), zip(*rows, strict=True), strict=True))
     pieces = list[Iterable[str]]()

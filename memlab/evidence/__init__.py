@@ -1,7 +1,4 @@
-"""What says that a memory was needed: references, access logs, other projects, the whole past.
-
-Loads nothing until a name is used: a runtime that writes a log pays for no frame.
-"""
+"""What says that a memory was needed: references, access logs, other projects, the whole past."""
 
 from memlab.lazy import lazy_names
 

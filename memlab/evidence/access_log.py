@@ -222,10 +222,7 @@ class AccessLog:
 
 
 def log_parts(path: Path) -> list[Path]:
-    """Return the files that a log is made of, oldest first.
-
-    The last, the one being written, is missing where nothing was written since it was rotated.
-    """
+    """Return the files of a log, oldest first; the one being written may be missing."""
     name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
     try:
         matched = [(name.fullmatch(each.name), each) for each in path.parent.iterdir()]

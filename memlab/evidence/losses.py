@@ -134,10 +134,7 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
 def losses_of(
     source: SourceLike, *, log: Log = None, now: datetime | None = None, own: bool = True
 ) -> Losses:
-    """Return what :func:`lost` does, with what is kept of each, and what memlab did itself.
-
-    Where nothing is lost, that takes no look at the past unless `own` is wanted.
-    """
+    """Return what :func:`lost` does, with what is kept of each, and what memlab did itself."""
     opened, moment = open_source(source), moment_or_now(now, call="memlab.lost")
     kept, known_by = _kept(opened, moment)
     frame = _frame_of(opened, kept)

@@ -115,10 +115,7 @@ def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
 
 
 def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list[Deletion]]:
-    """Return what somebody else deleted, as the source knows it, and what memlab did.
-
-    What memlab deleted and git committed is memlab's.
-    """
+    """Return what somebody else deleted, as the source knows it, and what memlab did."""
     if source.name == ":memory:":
         return pd.DataFrame(), []
     check_archive_of(archive_at(source))
@@ -196,10 +193,7 @@ def past_of(
 
 
 def past_and_deletions(source: Source) -> tuple[pd.DataFrame, "pd.Series[int]"]:
-    """Return a source's past, and for each memory of it the archive's number of its deletion.
-
-    No deletion of the archive has the number of what is still there.
-    """
+    """Return a source's past, and for each memory of it the archive's number of its deletion."""
     past = _merged(load(source, on_bad_row="keep"), deletions_of(source), ())
     return past.drop(columns=_WHERE), past[_WHERE]
 
@@ -280,8 +274,7 @@ def _named(
 def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
     """Return the places of memories in the order in which they were written.
 
-    SQLite gives numbers out again after a deletion of the newest rows. From the first such number
-    on, the times of creation say which came first, and of two with one number the deletion.
+    Where SQLite gave numbers out again, the times of creation say it, and of equals the deletion.
     """
     position = every[c.POSITION].to_numpy(np.int64)
     by_number: Ordinals = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
@@ -349,10 +342,7 @@ class Gaps(NamedTuple):
 
 
 def gaps_of(past: pd.DataFrame) -> Gaps:
-    """Return how many memories were deleted without being kept, by the numbers they left free.
-
-    Only a store that numbers its memories one by one shows them; elsewhere none is counted.
-    """
+    """Return how many memories were deleted unkept, by the numbers that a store left free."""
     free = _free_positions(past)
     if not len(free):
         return Gaps()
@@ -391,11 +381,7 @@ def rows_of_gaps(frame: pd.DataFrame) -> Flags:
 
 
 def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
-    """Return, for each name that nothing there has, the row it may have been of; -1 for none.
-
-    That is the newest gap before the mention. No more distinct names than there are gaps can have
-    been memories; the first ones count.
-    """
+    """Return, for each name that nothing there has, the newest gap before it, or -1."""
     rows = np.flatnonzero(gap)
     if not len(rows):
         return np.full(len(names), -1, np.int64)

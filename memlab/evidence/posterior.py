@@ -127,10 +127,7 @@ class Posterior:
         return self._served(caps, self.law_caps, 0.0)
 
     def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
-        """Return the lower and upper limit of the share that each cap serves, around that share.
-
-        Of a handful of memories the share expected can lie beyond the limits drawn for it.
-        """
+        """Return the lower and upper limit of the share that each cap serves, around that share."""
         lower, upper = self.limits
         share = self.share_at(caps)
         place = np.searchsorted(lower, caps + _BLUR, side="right")

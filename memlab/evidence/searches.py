@@ -1,7 +1,4 @@
-"""Which memories a search names, or matches better than anything that is there.
-
-How well a search matches is BM25's answer, with its usual constants, over all memories together.
-"""
+"""Which memories a search names, or matches better (by BM25) than anything that is there."""
 
 import re
 from collections import Counter, defaultdict

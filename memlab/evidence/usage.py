@@ -143,10 +143,7 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
 
 
 def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
-    """Return what the most used quarter serves more than the newest, with limits.
-
-    Their standard error is that of a mean whose clusters are days.
-    """
+    """Return what the most used quarter serves more than the newest, with limits by days."""
     newest, used = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _BLUR).astype(np.float64)
     count, days = max(len(reads.day), 1), len(np.unique(reads.day))
     gain = float((used - newest).sum()) / count

@@ -1,8 +1,4 @@
-"""One review of many stores, then the change: plan, apply, and what each needs from time to time.
-
-A fleet's plan is one file to review, one line a store; the stores' own plans lie in a folder beside
-it. Applying takes saved plans alone, each store for itself.
-"""
+"""One review of many stores, then the change: plan, apply, and what each needs at times."""
 
 import hashlib
 import json
@@ -425,10 +421,7 @@ def apply_saved(
 
 
 def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
-    """Return the stores that a plan changes, and what hands each its digest and its own plan.
-
-    Those are read from one part at a time; the plan is None where it is missing.
-    """
+    """Return the stores that a plan changes, and what hands each its digest and its own plan."""
     digests = {each.store: each.digest for each in plan.changed}
     parts = index_of(plan.folder) if plan.folder and digests else {}
     texts_in = lru_cache(maxsize=1)(partial(column_of, name="plan"))

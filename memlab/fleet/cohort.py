@@ -1,16 +1,11 @@
 """What a fleet's stores share, how far back references reach, and the cap of each by it.
 
 The model is that of the law (:mod:`memlab.evidence.prior`), one floor further up. The reach that
-serves a share of a store's references is
-
-    y[store] = fleet + u[store] + sample error
-
-with the fleet's mean drawn around that of public projects with their standard deviation `between`,
-``u`` normal with a standard deviation of the fleet's own, and the sample error with variance
-``within ** 2 + noise / references``. The spread is estimated by moments (DerSimonian and Laird
-1986) and drawn towards the public one as if that had been seen in as many stores as there were
-projects; the mean is the posterior mean. What a store says itself is weighed when it is sized, so
-the prior of each is fitted on the others.
+serves a share of a store's references is ``fleet + u[store] + sample error``: the fleet's mean is
+drawn around that of public projects with their standard deviation `between`, ``u`` is normal, and
+the sample error has variance ``within ** 2 + noise / references``. The spread is estimated by
+moments (DerSimonian and Laird 1986) and drawn towards the public one. The prior of each store is
+fitted on the others, for what it says itself is weighed when it is sized.
 """
 
 from collections.abc import Mapping

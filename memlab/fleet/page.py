@@ -1,7 +1,4 @@
-"""What several passes found on many stores, and the one page that shows it.
-
-The page is the report's: the same template, sections and tables.
-"""
+"""What several passes found on many stores, and the one page that shows it, like a report."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

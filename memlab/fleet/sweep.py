@@ -1,7 +1,6 @@
 """A task done to every store of a fleet: its rows in one frame, errors among them.
 
-Results can be kept as they come, in a folder of Parquet files, each with some stores, so that a run
-that was stopped goes on where it was. A part appears whole or not at all.
+Results can be kept as they come, in a folder of Parquet files that appear whole or not at all.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Who works in other processes: a pool on this machine, or the workers of a Dask cluster.
 
-No more is handed out than keeps the workers busy. When a worker dies, every store that it may have
-been working on is handed out again, alone: one that ends its worker again is set aside.
+When a worker dies, the stores that it may have been working on are handed out again one by one.
 """
 
 import gc
@@ -293,10 +292,7 @@ class _DaskPool(WorkerPool):
 
 
 def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:
-    """Work through a chunk on a worker, whose memlab may be another.
-
-    What has to be installed is said with the machine that lacks it.
-    """
+    """Work through a chunk on a worker, whose memlab may be another; say which machine it is."""
     host = socket.gethostname()
     if version != memlab.__version__:
         raise MemlabError(

@@ -108,10 +108,7 @@ def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
 def verdicts_of(
     kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows are load-bearing; so is one whose kind or tags cannot be read.
-
-    `protected` are tags of a person's own.
-    """
+    """Return which rows are load-bearing; so is one whose kind or tags cannot be read."""
     unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
     pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
     encoded = of_numbers(pairs).dictionary_encode()

@@ -131,10 +131,7 @@ NEVER: Final = np.iinfo(np.int64).max
 
 
 def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
-    """Return when each memory was created, replaced and deleted, in microseconds.
-
-    One without a time has that of the one before it.
-    """
+    """Return when each memory was created (else as the one before), replaced and deleted, in μs."""
     created = memories.created_at
     dated = np.flatnonzero(~np.isnat(created))
     born = np.zeros(len(created), dtype=np.int64)

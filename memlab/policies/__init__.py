@@ -1,7 +1,4 @@
-"""Retention policies: whose rule it is, which memories go, and why.
-
-A policy is a frozen dataclass; :func:`decide` applies it to a frame and deletes nothing.
-"""
+"""Retention policies: whose rule it is, which memories go, and why."""
 
 from memlab.lazy import lazy_names
 

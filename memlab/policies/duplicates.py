@@ -152,10 +152,7 @@ def counted_words(text: str) -> list[str]:
 
 
 def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Ints, Floats]:
-    """Let each vector replace the most similar older one, until nothing more changes.
-
-    Says who replaces each, -1 where nobody does, and how similar the two are.
-    """
+    """Let vectors replace their most similar older ones; return by whom each went, how similar."""
     prepared = unit_rows(vectors)
     winner = np.full(len(trust), -1, dtype=np.int64)
     similarity = np.full(len(trust), -1.0)

@@ -425,10 +425,7 @@ def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
 
 
 def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
-    """Return a scope for each combination of values in the fields that the frame has.
-
-    Rows without a value share one; where the frame has none of the fields, all do.
-    """
+    """Return a scope for each combination of values in the fields that the frame has."""
     present = [name for name in fields if name in rows]
     if not present:
         return one_scope(rows)

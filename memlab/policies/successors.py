@@ -37,10 +37,7 @@ def supersedable(
     policy: NearDuplicate | None = None,
     by_likeness: bool = True,
 ) -> pd.DataFrame:
-    """Return active load-bearing memories that a newer one could stand for.
-
-    Superseded it stays in the store and is not loaded; whether it should be is for a person to say.
-    """
+    """Return active load-bearing memories that a newer one could stand for: a person decides."""
     rows = frame.reset_index(drop=True)
     if references is None:
         references = find_references(rows)

@@ -75,10 +75,7 @@ class Life:
 
 
 def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
-    """Return a frame and its references as a history to walk through.
-
-    References that do not fit are left out: no such row, or one written later.
-    """
+    """Return a frame and those of its references that fit it as a history to walk through."""
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)

@@ -400,10 +400,7 @@ def prepared(
 
 
 def _share_of_reads(frame: pd.DataFrame, references: pd.DataFrame) -> float:
-    """Return how much of a store's evidence are reads.
-
-    Of a store without any it is what suits its system: who does not load all at start searches.
-    """
+    """Return how much of a store's evidence are reads; without any, what suits its system."""
     if len(references):
         return float((references[c.KIND] == "log").mean())
     return float(c.LOADED_AT_START in frame)

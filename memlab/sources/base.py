@@ -164,10 +164,7 @@ class Orders(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A memory that somebody else deleted or emptied, as it was: when it went, was last written.
-
-    Of copies, `seen` is when it was last there.
-    """
+    """A memory that somebody else deleted or emptied: when it went, was written, was last seen."""
 
     key: Key
     record: bytes

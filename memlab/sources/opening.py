@@ -139,10 +139,7 @@ def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Sour
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return what a path is; None for what is no store that memlab knows.
-
-    ChangedWhileReadError if a file was written to all the while.
-    """
+    """Return what a path is, None for what memlab does not know; raise where it is written to."""
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return None

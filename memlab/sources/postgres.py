@@ -1,7 +1,4 @@
-"""PostgreSQL: one transaction on a server, its errors in words, and rows to the letter.
-
-A value is the text that PostgreSQL writes for it and reads again.
-"""
+"""PostgreSQL: one transaction on a server, its errors in words, and rows to the letter."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -63,10 +63,7 @@ def rows_in(path: Path, query: str) -> list[Any]:
 
 
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
-    """Return the tables of a SQLite file with their columns, none of what cannot be read.
-
-    What is written all the while raises.
-    """
+    """Return the tables of a SQLite file with their columns, none of what cannot be read."""
     found: dict[str, set[str]] = {}
     try:
         for table, column in rows_in(path, _COLUMNS_OF_TABLES):

@@ -249,10 +249,7 @@ def _read_within(
 
 
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
-    """Read the rows at some positions, in any order.
-
-    By columns: an encoder that is asked for each row takes longer than all the rest.
-    """
+    """Read rows by columns: an encoder that is asked for each row takes longer than all else."""
     signals = signals_at(connection, layout, positions)
     try:
         found = _rows_at(connection, layout, positions, str)

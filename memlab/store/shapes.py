@@ -1,7 +1,4 @@
-"""What a value must be that comes out of a file or from a server, whoever wrote it there.
-
-A shape is a function that raises :class:`ValueError` where a value is something else.
-"""
+"""What a value must be that comes out of a file or from a server; else a ValueError."""
 
 import math
 from collections.abc import Callable, Collection, Mapping

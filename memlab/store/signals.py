@@ -1,7 +1,4 @@
-"""What a store may keep beside its memories, and how the two belong together.
-
-A table ``memory_signals`` that lacks a column is somebody else's, and left alone.
-"""
+"""What a store may keep beside its memories, and how the two belong together."""
 
 import sqlite3
 from typing import Final

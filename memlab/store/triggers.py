@@ -92,10 +92,7 @@ def _refuse(lost: list[TriggerEffect], when: str) -> None:
 
 
 def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
-    """Return what a statement, about each table of ours, would write elsewhere; none is run.
-
-    SQLite asks an authorizer about each such table when it compiles the statement.
-    """
+    """Return what a statement would write to other tables, by SQLite's authorizer; none is run."""
     triggers = connection.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
         "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"

@@ -317,10 +317,7 @@ class BetterdbWriter(HashReader, Writer):
         return [] if self._have_ended(map(raw_key, stale)) else stale
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Delete memories that are as expected, and count them as BetterDB counts evictions.
-
-        One whose own time passes meanwhile is as good as deleted.
-        """
+        """Delete memories that are as expected, and count them as BetterDB counts evictions."""
         wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
             for some in portions(wanted, self.lot):
@@ -381,10 +378,7 @@ class BetterdbWriter(HashReader, Writer):
         return fingerprint_of(self.record(key, without_use(stored)))
 
     def _delete_some(self, keys: list[bytes], wanted: Mapping[bytes, str], undo: IO[bytes]) -> bool:
-        """Delete some memories in one step; False where one is not as expected.
-
-        Where one was recalled within the step, it is done by halves.
-        """
+        """Delete some memories in one step, or by halves; False where one is not as expected."""
         for _ in range(_TRIES if len(keys) == 1 else 1):
             found = dict(self._watch(keys))
             gone = [key for key in keys if key not in found]

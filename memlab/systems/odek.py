@@ -135,10 +135,7 @@ class Odek(FolderSource):
         return EpisodeIndex(index.head, kept, index.tail).to_bytes()
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
-        """Return the list with what it said of some episodes, of those that it does not list.
-
-        Each comes after the one that stood before it, at the end where that is gone.
-        """
+        """Return the list with what it said of some episodes, each after the one before it."""
         index = EpisodeIndex.read(raw)
         listed = {entry.session_id for entry in index.entries}
         back = sorted(

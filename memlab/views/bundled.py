@@ -87,10 +87,7 @@ def folder_for(store: str) -> Path:
 
 
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
-    """Put `parameters` into the cell tagged ``parameters``, in place of the values it states.
-
-    What is stated of the bundled data stays, by its full path.
-    """
+    """Put `parameters` into the cell tagged ``parameters``; keep what is stated of bundled data."""
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", ()):
             cell.source = _with_values(cell.source, parameters)

@@ -1,7 +1,4 @@
-"""The sizing panel: move a cap, a target or a token budget, and see what it would serve and cost.
-
-Pictures are drawn once; a move restores them and draws the marks on top, for that is quick.
-"""
+"""The sizing panel: move a cap, a target or a token budget, and see what it serves and costs."""
 
 import html
 from base64 import b64encode

@@ -165,10 +165,7 @@ class Folder:
         return None if found is None else found.inode
 
     def write(self, file: FileCopy) -> None:
-        """Make a file that is not there, on the disk before this returns.
-
-        A group that it was not meant for may do no more with it than others.
-        """
+        """Make a file that is not there, on the disk before this returns; no group gains by it."""
         with self._holding(file.name) as (around, name):
             handle = os.open(name, _NEW_FILE, 0o600, dir_fd=around.handle)
         with os.fdopen(handle, "wb") as opened:

@@ -185,10 +185,7 @@ def _lives(
 
 
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
-    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read.
-
-    Where git stops, it goes on without the contents of files, then after that commit.
-    """
+    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read."""
     count = broken = 0
     renames, alike = _ALIKE, 0
     while broken < _MOST_BROKEN:

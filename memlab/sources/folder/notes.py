@@ -1,7 +1,4 @@
-"""Notes: a folder of Markdown files, and of folders of these, with no index that names them.
-
-A system says which files are notes, when each was born, and which of them a start loads.
-"""
+"""Notes: a folder of Markdown files, and of folders of these, with no index that names them."""
 
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -303,10 +303,7 @@ class Archive:
 
     @contextmanager
     def marking_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> Iterator[None]:
-        """Record that copies have been put back, once the block has committed that.
-
-        Under the store's write lock, so that nobody drops the copies meanwhile.
-        """
+        """Record that copies are back, once the block, which holds the store, has committed."""
         with self.changing() as connection:
             connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "

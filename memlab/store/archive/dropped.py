@@ -42,10 +42,7 @@ def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
 
 
 def key_of(archive: Archive) -> bytes | None:
-    """Return the key that an archive's names are hashed with; None where nothing was dropped.
-
-    It is empty where it cannot be read.
-    """
+    """Return the key of an archive's names: None where nothing was dropped, empty if unreadable."""
     written = archive.about(_KEY)
     if written is None:
         return None

@@ -88,10 +88,7 @@ def note_retired(
 def forget_retired(
     archive: Archive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
 ) -> None:
-    """Note that a plan was taken back: what it retired is active, what returned is retired.
-
-    Of one that was retired once more, and that taken back before, nothing is known any more.
-    """
+    """Note that a plan was taken back: what it retired is active, what returned is retired."""
     hash_key = make_key(archive)
     with archive.changing() as connection:
         connection.execute(RETIRED)

@@ -64,10 +64,7 @@ def archived_first(
     at: datetime,
     settle: bool = True,
 ) -> Iterator[str]:
-    """Copy rows into the archive, commit and sync it; then let the block delete them.
-
-    Where it raises, the copies are taken out again.
-    """
+    """Archive and sync rows; then let the block delete them. If it raises, take them out again."""
     check_deletion(connection, chosen)
     if settle:
         check_archive_of(location)

@@ -110,10 +110,7 @@ def is_of_project(folder: Path) -> bool:
 
 
 def first_calls(folder: Path) -> dict[str, datetime]:
-    """Return when each file of a project's memory is first heard of in transcripts, by name.
-
-    All projects' are looked at: a session in a git worktree has a project folder of its own.
-    """
+    """Return when any project's transcripts (worktrees have their own) first tell of each file."""
     first: dict[str, datetime] = {}
     if not is_of_project(folder):
         return first

@@ -84,10 +84,7 @@ class Block(NamedTuple):
         return list(dict.fromkeys(name for name in found if name is not None))
 
     def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
-        """Return its text without the links to `gone`; None where nothing is left to say.
-
-        An entry that names nothing else goes whole.
-        """
+        """Return its text without the links to `gone`; None where nothing is left to say."""
         going = [names.file_of(mention.target) in gone for mention in self.mentions]
         others = (m.target for m, goes in zip(self.mentions, going, strict=True) if not goes)
         if not any(going):

@@ -87,10 +87,7 @@ class FolderView:
         return place_of(int(at.timestamp() * 1_000), tie)
 
     def costs(self) -> dict[str, dict[State, str]]:
-        """Return what the index costs of each file it names: the lines it is the first name of.
-
-        Those that are loaded, or, where none is, what they would cost above the cut.
-        """
+        """Return the lines that the index takes for each file that it names first."""
         texts: dict[str, dict[State, str]] = {}
         for block in self.index.blocks:
             if block.state is not State.UNSEEN:
