@@ -106,6 +106,26 @@ ROWS_OF_ANY_KIND = st.lists(
 )
 
 
+@st.composite
+def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
+    """A frame of a memory a day: a floor, memories superseded later, names of earlier ones."""
+    count = draw(st.integers(1, 13))
+    rows = []
+    for number in range(count):
+        later = [f"m{n}" for n in range(number + 1, count)] if superseded else []
+        named = draw(st.sets(st.integers(0, max(number - 1, 0)), max_size=2))
+        rows.append(
+            row(
+                f"m{number}",
+                kind=draw(st.sampled_from(["episodic", "episodic", "semantic"])),
+                tokens=draw(st.integers(0, 12)),
+                superseded_by=draw(st.none() | st.sampled_from([None, *later])),
+                evidence_refs=tuple(f"m{n}" for n in named),
+            )
+        )
+    return make_frame(*rows, minutes=24 * 60)
+
+
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """A frame of drawn rows; a successor out of range dangles."""
     return make_frame(

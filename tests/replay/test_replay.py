@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from frames import START, make_episodes, make_frame, make_references, row
+from frames import START, lives, make_episodes, make_frame, make_references, row
 from histories import work
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -30,54 +30,29 @@ from memlab.policies import (
 from memlab.policies.base import Runner, runner_for
 from memlab.replay import oracle, replay
 
-Lives = list[tuple[str, list[int], list[int], int, float]]
-
-LIVES = st.lists(
-    st.tuples(
-        st.sampled_from(["episodic", "episodic", "episodic", "semantic"]),
-        st.lists(st.integers(0, 11), max_size=2, unique=True),
-        st.lists(st.integers(0, 11), max_size=2, unique=True),
-        st.integers(0, 4),
-        st.sampled_from([0.0, 0.1, 0.5, 0.5, 0.9]),
-    ),
-    min_size=1,
-    max_size=12,
-)
-"""For every row written: kind, which rows it replaces, which it names, its title, importance."""
-
-REPLACED: Lives = [
-    ("episodic", [place - 1] if place % 2 else [], [], place % 5, 0.5) for place in range(8)
-]
-"""Of each pair the second replaces the first."""
-
 TITLES = ("alpha beta gamma", "alpha beta gamma", "alpha beta delta", "one two", "three")
 
 POLICIES = SOME_OF_EACH | OF_ONES_OWN
 
 
-def frame_of(lives: Lives) -> pd.DataFrame:
-    """The store as it would be, had nothing been pruned."""
-    replaced_by: dict[int, int] = {}
-    for place, (_, replaces, *_) in enumerate(lives):
-        replaced_by |= {old: place for old in replaces if old < place and old not in replaced_by}
-    frame = make_frame(
-        *(
-            row(
-                f"m{place}",
-                kind=kind,
-                title=TITLES[title],
-                evidence_refs=tuple(f"m{name}" for name in names if name < place),
-                superseded_by=f"m{replaced_by[place]}" if place in replaced_by else None,
-            )
-            for place, (kind, _, names, title, _) in enumerate(lives)
-        ),
-        minutes=24 * 60,
-    )
-    frame[c.IMPORTANCE] = [importance for *_, importance in lives]
-    frame[c.AGENT_ID] = pd.Series(
-        [("a", "b", None)[title % 3] for *_, title, _ in lives], dtype="str"
-    )
+def valued(frame: pd.DataFrame, titles: list[int], importance: list[float]) -> pd.DataFrame:
+    """The same memories, some titles of them alike, with an importance and an agent."""
+    titles = titles[: len(frame)]
+    frame[c.TITLE] = pd.Series([TITLES[title] for title in titles], dtype="str")
+    frame[c.IMPORTANCE] = importance[: len(frame)]
+    frame[c.AGENT_ID] = pd.Series([("a", "b", None)[title % 3] for title in titles], dtype="str")
     return frame
+
+
+LIVES = st.builds(
+    valued,
+    lives(),
+    st.lists(st.integers(0, 4), min_size=13, max_size=13),
+    st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.5, 0.9]), min_size=13, max_size=13),
+)
+PAIRS = [row(f"m{n}", superseded_by=None if n % 2 else f"m{n + 1}") for n in range(8)]
+REPLACED = valued(make_frame(*PAIRS, minutes=24 * 60), [n % 5 for n in range(8)], [0.5] * 8)
+"""Of each pair the second replaces the first."""
 
 
 def decided_forward(
@@ -113,12 +88,11 @@ def decided_forward(
 @pytest.mark.long
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @settings(max_examples=1 + settings().max_examples // 20)
-@example(lives=REPLACED, every=1, late=True, retire=False)
-@given(lives=LIVES, every=st.integers(1, 3), late=st.booleans(), retire=st.booleans())
+@example(frame=REPLACED, every=1, late=True, retire=False)
+@given(frame=LIVES, every=st.integers(1, 3), late=st.booleans(), retire=st.booleans())
 def test_every_runner_finds_what_asking_finds(
-    policy: Policy, lives: Lives, every: int, late: bool, retire: bool
+    policy: Policy, frame: pd.DataFrame, every: int, late: bool, retire: bool
 ) -> None:
-    frame = frame_of(lives)
     references = find_references(frame)
     now = START + pd.Timedelta(days=20) if late else None
     quick, slow = (
@@ -271,9 +245,10 @@ def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
     assert "came back   1 time\n" in str(back)
 
 
-@given(lives=LIVES, cap=st.integers(0, 6))
-def test_by_age_nothing_comes_back_while_no_place_becomes_free(lives: Lives, cap: int) -> None:
-    frame = frame_of([(kind, [], *rest) for kind, _, *rest in lives])
+@given(frame=lives(superseded=False), cap=st.integers(0, 6))
+def test_by_age_nothing_comes_back_while_no_place_becomes_free(
+    frame: pd.DataFrame, cap: int
+) -> None:
     references = find_references(frame)
     gone, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
     pd.testing.assert_frame_equal(gone.references, back.references)
@@ -282,8 +257,7 @@ def test_by_age_nothing_comes_back_while_no_place_becomes_free(lives: Lives, cap
 
 
 def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -> None:
-    frame = frame_of(REPLACED)
-    references = find_references(frame)
+    frame, references = REPLACED, find_references(REPLACED)
     loaded = replay(frame, references, KeepRecent(8)).boot
     assert loaded["boot_memories"].tolist() == loaded["held"].tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
     assert len(replay(frame, references, PurgeSuperseded(timedelta(0))).deleted) == 4
