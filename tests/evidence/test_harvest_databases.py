@@ -263,17 +263,16 @@ class TestMemForge:
         one, other = (add_memory(memforge.connection, agent) for agent in "ab")
         for day, (agent, memory) in enumerate((("a", one), ("b", other), ("a", one)), 1):
             self.retrieve(memforge, agent, memory, day)
-        log = tmp_path / "reads.log"
-        found = harvest(memforge.url, log)
+        found = harvest(memforge.url, tmp_path / "reads.log")
         assert found.way == "MemForge"
-        assert [memory for memory, _ in logged(log)] == ["1", "2", "1"]
-        assert harvest(memforge.url, log).new == 0
+        assert ids_of(found) == ["1", "2", "1"]
+        assert harvest(memforge.url, found.log).new == 0
 
     def test_a_url_may_name_one_agent(self, memforge: Postgres, tmp_path: Path) -> None:
         for agent in "ab":
             self.retrieve(memforge, agent, add_memory(memforge.connection, agent), 1)
         one = harvest(f"{memforge.url}&agent=b", tmp_path / "b.log")
-        assert [memory for memory, _ in logged(one.log)] == ["2"]
+        assert ids_of(one) == ["2"]
         assert one.chances.startswith("1 memory: 1 read")
         assert harvest(memforge.url, tmp_path / "all.log").reads == 2
 

@@ -16,7 +16,7 @@ def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:
     [
         ("cat a.md", ["/w/a.md"]),
         ("bash -c 'cd /m && cat a.md'; sh -euo pipefail -c 'cat b.md'", ["/m/a.md", "/w/b.md"]),
-        ("timeout -k 3 5s cat a.md; nice -n 5 cat b.md", ["/w/a.md", "/w/b.md"]),
+        ("timeout -k 3 5s cat a.md; nice -n 5 cat b.md; stdbuf -oL cat c.md", None),
         ("sudo -u me cat a.md; env -u X A=1 cat b.md", ["/w/a.md", "/w/b.md"]),
         ("cat a.md | head -5 2>/dev/null", ["/w/a.md"]),
         ("(cd /m && cat a.md); cat b.md", ["/m/a.md", "/w/b.md"]),
@@ -82,6 +82,7 @@ def test_what_is_not_named_or_not_shown_is_not_read(command: str) -> None:
         ("echo x > a.md; echo x >> b.md; echo x 1> c.md", ["/w/a.md", "/w/b.md", "/w/c.md"]),
         ("cat > a.md <<'END'\ncat b.md\nEND", ["/w/a.md"]),
         ("mv a.md b.md; rm -f c.md; cp d.md e.md", [f"/w/{name}.md" for name in "abce"]),
+        ("echo x | tee -a a.md", ["/w/a.md"]),
         ("sed -n 1p a.md; echo x 2> b.md", []),
         ("echo x > $Y", []),
     ],

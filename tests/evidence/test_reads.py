@@ -67,6 +67,7 @@ GOOD = '{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}'
     ("line", "reason"),
     [
         ('{"memory_id": "b", "at": "2025-0', "cut short, or no JSON object"),
+        ("[1]", "cut short, or no JSON object"),
         (f"{GOOD}{GOOD}", "cut short, or no JSON object"),
         ("\0\0\0", "cut short, or no JSON object"),
         ('{"a":' * 100_000, "cut short, or no JSON object"),

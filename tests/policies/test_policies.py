@@ -124,7 +124,11 @@ def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
     [
         (lambda: KeepRecent(-1), "keep=-1"),
         (lambda: KeepRecent(1, by="title"), "by='title'"),
+        (lambda: Learned(-2), "max_items=-2"),
+        (lambda: TokenBudget(-1), "max_tokens=-1"),
+        (lambda: ImportanceBudget(-3), "max_items=-3"),
         (lambda: EveryOther(-1), "offset=-1"),
+        (lambda: ValueCap(1, recency=-0.1), "recency=-0.1"),
         (lambda: Crowded(3, how="all"), "how='all' is not 'oldest' or 'newest'"),
         (lambda: ValueCap(1, half_life=timedelta(0)), "half_life="),
         (lambda: ValueCap(1, importance=float("nan")), "importance=nan"),
@@ -146,7 +150,6 @@ def test_a_setting_without_meaning_is_refused_by_name(
         (lambda: TimeToLive(30), r"TimeToLive takes as ttl .* timedelta\(days=30\)"),
         (lambda: ValueCap(1, recency="high"), "ValueCap takes as recency a number, not 'high'"),
         (lambda: ValueCap(1, scope="agent_id"), "ValueCap takes as scope a tuple"),
-        (lambda: NearDuplicate(True), "NearDuplicate takes as threshold a number, not True"),
         (lambda: Crowded(3, waits=3.5), r"Crowded takes as waits .* timedelta\(days=3.5\)"),
         (lambda: Pipeline(KeepAll(), 50), "Pipeline takes as policies a policy"),  # type: ignore[arg-type]
     ],
