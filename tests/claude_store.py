@@ -17,11 +17,8 @@ NAMES = ("topic_{}.md", "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "�
 BODIES = ("Short.", "A longer text. " * 40, "See [[{0}]] [[{1}]].", "né 北京 🦀\r\nend")
 LINES = (
     *("- {link} — a hook, {number}", "* ★ **{link}** hook", "- {link}, [second]({other}) — two"),
-    *(
-        "- [[{stem}]] by name",
-        "\nBefore a release read {link} once more.\n",
-        "\n## Section {number}\n",
-    ),
+    *("- [[{stem}]] by name", "\nBefore a release read {link} once more.\n"),
+    "\n## Section {number}\n",
     *("- {link} — a hook that\n  goes on below", "- {link}\n- [Gone](gone_{number}.md) — removed"),
 )
 
@@ -109,16 +106,11 @@ def call(
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
     if failed:
         result |= {"is_error": True, "content": "File does not exist."}
+    told = {"sessionId": session, "timestamp": stamp(moment)}
     lines = (("assistant", f"u_{name}", use), ("user", f"r_{name}", result))
     return [
         json.dumps(
-            {
-                "type": kind,
-                "uuid": uuid,
-                "sessionId": session,
-                "timestamp": stamp(moment),
-                "message": {"role": kind, "content": [block]},
-            },
+            {"type": kind, "uuid": uuid, **told, "message": {"role": kind, "content": [block]}},
             separators=(",", ":"),
         )
         for kind, uuid, block in lines

@@ -98,8 +98,8 @@ ROWS_OF_ANY_KIND = st.lists(
             c.KIND: st.sampled_from([kind.value for kind in MemoryKind]),
             c.TAGS: st.sampled_from([(), ("merged",), ("rejected-path",)]),
             c.TOKENS: st.integers(0, 500),
-            "hours": st.integers(0, 200),
-            "successor": st.one_of(st.none(), st.integers(0, 30)),
+            c.CREATED_AT: st.integers(0, 200).map(lambda hours: START + pd.Timedelta(hours=hours)),
+            c.SUPERSEDED_BY: st.one_of(st.none(), st.integers(0, 30).map("m{}".format)),
         }
     ),
     max_size=25,
@@ -128,19 +128,7 @@ def lives(draw: st.DrawFn, *, superseded: bool = True) -> pd.DataFrame:
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """A frame of drawn rows; a successor out of range dangles."""
-    return make_frame(
-        *(
-            row(
-                f"m{n}",
-                **{name: one[name] for name in (c.KIND, c.TAGS, c.TOKENS)},
-                **{
-                    c.CREATED_AT: START + pd.Timedelta(hours=one["hours"]),
-                    c.SUPERSEDED_BY: None if one["successor"] is None else f"m{one['successor']}",
-                },
-            )
-            for n, one in enumerate(rows)
-        )
-    )
+    return make_frame(*(row(f"m{n}", **one) for n, one in enumerate(rows)))
 
 
 def mixed_frame() -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pytest
 from frames import START, make_episodes, make_references
 from histories import simulate_history
 from matplotlib.dates import date2num
-from reading import drawn, lines_named, note, points_of, title, upright_lines, written
+from reading import drawn, line_named, lines_named, note, points_of, title, upright_lines, written
 
 from memlab import charts
 from memlab import columns as c
@@ -19,7 +19,7 @@ from memlab.evidence.posterior import law_lines
 from memlab.evidence.usage import AgeOrUse
 from memlab.frame.loading import load
 from memlab.growth import growth_curve
-from memlab.policies import KeepRecent, Pipeline, Policy, TimeToLive, ValueCap
+from memlab.policies import KeepRecent, Pipeline, TimeToLive, ValueCap
 from memlab.replay import compare, family_of, label_of, overlap, replay, summarise
 from memlab.sizing import (
     Advice,
@@ -80,8 +80,7 @@ def test_growth_draws_nothing_that_there_is_none_of_and_says_what_left_no_trace(
 @pytest.mark.parametrize(("cap", "deletes"), [(0, 40), (15, 25), (500, 0)])
 def test_growth_draws_a_cap_and_shades_and_says_what_lies_beyond(cap: int, deletes: int) -> None:
     ax = charts.plot_growth(growth_curve(make_episodes(40)), cap=cap)
-    (shade,) = ax.collections
-    heights = shade.get_paths()[0].vertices[:, 1]
+    heights = ax.collections[0].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (cap, cap + deletes)
     assert title(ax) == f"keep_recent = {cap} would delete {deletes} of 40 prunable memories"
     assert ax.get_ylim()[0] == 0
@@ -219,24 +218,17 @@ class Chosen(KeepRecent):
 def test_a_policy_looks_the_same_in_every_chart_and_has_the_colour_of_what_it_goes_by(
     history: History,
 ) -> None:
-    by_colour: dict[str, list[Policy]] = {
-        LIGHT.by_age: [KeepRecent(80), TimeToLive(timedelta(hours=20))],
-        LIGHT.by_use: [
-            *(ValueCap(80), Chosen(80), Pipeline(TimeToLive(), ValueCap(80))),
-            Pipeline(KeepRecent(90), ValueCap(80)),
-        ],
-    }
-    replays = [replay(*history, policy) for some in by_colour.values() for policy in some]
+    by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
+    by_use = [ValueCap(80), Chosen(80), Pipeline(KeepRecent(90), ValueCap(80))]
+    replays = [replay(*history, policy) for policy in (*by_age, *by_use)]
     with pytest.raises(ValueError, match="share=True"):
         charts.plot_overlap(overlap(replays))
     regrets = {label_of(one.policy): one.regret_over_time for one in reversed(replays)}
-    compared = {
-        line.get_label(): line
-        for line in charts.plot_comparison(summarise(*history, replays)).lines
-    }
-    regretted = {line.get_label(): line for line in charts.plot_regret(regrets).lines}
-    for colour, policies in by_colour.items():
+    compared = charts.plot_comparison(summarise(*history, replays))
+    regretted = charts.plot_regret(regrets)
+    for colour, policies in ((LIGHT.by_age, by_age), (LIGHT.by_use, by_use)):
         for policy in policies:
-            looks = compared[family_of(policy)], regretted[label_of(policy)]
-            assert [line.get_color() for line in looks] == [colour] * 2
-            assert looks[0].get_marker() == looks[1].get_marker()
+            one = line_named(compared, family_of(policy))
+            other = line_named(regretted, label_of(policy))
+            assert one.get_color() == other.get_color() == colour
+            assert one.get_marker() == other.get_marker()
