@@ -11,7 +11,6 @@ from frames import make_episodes, make_frame, row
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from reading import assert_within_its_figure, drawn, line_named, title
 
 from memlab import columns as c
@@ -107,11 +106,6 @@ def test_drawn_anew_it_says_the_same_at_another_width_on_other_paper(
     for each, paint in ((chart, LIGHT), (dark, DARK)):
         assert line_named(each.axes[0], c.PRUNABLE).get_color() == paint.prunable
     assert len(dark.at().svg()) == len(svg)
-
-
-def test_given_axes_on_dark_paper_are_drawn_on_in_its_colours(curve: pd.DataFrame) -> None:
-    ax = plot_growth(curve, ax=Figure(facecolor="#101010").add_subplot())
-    assert line_named(ax, c.PRUNABLE).get_color() == DARK.prunable
 
 
 def test_a_long_curve_is_a_small_svg() -> None:

@@ -122,18 +122,9 @@ def test_no_two_policies_share_colour_and_mark() -> None:
     assert len({style.glyph for style in POLICY_STYLES.values()}) == len(looks)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("recent", "recent 50"),
-        ("recent", "recent, by"),
-        ("mine 3, tau=1 d", "mine 700"),
-        ("dedup > ttl > recent, by", "odek"),
-        ("dedup 0.8 > ttl > recent 500, by=created_at", "odek 500"),
-    ],
-)
-def test_settings_make_no_difference_to_a_style(one: str, other: str) -> None:
-    assert style_of(one) == style_of(other)
+def test_settings_make_no_difference_to_a_style() -> None:
+    assert style_of("mine 3, tau=1 d") == style_of("mine 700")
+    assert style_of("dedup 0.8 > ttl > recent 500, by=created_at") == style_of("odek 500")
 
 
 def test_every_mark_has_a_glyph_in_the_font_of_the_charts() -> None:

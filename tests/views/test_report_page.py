@@ -85,8 +85,7 @@ def test_tables_are_for_people(page: str) -> None:
 
 def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) -> None:
     words = " ".join(words_of(page))
-    advice = findings.advice
-    now, p95 = advice.boot_tokens, advice.boot_tokens_p95
+    now, p95 = findings.advice.boot_tokens, findings.advice.boot_tokens_p95
     assert findings.effect is not None
     assert findings.effect.after.tokens == now
     figures = dict(findings.sheet().facts)
@@ -278,15 +277,15 @@ def test_a_record_says_of_one_memory_that_it_is_one(tmp_path: Path) -> None:
     plan = memlab.plan(store, memlab.KeepRecent(1))
     advice = memlab.recommend_cap(memlab.load_past(store))
     record = decision_record(advice, plan, now=NOW, receipt=memlab.apply(plan))
-    assert "| deletes | 1 of 2 memories |" in record
-    assert "→ 1 memory, " in record
-    assert "| cap | `keep_recent = 1`, chosen by hand |" in record
-    assert f"| by the evidence | {advice.numbers} |" in record
-    assert (
-        advice.numbers == f"keep_recent = {advice.keep_recent} is safe, {advice.likely} is likely"
-    )
-    assert "| track record | none |" in record
-    assert " UTC, 1 memory deleted and archived; undo: " in record
+    for words in (
+        "| deletes | 1 of 2 memories |",
+        "→ 1 memory, ",
+        "| cap | `keep_recent = 1`, chosen by hand |",
+        f"| by the evidence | {advice.numbers} |",
+        "| track record | none |",
+        " UTC, 1 memory deleted and archived; undo: ",
+    ):
+        assert words in record
     for number, name in {advice.likely: "likely", advice.keep_recent: "safe"}.items():
         record = decision_record(advice, memlab.plan(store, memlab.KeepRecent(number)), now=NOW)
         assert f"| cap | `keep_recent = {number}`, the {name} one |" in record
