@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from memlab.clock import moment_or_now
 from memlab.files import ALONE, write_whole
@@ -92,43 +91,30 @@ def examine_fleet(
     return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)
 
 
-@dataclass(frozen=True)
-class Weeks:
-    """How many memories, and load-bearing ones, came to a store or left it, by week."""
-
-    week: NDArray[np.int64]
-    memories: NDArray[np.int64]
-    load_bearing: NDArray[np.int64]
-
-
-def _weeks_of(where: str) -> Weeks:
+def _weeks_of(where: str) -> pd.DataFrame:
+    """Return by week how many memories, and load-bearing ones, came to a store or left it."""
     past, _ = past_arrays(open_source(where), on_bad_row="keep")
     born = past.created_at
     ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at
-    dated, gone = ~np.isnat(born), ~np.isnat(ended)
-    went = dated & gone
-    bearing = past.load_bearing & (past.active | gone)
-    moments = np.concatenate([born[dated], np.maximum(born, ended)[went]])
-    signs = np.repeat([1, -1], [dated.sum(), went.sum()])
-    bears = signs * np.concatenate([bearing[dated], bearing[went]])
-    weeks, index = np.unique(
-        moments.astype("datetime64[D]").astype(np.int64) // 7, return_inverse=True
-    )
-    counts = (np.bincount(index, each, len(weeks)).astype(np.int64) for each in (signs, bears))
-    return Weeks(weeks, *counts)
+    bearing = past.load_bearing & (past.active | ~np.isnat(ended))
+    moments = np.concatenate([born, np.maximum(born, ended)])
+    signs = np.repeat([1, -1], len(born))
+    changes = pd.DataFrame({"memories": signs, "load_bearing": signs * np.tile(bearing, 2)})
+    changes["week"] = moments.astype("datetime64[W]").astype(np.int64)
+    weeks: pd.DataFrame = changes[~np.isnat(moments)].groupby("week").sum()
+    return weeks
 
 
 def _weeks(members: Members, **how: Any) -> pd.DataFrame:
-    found = outcomes_of(FleetTask("growth", _weeks_of, Weeks), members, **how)
-    nothing = Weeks(*(np.array([], dtype=np.int64) for _ in range(3)))
-    each = [vars(outcome.value or nothing) for outcome in found]
-    weeks = pd.DataFrame({name: np.concatenate([w[name] for w in each]) for name in vars(nothing)})
-    together = weeks.groupby("week").sum()
+    found = outcomes_of(FleetTask("growth", _weeks_of, pd.DataFrame), members, **how)
+    nothing = pd.DataFrame({"week": [], "memories": [], "load_bearing": []}, dtype=np.int64)
+    known = [each.value for each in found if each.value is not None]
+    together = pd.concat([nothing.set_index("week"), *known]).groupby("week").sum()
     # a week before each as well, so that a line stays level up to there
     every = together.index.union(together.index[1:] - 1)
     together = together.reindex(every, fill_value=0).reset_index(names="week")
-    days = (together["week"].to_numpy() * 7).astype("datetime64[D]")
-    return together.assign(week=pd.to_datetime(days).tz_localize("UTC"))
+    weeks = together["week"].to_numpy().astype("datetime64[W]").astype("datetime64[s]")
+    return together.assign(week=pd.to_datetime(weeks).tz_localize("UTC"))
 
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
