@@ -53,9 +53,8 @@ def test_show_for_a_script_prints_every_store(agents: Path) -> None:
     (agents / "agent-3" / "broken.db").write_bytes(b"SQLite format 3\0 and no more")
     names = (f"{agents}/*/*.db", "--limit", "1", "--processes", "1")
     told = json.loads(run("fleet", "show", *names, "--json").output)
-    assert [Path(each["store"]).parent.name for each in told] == [
-        "agent-3", "agent-3", "agent-30", "agent-300",
-    ]  # fmt: skip
+    folders = [Path(each["store"]).parent.name for each in told]
+    assert folders == ["agent-3", "agent-3", "agent-30", "agent-300"]
     assert sum(each["error"] is not None for each in told) == 1
     rows = records_in(run("fleet", "show", *names, "--csv").output)
     assert [each["memories"] for each in rows if each["memories"]] == ["4", "31", "301"]

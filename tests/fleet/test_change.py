@@ -10,7 +10,7 @@ import pytest
 from fleets import NOW, DiesAfter, agent_store, applied, mixed_fleet
 from invariants import rows_of
 from programs import forked
-from stores import episodes, row, run_sql, write_rows
+from stores import episodes, files_in, row, run_sql, write_rows
 
 import memlab
 from memlab.errors import PlanError, WrongArgumentError
@@ -48,9 +48,9 @@ def remember(store: Path, keep: int) -> None:
 
 def test_a_plan_says_of_every_store_what_its_own_plan_says(tmp_path: Path) -> None:
     names = mixed_fleet(tmp_path)
-    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
+    before = files_in(tmp_path)
     made = plan(names, KEEP, now=NOW)
-    assert {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()} == before
+    assert files_in(tmp_path) == before
     assert [each.store for each in made.stores] == list(map(str, good_ones(names)))
     assert [Path(each.store).name for each in made.refused] == ["text.db", "gone.db"]
     for each in made.stores:
@@ -188,15 +188,13 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     names = four[:3]
     remember(names[0], 2)
     remember(names[1], 20)
-    shown = maintain(names, now=NOW)
-    assert shown["status"].tolist()[:2] == ["would", "nothing"]
-    assert shown["deleted"].tolist()[:2] == [7, 0]
-    assert counts(names) == [10, 10, 10]
-    done = maintain(names, apply=True, now=NOW)
-    assert done["status"].tolist()[:2] == ["done", "nothing"]
-    assert "nothing is remembered" in done["error"][2]
-    assert counts(names) == [3, 10, 10]
-    assert done["undo"][0].startswith("memlab restore ")
+    for do_it, status, left in ((False, "would", 10), (True, "done", 3)):
+        found = maintain(names, apply=do_it, now=NOW)
+        assert found["status"].tolist()[:2] == [status, "nothing"]
+        assert found["deleted"].tolist()[:2] == [7, 0]
+        assert "nothing is remembered" in found["error"][2]
+        assert counts(names) == [left, 10, 10]
+    assert found["undo"][0].startswith("memlab restore ")
 
 
 def test_maintenance_that_was_stopped_goes_on_and_says_all_that_was_done(

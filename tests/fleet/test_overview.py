@@ -8,12 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from claude_store import as_found, project_folder
-from click.testing import CliRunner
 from fleets import NOW, agent_store
-from stores import episodes, row, run_sql, write_rows
+from shell import run, said
+from stores import episodes, files_in, row, run_sql, write_rows
 
 import memlab
-from memlab.cli import main
 from memlab.fleet import Serial, StoreLine, maintain, survey
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
@@ -21,9 +20,9 @@ from memlab.growth.summary import past_arrays
 
 def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: Path) -> None:
     path = agent_store(tmp_path / "memory.db", 12)
-    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    before = files_in(tmp_path)
     found = survey(path, now=NOW)
-    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+    assert files_in(tmp_path) == before
     summary = memlab.growth.summarize(memlab.load(path), now=NOW)
     assert list(found) == ["store", *(each.name for each in fields(StoreLine)), "error"]
     (line,) = found.to_dict("records")
@@ -106,14 +105,12 @@ def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) 
         assert found.index[~bad].tolist() == [str(good)]
         assert {type(error) for error in found["error"].dropna()} <= {str}
     for names in (str(folder), f"{folder}/*"):
-        nightly = CliRunner().invoke(main, ["fleet", "maintain", names], catch_exceptions=False)
-        assert nightly.exit_code == 1
-        assert nightly.output.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
+        nightly = said("fleet", "maintain", names, code=1)
+        assert nightly.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
         named = [path.name for path in broken if names == str(folder) or os.path.lexists(path)]
-        assert [name for name in named if name not in nightly.output] == []
-    shown = CliRunner().invoke(main, ["fleet", "show", str(folder)], catch_exceptions=False)
-    assert shown.exit_code == 1
-    assert f"1 database of something else, such as {folder}/cache.db" in shown.output
-    listed = CliRunner().invoke(main, ["show", str(folder)], catch_exceptions=False).output
+        assert [name for name in named if name not in nightly] == []
+    shown = said("fleet", "show", folder, code=1)
+    assert f"1 database of something else, such as {folder}/cache.db" in shown
+    listed = run("show", folder).output
     assert all(path.name in listed for path in (good, *broken))
     assert "1 database of something else" in listed

@@ -140,19 +140,20 @@ def test_parts_add_up_to_the_boot_context(rows: list[dict[str, Any]]) -> None:
     assert summary.rows.memories == summary.boot.memories + summary.superseded.memories
 
 
-def test_the_headline_numbers_of_a_small_store() -> None:
+def test_the_headline_numbers_of_a_small_store_and_of_an_empty_one() -> None:
     summary = summarize(mixed_frame(), now=NOW)
-    assert summary.rows == Size(5, 31)
-    assert summary.boot.load_bearing == Size(3, 7)
-    assert summary.boot.prunable == Size(1, 8)
-    assert summary.superseded == Size(1, 16)
+    sizes = (summary.rows, summary.boot.load_bearing, summary.boot.prunable, summary.superseded)
+    assert sizes == (Size(5, 31), Size(3, 7), Size(1, 8), Size(1, 16))
     assert (summary.boot.prunable_by_memories, summary.boot.prunable_by_tokens) == (1 / 4, 8 / 15)
     assert (summary.first_at, summary.last_at) == (START, START + pd.Timedelta(hours=4))
-    assert summary.token_rule == "characters / 4, an estimate"
     empty = summarize(mixed_frame().iloc[:0], now=NOW)
-    assert empty.rows == Size(0, 0)
-    assert (empty.boot.prunable_by_memories, empty.boot.prunable_by_tokens) == (None, None)
-    assert (empty.pace, empty.first_at, empty.forecast, empty.parts) == (None, None, None, {})
+    assert (empty.rows, empty.pace, empty.first_at, empty.forecast) == (
+        Size(0, 0),
+        None,
+        None,
+        None,
+    )
+    assert (empty.boot.prunable_by_memories, empty.parts) == (None, {})
 
 
 def test_odd_rows_are_counted() -> None:
@@ -201,14 +202,12 @@ def test_what_is_from_the_future_or_load_bearing_does_not_count_towards_the_pace
 
 
 def test_episodes_that_come_in_bursts_are_never_none_a_day() -> None:
-    burst = [float(day) for day in np.linspace(20, 21, 250)]
-    for rest in ([], [1.0], [90.0] * 7):
-        for days in (burst + rest, [day + 70 for day in burst] + rest, [60.0, 3.0]):
-            summary = summarize(episodes_on(*days), now=NOW, threshold=10_000)
-            (words,) = [value for name, value in summary.sheet().facts if name == "pace"]
-            assert float(words.split()[0]) > 0, words
-            assert summary.pace is not None
-            assert (summary.forecast.expected is None) == (summary.pace.high == 0)
+    burst, early = (list(np.linspace(day, day + 1, 250)) for day in (20, 90))
+    for days in (burst, early, [*burst, 1.0], [*early, 1.0], [*burst, *[90.0] * 7], [60.0, 3.0]):
+        summary = summarize(episodes_on(*days), now=NOW, threshold=10_000)
+        assert float(dict(summary.sheet().facts)["pace"].split()[0]) > 0
+        assert summary.pace is not None
+        assert (summary.forecast.expected is None) == (summary.pace.high == 0)
 
 
 def test_what_was_deleted_counts_in_the_pace_and_as_what_replaced_others() -> None:
