@@ -102,8 +102,7 @@ def plot_trade_off(
 
     `curve` is from :func:`memlab.sizing.cap_curve`. Lines ``estimated`` and ``lower limit`` of the
     share against the 95th percentile of boot tokens, on a logarithmic axis where the costliest cap
-    costs twenty times the cheapest. `bare` leaves out what :func:`mark_trade_off` marks and the
-    note.
+    costs twenty times the cheapest. `bare`: without what :func:`mark_trade_off` marks.
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:

@@ -90,8 +90,7 @@ def plot_boot_over_time(
 
     `timeline` is from :func:`memlab.sizing.boot_over_time`, `measure` "memories" or "tokens", and
     `budget` a limit to draw in it. One line a cap, labelled such as ``keep 1,000`` or ``likely
-    445``, and one labelled ``no cap``. Each says its end and, where it was once a tenth more, its
-    most.
+    445``, and one labelled ``no cap``. Each says its end, and its most if a tenth more.
     """
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)

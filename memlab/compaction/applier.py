@@ -52,8 +52,8 @@ def apply(
     A plan that supersedes or retires deletes nothing: the archive keeps the plan, which says how to
     take it back. The copies are committed and synced before the deletion commits, so that being
     stopped at any moment leaves a memory too many, never one too few. Applying the same plan again
-    then finishes it. Where an error is raised nothing was deleted, or it says what was and what to
-    do.
+    then finishes it. Where an error is raised nothing was deleted, or it says what was and what
+    next.
 
     Parameters
     ----------

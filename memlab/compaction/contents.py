@@ -206,8 +206,7 @@ def archived_rows(
     digest : str, optional
         Only what this plan took out; the beginning of its digest will do.
     search : str, optional
-        Only memories that have this text in id, title, body or tags, whatever the case of its
-        letters.
+        Only memories that have this text in id, title, body or tags, whatever the case.
 
     Returns
     -------

@@ -67,8 +67,7 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        As :func:`memlab.load` returns it, or the store itself. Of a whole past what was deleted is
-        left out.
+        What ``memlab.load`` returns, or the store itself. Of a past, what was deleted is left out.
     keep_recent : int
         How many of the newest prunable memories stay, newest by position.
     """

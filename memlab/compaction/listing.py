@@ -132,8 +132,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         An access log, or what ``memlab.read_access_log`` returns; of a store itself the logs that
         ``memlab.toml`` remembers by default.
     now : datetime, optional
-        The moment that ages, reads and the policy are judged at, with a time zone; the current one
-        by default.
+        When ages, reads and the policy are judged, with a time zone; the current moment by default.
 
     Returns
     -------

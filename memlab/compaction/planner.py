@@ -73,8 +73,7 @@ def plan(
 
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
     store's archive keeps, too, and from what was read. While the policy decides, a store in WAL
-    mode that somebody has open goes on being written to; writers of one with a rollback journal
-    wait.
+    mode that somebody has open goes on being written to; with a rollback journal writers wait.
 
     Parameters
     ----------

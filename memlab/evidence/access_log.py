@@ -99,8 +99,7 @@ class AccessLog:
         at : datetime, optional
             When, with a time zone; now, by default.
         session : str, optional
-            The session it was read in: several reads of one memory in one session are one
-            reference.
+            Where it was read: several reads of one memory in one session are one reference.
 
         Raises
         ------

@@ -136,8 +136,7 @@ def harvest(
         The log; :func:`default_log` by default. Reads that are no later need are kept in a file
         beside it whose name ends in ``.apart``.
     transcripts : Path or str, optional
-        The folder that Claude Code's transcripts or Codex's sessions lie in, when it is not the
-        usual one.
+        The folder that Claude Code's transcripts or Codex's sessions lie in, if not the usual one.
     progress : callable
         Is told how many bytes were read, and how many there are.
     """

@@ -75,8 +75,7 @@ def load_past(
     count_tokens : callable or str, optional
         As for :func:`memlab.load`. What was dropped was counted by the default rule.
     log : DataFrame, optional
-        An access log whose reads are to find dropped memories too: those go by the names that the
-        log has for them.
+        An access log whose reads are to find dropped memories too, by the names in it.
     """
     expect_frame(
         log, c.MEMORY_ID, c.AT, call="memlab.load_past", name="log", what="log", optional=True

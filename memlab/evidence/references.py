@@ -118,8 +118,7 @@ def find_references(
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load_past`` or ``memlab.load`` returns, or the store itself, for its whole
-        past.
+        What ``memlab.load_past`` or ``memlab.load`` returns, or the store itself, for all its past.
     log : DataFrame, optional
         An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
         Where a store itself is named, the logs that ``memlab.toml`` remembers by default.

@@ -99,10 +99,9 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     sources : str, Path, or iterable of them
         A path, a pattern such as ``/srv/agents/**/memory.db``, a folder that is a store or holds
         some, a URL, or ``@FILE`` with such a name on each line; there, empty lines and those that
-        begin with ``#`` mean nothing. A path that cannot be seen from here is kept, for the
-        machine that is to read it may see it. A pattern that matches nothing, and a folder without
-        a
-        store, are members with a problem.
+        begin with ``#`` mean nothing. A path that cannot be seen from here is kept, for the machine
+        that is to read it may see it. A pattern that matches nothing, and a folder without a store,
+        are members with a problem.
     """
     known: dict[object, Member] = {}
     others: dict[str, None] = {}

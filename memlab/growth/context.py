@@ -189,8 +189,7 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        As :func:`memlab.load` or :func:`memlab.load_past` returns it, or the store itself, for its
-        whole past.
+        What ``memlab.load`` or ``memlab.load_past`` returns, or the store itself, for all its past.
     freq : str, optional
         A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of seconds, minutes,
         hours, days, weeks, months and years that gives at most 1,000 instants.

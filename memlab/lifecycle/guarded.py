@@ -36,9 +36,8 @@ class LifecycleStore(SqliteMemoryStore):
     ``memlab archive`` lists it and ``memlab restore`` puts it back.
 
     Rows are deleted one by one, not by the routine that compacts a store: that one judges and
-    counts every row of the file, and a put would be as slow as the file is long. The statement
-    that deletes a row asks the same predicate about it, and is rolled back when it changes any
-    other.
+    counts every row of the file, and a put would be as slow as the file is long. The statement that
+    deletes a row asks the same predicate, and is rolled back when it changes others.
 
     Parameters
     ----------
@@ -130,8 +129,7 @@ class LifecycleStore(SqliteMemoryStore):
 
         Item, signals and the near-duplicate it replaces are one transaction. Capacity is enforced
         after it. Where that fails, or the near-duplicate cannot be archived, no more is deleted; it
-        is counted in :meth:`stats` and the put stays. Writing an id again replaces item and
-        signals.
+        is counted in :meth:`stats` and the put stays. Writing an id again replaces both.
 
         Parameters
         ----------

@@ -426,8 +426,7 @@ def cap_curve(
     DataFrame
         Indexed by ``keep_recent`` from 0 to the prunable rows there would be now, had none been
         deleted; every cap up to `EVERY_CAP` rows, beyond that those where the share seen changes
-        and
-        a spread of others.
+        and a spread of others.
 
         ==========================  ==========================================================
         ``served``                  estimated share of references served in the next stretch

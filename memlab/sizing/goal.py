@@ -58,8 +58,7 @@ def recommend_cap(
 
     The limit is one for the next stretch of the store, until its horizon: with `confidence` of such
     stretches, at least `target` of the references should find their memory. A store with few
-    references of its own is sized by what other projects' references say, and the more it has the
-    less by those.
+    references of its own is sized by those of other projects, and the more it has the less so.
 
     Parameters
     ----------

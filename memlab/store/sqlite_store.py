@@ -275,8 +275,7 @@ class SqliteMemoryStore:
         -------
         int
             How many rows were deleted. 0 when there are no more than `keep_recent`; then nothing is
-            written. Its ``undo`` is the command that takes the deletion back, None where nothing
-            does.
+            written. Its ``undo`` is the command that takes the deletion back, or None.
 
         Raises
         ------

@@ -157,7 +157,7 @@ class Hash(NamedTuple):
 class HashReader(Reader):
     """Memories on a server, each read at one moment by itself; where `changes` tell, all at one.
 
-    Counts and times of last access, which recalls change all the while, are of any.
+    Counts and times of last access, which recalls change all the while, are of any moment.
     """
 
     lot: ClassVar[int] = 500

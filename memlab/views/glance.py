@@ -84,11 +84,9 @@ def show(
         The store, or what ``memlab.load_past`` or ``memlab.load`` returns. Of a folder that holds
         several stores it is what :func:`memlab.find` returns.
     backlog : int, optional
-        How many prunable memories are still all right; by default the cap that ``memlab.toml``
-        remembers.
+        How many prunable memories are still all right; by default the cap of ``memlab.toml``.
     log : DataFrame, str or Path, optional
-        An access log, by which to say which memories nobody read, and what the cut of an index
-        loses.
+        An access log, to say what nobody read, and what the cut of an index loses.
     now : datetime, optional
         The moment, with a time zone; the current one by default.
     """

@@ -324,8 +324,7 @@ def explore(
         What ``find_references`` returns; found in the frame, and in the access logs that
         ``memlab.toml`` remembers, when not given.
     target : float, optional
-        Share of references to serve at first, from 0.5 to 0.99; by default the remembered one, else
-        0.9.
+        Share of references to serve at first, from 0.5 to 0.99; by default as remembered, else 0.9.
     token_budget, until
         As for :func:`memlab.recommend_cap`; by default the remembered ones.
     """
