@@ -150,9 +150,8 @@ def test_a_store_decided_on_with_its_past_keeps_what_the_replay_keeps(unit: str)
 
 def test_a_past_without_the_newest_rows_is_completed_from_the_store() -> None:
     frame, _ = recorded()
-    policy = Learned(60)
-    whole = decide(frame, policy.after(frame), now=NOW)
-    joined = decide(frame, policy.after(frame.iloc[:900]), now=NOW)
+    pasts = (frame, frame.iloc[:900])
+    whole, joined = (decide(frame, Learned(60).after(past), now=NOW) for past in pasts)
     pd.testing.assert_frame_equal(whole, joined)
 
 

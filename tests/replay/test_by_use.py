@@ -43,8 +43,7 @@ def test_a_budget_is_the_first_that_meets_the_target_in_a_replay_that_retires() 
     done = replay(past, references, Learned(max_tokens=then), every=5, retire=True).references[late]
     first = ~done.assign(day=done[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
     assert done.loc[first, "kept"].mean() == pytest.approx(row["served"], abs=0.05)
-    (step,) = found.next_steps()
-    assert f"--max-tokens {found.likely} --retire" in step
+    assert f"--max-tokens {found.likely} --retire" in found.next_steps()[0]
 
 
 def test_of_fewer_tokens_that_a_start_may_take_it_says_what_these_serve() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import combinations, compress, product
 from typing import ClassVar
 
 import numpy as np
@@ -137,10 +138,6 @@ def test_a_subclass_that_says_no_more_keeps_its_runner() -> None:
     assert runner_for(Named(3)) == "ranked"
     assert runner_for(Vouched(3)) == "capped"
     assert runner_for(RecentByUse(3)) == "asked"
-    frame, references = six_episodes()
-    for policy in (Named(2), Vouched(2)):
-        quick, slow = (replay(frame, references, one).deleted for one in (policy, asked(policy)))
-        pd.testing.assert_frame_equal(quick, slow)
 
 
 def test_a_method_that_is_mixed_in_is_asked_and_a_runner_that_there_is_not_is_named() -> None:
@@ -167,7 +164,7 @@ def test_bodies_reach_a_policy_that_reads_them() -> None:
     assert gone == ["m2", "m4", "m6"]
 
 
-def most_by_search(pairs: list[tuple[int, int]], slots: int) -> int:
+def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
     """The most references (target, at) that any choice of intervals serves, every choice tried."""
     last: dict[int, int] = {}
     spans = []
@@ -175,24 +172,17 @@ def most_by_search(pairs: list[tuple[int, int]], slots: int) -> int:
         spans.append((last.get(target, target), at))
         last[target] = at
     best = 0
-    for choice in range(2 ** len(spans)):
-        chosen = [span for number, span in enumerate(spans) if choice >> number & 1]
+    for choice in product((True, False), repeat=len(spans)):
+        chosen = [*compress(spans, choice)]
         moments = {start for start, _ in chosen}
         if all(sum(a <= m < b for a, b in chosen) <= slots for m in moments):
             best = max(best, len(chosen))
     return best
 
 
-@given(
-    pairs=st.lists(
-        st.tuples(st.integers(0, 11), st.integers(1, 12)).filter(lambda n: n[0] < n[1]),
-        max_size=9,
-        unique=True,
-    ),
-    slots=st.integers(0, 3),
-)
+@given(st.sets(st.sampled_from([*combinations(range(13), 2)]), max_size=9), st.integers(0, 3))
 def test_the_oracle_serves_the_most_that_any_choice_does(
-    pairs: list[tuple[int, int]], slots: int
+    pairs: set[tuple[int, int]], slots: int
 ) -> None:
     frame = make_episodes(13)
     references = make_references(frame, [at for _, at in pairs], [at - t for t, at in pairs])

@@ -24,7 +24,6 @@ from memlab.sizing import advise, age_ranks, backtest_cap, cap_curve
 from memlab.sources.opening import open_source
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ROWS = 700
 PAST = ["served", "low", "high", "served_own", "served_observed"]
 
 Compact = Callable[[Path], None]
@@ -32,7 +31,7 @@ Compact = Callable[[Path], None]
 
 def in_steps(path: Path, steps: int, compact: Compact) -> Path:
     """Write the rows as an agent would, and compact after each part of them."""
-    rows = recorded_rows(ROWS)
+    rows = recorded_rows(700)
     size = -(-len(rows) // steps)
     for start in range(0, len(rows), size):
         write_rows(path, rows[start : start + size])
