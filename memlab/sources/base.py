@@ -365,15 +365,8 @@ class Source(ABC):
 
     Attributes
     ----------
-    name : str
-        A path or URL that ``memlab show NAME`` takes, from any folder; without a password.
     scheme : str
         By which it is named, as in :data:`memlab.sources.opening.SYSTEMS`; an archive notes it.
-    archive : Path
-        Where deleted memories are kept: beside a file or folder, or :func:`archive_elsewhere`.
-    like : Path or None
-        The file or folder, there or not, whose owner and permissions the archive gets; None for a
-        server, whose archive belongs to whoever runs memlab alone.
     atomic : bool
         Whether :meth:`changing` is one transaction. Where it is not, a deletion may be stopped
         half way, and applying the plan again goes on from there.
@@ -424,16 +417,16 @@ class Source(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """See above."""
+        """A path or URL that ``memlab show NAME`` takes, from any folder; without a password."""
 
     @property
     def like(self) -> Path | None:
-        """See above."""
+        """The file or folder whose owner and permissions its archive gets; None for a server."""
         return None
 
     @property
     def archive(self) -> Path:
-        """See above."""
+        """Where its deletions are kept: beside a file or folder, or :func:`archive_elsewhere`."""
         return archive_elsewhere(self.name) if self.like is None else archive_path(self.like)
 
     def __str__(self) -> str:
