@@ -85,11 +85,8 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     prunable = prunable.iloc[oldest_first(prunable)]
     winner = similarity = np.full(len(prunable), -1)
     if policy.threshold and len(prunable) > 1:
-        trust = np.ones(len(prunable), dtype=bool)
-        if col.TRUSTED in prunable:
-            trust = prunable[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
         vectors = vectors_of(texts_of(prunable), policy)
-        winner, similarity = replace_older(vectors, trust, policy.threshold)
+        winner, similarity = replace_older(vectors, trust_in(prunable), policy.threshold)
     gone = np.flatnonzero(winner >= 0)
     ids = prunable[col.MEMORY_ID].to_numpy()
     return pd.DataFrame(
@@ -100,6 +97,13 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
         },
         index=prunable.index[gone],
     )
+
+
+def trust_in(rows: pd.DataFrame) -> Flags:
+    """Return whether rows were written by somebody who is trusted: all, unless a frame says so."""
+    if col.TRUSTED not in rows:
+        return np.ones(len(rows), dtype=bool)
+    return rows[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
 
 
 def oldest_first(rows: pd.DataFrame) -> npt.NDArray[np.int64]:

@@ -6,7 +6,6 @@ Each runner decides what :func:`memlab.policies.decide` would decide about the r
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime
 from itertools import repeat
 from typing import Any, Final
@@ -17,10 +16,18 @@ import numpy.typing as npt
 from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, outgrown, runner_for
-from memlab.policies.duplicates import cosines, oldest_first, texts_of, unit_rows, word_counts
+from memlab.policies.duplicates import (
+    cosines,
+    oldest_first,
+    replace_older,
+    texts_of,
+    trust_in,
+    unit_rows,
+    vectors_of,
+)
 from memlab.policies.experience import days_of
 from memlab.policies.learned import Moment
-from memlab.replay.life import Flags, Ints, Life, Signals
+from memlab.replay.life import Ints, Life, Signals
 
 Gone = Iterable[tuple[int, str]]
 
@@ -140,34 +147,37 @@ class Dated(Runner):
         return [(row, self.policy.reason) for row in self._dated[due].tolist()]
 
 
-class Repeating(Asked):
-    """Near-duplicates: nobody asks until a row is written that is one."""
+class Repeating(Runner):
+    """Near-duplicates, looked for among the rows that another was ever like."""
 
     policy: NearDuplicate
 
     def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
+        super().__init__(policy, life, signals)
         texts = texts_of(life.frame)
-        self._vectors: Any = (policy.vectorise or word_counts)(texts) if texts else None
+        self._vectors: Any = vectors_of(texts, policy) if texts else None
         self._unit: Any = unit_rows(self._vectors) if texts else None
-        by_age = oldest_first(life.frame)
-        # the rows that the policy compares, in the order in which it does
-        known = replace(policy, vectorise=lambda _: self._vectors[by_age[self._compared[by_age]]])
-        super().__init__(known, life, signals)
+        self._trust, self._by_age = trust_in(life.frame), oldest_first(life.frame)
+        self._alike = np.zeros(len(life), dtype=bool)
+        self._left = np.empty(0, dtype=np.int64)
 
-    @property
-    def _compared(self) -> Flags:
-        """Rows that the policy compares: prunable ones."""
-        return self.signals.here & self.signals.active & self.life.history.ever_prunable
-
-    def gone(self, moment: int, now: datetime) -> Gone:
-        """Name what a row written since has replaced."""
-        compared = np.flatnonzero(self._compared)
-        new = np.intersect1d(compared, self.signals.new)
-        if not self.policy.threshold or not len(new):
+    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
+        """Name what a newer row replaces, unless the rows are those that were left last time."""
+        there = self.signals.here & self.signals.active & self.life.history.ever_prunable
+        compared, threshold = np.flatnonzero(there), self.policy.threshold
+        if not threshold or not len(compared):
             return ()
-        alike = cosines(self._unit[compared], self._unit[new]) >= self.policy.threshold - 1e-4
-        alike[np.searchsorted(compared, new), np.arange(len(new))] = False  # each is itself
-        return super().gone(moment, now) if alike.any() else ()
+        new = np.flatnonzero(np.isin(compared, self.signals.new))
+        alike = cosines(self._unit[compared], self._unit[compared[new]]) >= threshold - 1e-4
+        alike[new, np.arange(len(new))] = False  # each is itself
+        self._alike[compared[alike.any(axis=1)]] = True
+        self._alike[compared[new[alike.any(axis=0)]]] = True
+        rows = self._by_age[(there & self._alike)[self._by_age]]
+        if np.array_equal(rows, self._left):
+            return ()
+        winner, _ = replace_older(self._vectors[rows], self._trust[rows], threshold)
+        self._left = rows[winner < 0]
+        return [(row, self.policy.reason) for row in rows[winner >= 0].tolist()]
 
 
 RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {

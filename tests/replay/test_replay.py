@@ -1,5 +1,6 @@
 """Replay: against deciding again and again, against the cap curve, and by example."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations, compress, product
@@ -21,6 +22,7 @@ from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import (
     KeepRecent,
     Learned,
+    NearDuplicate,
     Pipeline,
     Policy,
     PurgeSuperseded,
@@ -109,6 +111,23 @@ def test_every_runner_finds_what_asking_finds(
     gone, served = decided_forward(frame, references, policy, every, now)
     assert dict(quick.deleted[[c.MEMORY_ID, "step"]].to_numpy()) == gone
     assert quick.references["kept"].tolist() == served
+
+
+def test_a_duplicate_goes_once_the_trusted_one_that_stood_before_it_is_gone() -> None:
+    frame = make_episodes(8).assign(**{c.TITLE: list("abcdefgh"), c.TRUSTED: [True, *[False] * 7]})
+    near = {"a": (1, 0, 0), "b": (0.9, 0.1, 0.4), "c": (1, 0, 0.1)}
+
+    def vectors(texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        others = np.eye(11)[[ord(text[0]) - ord("a") + 3 for text in texts]]
+        for line, text in zip(others, texts, strict=True):
+            line[:] = [*near[text[0]], *[0] * 8] if text[0] in near else line
+        return others
+
+    policy = Pipeline(NearDuplicate(0.9, vectorise=vectors), TimeToLive(timedelta(hours=3.5)))
+    gone = replay(frame, find_references(frame), policy).deleted[[c.MEMORY_ID, "step"]].to_numpy()
+    assert gone[:2].tolist() == [["m1", "step 2: expired"], ["m2", "step 1: near-duplicate"]]
+    slow = replay(frame, find_references(frame), asked(policy)).deleted
+    assert gone.tolist() == slow[[c.MEMORY_ID, "step"]].to_numpy().tolist()
 
 
 @pytest.mark.parametrize(("kind", "retire"), [("evidence", False), ("log", True)])
