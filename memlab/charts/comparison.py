@@ -45,6 +45,8 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     _draw_bound(plot, table)
     for (name, path, style), width in zip(drawn, _widths(len(drawn)), strict=True):
         look = style.drawn(paint, width)
+        if path["retire"].all():
+            look |= {"markerfacecolor": paint.paper, "markeredgecolor": look["color"]}
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         plot.end(float(path["served"].iloc[-1]), text, look["color"])
@@ -56,6 +58,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.heading(
         title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
+        "Hollow: retired, not deleted" if table["retire"].any() else "",
         key=[
             Line2D([], [], color=colour, label=f"goes by {by or 'neither'}")
             for by, colour in sorted({(style.goes_by, style.of(paint)) for *_, style in drawn})

@@ -207,6 +207,13 @@ def test_a_comparison_of_few_starts_at_nothing_and_says_what_keeping_all_costs(
     assert "keep all: " in note(ax)
 
 
+def test_what_is_retired_has_hollow_marks_which_are_explained(history: History) -> None:
+    ax = charts.plot_comparison(compare(*history, [ValueCap(50)], retire=True).table)
+    marks = [line_named(ax, name).get_markerfacecolor() for name in ("value", "value, retired")]
+    assert marks == [LIGHT.by_use, LIGHT.paper]
+    assert "Hollow: retired" in note(ax)
+
+
 @dataclass(frozen=True)
 class Chosen(KeepRecent):
     """A policy of one's own that says what it goes by."""
