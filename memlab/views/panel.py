@@ -318,7 +318,7 @@ def explore(
 
     Parameters
     ----------
-    source : path, ``file:`` URI, SqliteMemoryStore or DataFrame
+    source : path, URL, SqliteMemoryStore, Source or DataFrame
         A store, or the frame that ``memlab.load`` or ``memlab.load_past`` returned.
     references : DataFrame, optional
         What ``find_references`` returns; found in the frame, and in the access logs that
