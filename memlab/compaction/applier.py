@@ -160,10 +160,7 @@ def settle(
 
 
 def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:
-    """Whether what a plan was to supersede or retire is; None where nobody can say.
-
-    None, too, of a plan that supersedes and never began: it is still to be done.
-    """
+    """Whether what a plan was to supersede or retire is; None where nobody can say yet."""
     try:
         plan = plan_in(archive, entry)
     except ArchiveError:
@@ -172,10 +169,7 @@ def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry
 
 
 def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
-    """Whether memories of a plan are superseded or retired as it says.
-
-    All of those that it supersedes; one that it retires or returns may be something else by now.
-    """
+    """Whether memories of a plan are superseded, all of them, or retired as it says."""
     links = plan.links.items()
     as_planned = links & links_now(reader, source, plan.links).items()
     return bool(as_planned) if plan.moves else len(as_planned) == len(links)

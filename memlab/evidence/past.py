@@ -237,10 +237,7 @@ def present_rows(past: pd.DataFrame) -> pd.DataFrame:
 def _named(
     present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
 ) -> Sequence[Deletion]:
-    """Call dropped memories by the names that what is still there has for them.
-
-    A hash that nothing known gives becomes a name of its own, the same everywhere.
-    """
+    """Call dropped memories by the names that what is still there has for them, or by the hash."""
     key = next((each.key for each in deletions if each.key is not None), None)
     if key is None:
         return deletions

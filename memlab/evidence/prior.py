@@ -101,10 +101,7 @@ class Law:
         return max(float(share * scale * memories**power), FEWEST_AHEAD)
 
     def joined(self, other: "Law", share: float) -> "Law":
-        """Return the law of needs of which a `share` follow the other law.
-
-        Each need reaches as far as its own kind does; what else a law says lies between both.
-        """
+        """Return the law of needs of which a `share` follow the other law, each by its kind."""
         if not 0 < share < 1:
             return other if share else self
         parts = (1 - share, share)
@@ -155,10 +152,7 @@ def reach_of(rank: Numbers, written: Numbers) -> Floats:
 
 
 def middle_of(until: float) -> float:
-    """Return the memories at the middle of a stretch, beside those at its beginning.
-
-    Their logarithm is the mean of the logarithm from 1 to `until`.
-    """
+    """Return the memories at the middle of a stretch, in logarithms, beside those at its start."""
     return float(np.exp(until * np.log(until) / (until - 1) - 1))
 
 

@@ -283,10 +283,7 @@ class LifecycleStore(SqliteMemoryStore):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Do all of the block or none of it, with what is known of texts in step.
-
-        That is kept in mind until another connection, or something else here, has written.
-        """
+        """Do all of the block or none of it, with what is known of texts in step."""
         try:
             with self._errors_in_words(), transaction(self.connection):
                 (version,) = self.connection.execute("PRAGMA data_version").fetchone()

@@ -198,10 +198,7 @@ class History:
         yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.
-
-        The p95 is the smallest value that 95% of the moments after a row written do not pass.
-        """
+        """Return mean, p95 and max of boot items and tokens, by name, if compacted continuously."""
         measured = np.zeros((6, len(caps)))
         for place, kept in enumerate(self.kept_over_time(caps) if len(self) else ()):
             measured[:, place] = [

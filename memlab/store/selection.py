@@ -56,10 +56,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
 
 
 def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str | None:
-    """Return, as SQL, which rows are active, prunable and not among the newest `keep_recent`.
-
-    None when there are no such rows. After :func:`classify_rows`, in the same transaction.
-    """
+    """Return, as SQL, which classified rows a cap leaves no room for; None where there are none."""
     cut = connection.execute(
         f"SELECT rowid FROM memory_items WHERE {_ACTIVE_PRUNABLE} "
         "ORDER BY rowid DESC LIMIT 1 OFFSET ?",

@@ -99,10 +99,7 @@ class Betterdb(ServerSource):
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """Look at the server, listening to what others change meanwhile.
-
-        It tells which memories were written since each was read; these are read again.
-        """
+        """Look at the server; what it says was written since it was read is read again."""
         prefix = f"{self._store}:mem:".encode()
         with (
             connected(self.address, self._database) as line,

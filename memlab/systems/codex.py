@@ -1,7 +1,4 @@
-"""Codex: citations, in which the model says which remembered threads it used.
-
-A memory is a thread, as ``stage1_outputs`` has it. One that cites itself needed nothing.
-"""
+"""Codex: citations, in which the model says which remembered threads it used."""
 
 import re
 from collections import Counter

@@ -1,7 +1,4 @@
-"""Serena's memories: Markdown files below ``.serena/memories``, and what transcripts say of them.
-
-A start names them to the agent. A read is a call of ``read_memory`` in the project.
-"""
+"""Serena's memories: Markdown files below ``.serena/memories``, and their reads by transcripts."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -301,10 +301,7 @@ def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
 
 
 def is_made_here(connection: sqlite3.Connection) -> bool:
-    """Whether the tables of an archive are those that memlab makes, and do nothing by themselves.
-
-    Elsewhere a column may be an expression, and a trigger be set off by whoever adds to it.
-    """
+    """Whether the tables of an archive are those that memlab makes: others may run code."""
     made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], *_OPTIONAL)}
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
     ours = [

@@ -52,10 +52,7 @@ class ArchivedChange(Generic[Changed]):
 def archived_change(
     location: ArchiveLocation, change: AbstractContextManager[Changed]
 ) -> Iterator[ArchivedChange[Changed]]:
-    """Open a store for a change and its archive, made where there is none, until that is noted.
-
-    It is opened, and removed where it was made for nothing, under the store's write lock.
-    """
+    """Open a store for a change and its archive, under the store's lock, until that is noted."""
     with ExitStack() as opened:
         with change as writer:
             is_begun(location)
