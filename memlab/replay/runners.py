@@ -136,15 +136,13 @@ class Dated(Runner):
         super().__init__(policy, life, signals)
         self._due = policy.deadlines(life.frame)
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
-        self._dated = np.flatnonzero(~np.isnat(self._due))
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the rows whose time has passed."""
         here, active = self.signals.here, self.signals.active
         among = {"active": here & active, "superseded": here & ~active}
-        there = among.get(self.policy.population, here)[self._dated]
-        due = there & (self._due[self._dated] < as_instant(now))
-        return [(row, self.policy.reason) for row in self._dated[due].tolist()]
+        due = among.get(self.policy.population, here) & (self._due < as_instant(now))
+        return [(row, self.policy.reason) for row in np.flatnonzero(due).tolist()]
 
 
 class Repeating(Runner):
