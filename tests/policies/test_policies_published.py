@@ -15,6 +15,7 @@ from memlab.policies import (
     ImportanceBudget,
     ImportanceFloor,
     KeepRecent,
+    Learned,
     NearDuplicate,
     Pipeline,
     Policy,
@@ -195,6 +196,9 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     # memlab's own
     "a budget in tokens drops the oldest until the rest fits": (
         [{"tokens": 10 * n} for n in range(1, 7)], TokenBudget(120), [0, 1, 2, 3],
+    ),
+    "load-bearing rows come on top of what is learned": (
+        [{"load_bearing": n % 3 > 0} for n in range(9)], Learned(1), [0, 3],
     ),
     "load-bearing rows take up a budget in tokens": (
         [{"load_bearing": True}, {}, {}, {}], TokenBudget(25), [1, 2],

@@ -183,6 +183,15 @@ def test_bodies_reach_a_policy_that_reads_them() -> None:
     assert gone == ["m2", "m4", "m6"]
 
 
+@given(LIVES, st.sampled_from(list(SOME_OF_EACH.values())), st.booleans())
+def test_no_policy_serves_more_than_the_oracle_with_its_slots(
+    frame: pd.DataFrame, policy: Policy, retire: bool
+) -> None:
+    references = find_references(frame)
+    done = replay(frame, references, policy, retire=retire)
+    assert done.references["kept"].sum() <= oracle(frame, references, done.most_held).kept.sum()
+
+
 def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
     """The most references (target, at) that any choice of intervals serves, every choice tried."""
     last: dict[int, int] = {}
