@@ -91,7 +91,7 @@ def test_the_first_commands_are_seen_whole(browser: Browser, site: Path, width: 
 @pytest.mark.parametrize(
     ("page", "names", "heading"),
     [
-        ("names", memlab.__all__, r'<h3 id="memlab[.\w]*?\.(\w+)"'),
+        ("names", memlab.__all__, r'<h[34] id="memlab[.\w]*?\.(\w+)"'),
         ("commands", COMMANDS, r'<h3 id="memlab-(\w+)"'),
     ],
 )
