@@ -28,7 +28,9 @@ Cell = str | int
 WIDEST: Final = 72
 """Characters of a cell that are shown."""
 NARROWEST: Final = 14
-"""Columns that words beside a name are given at least."""
+"""Columns that words in a table are given at least, where they have more."""
+LONGEST_WHOLE: Final = 20
+"""Columns up to which a word in a table is not broken."""
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
 _NAMED: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
 """A name, and what is said of it from the same column on."""
@@ -272,7 +274,7 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
     lines = [*([list(table.header)] if table.header else []), *cells]
     sides = [">" if right else "<" for right in numeric_columns(table)]
     wanted = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    parts = [list(enumerate(wanted))] if width is None else _parts(wanted, width - 2)
+    parts = [list(enumerate(wanted))] if width is None else _parts(table, cells, wanted, width - 2)
     for number, part in enumerate(parts):
         if number:
             yield ""
@@ -286,16 +288,43 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
                 yield f"  {text}".rstrip()
 
 
-def _parts(wanted: Sequence[int], width: int) -> list[list[tuple[int, int]]]:
-    """Return the columns of each part of a table with their widths; the first is in every part."""
-    parts: list[list[tuple[int, int]]] = [[(0, min(wanted[0], width // 2))]]
-    for at, most in enumerate(wanted[1:], start=1):
-        room = width - sum(each + 2 for _, each in parts[-1])
-        if len(parts[-1]) > 1 and min(most, width // 2) > room:
-            parts.append(parts[0][:1])
-            room = width - parts[0][0][1] - 2
-        parts[-1].append((at, min(most, room if at == len(wanted) - 1 else width // 2)))
-    return parts
+def _parts(
+    table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
+) -> list[list[tuple[int, int]]]:
+    """Return the columns of each part of a table with their widths; the first is in every part.
+
+    What is to spare goes to the columns that have more to show.
+    """
+    least = [_least(table, cells, at) for at in range(len(wanted))]
+    parts: list[list[int]] = [[0]]
+    for at in range(1, len(wanted)):
+        if len(parts[-1]) > 1 and sum(least[each] + 2 for each in (*parts[-1], at)) - 2 > width:
+            parts.append([0])
+        parts[-1].append(at)
+    return [_widened(part, least, wanted, width) for part in parts]
+
+
+def _widened(
+    part: list[int], least: Sequence[int], wanted: Sequence[int], width: int
+) -> list[tuple[int, int]]:
+    rooms = {at: least[at] for at in part}
+    spare = width - sum(rooms.values()) - 2 * (len(part) - 1)
+    while growing := [at for at in part if rooms[at] < wanted[at]][: max(spare, 0)]:
+        for at in growing:
+            rooms[at] += 1
+        spare -= len(growing)
+    return list(rooms.items())
+
+
+def _least(table: Table, cells: Sequence[Sequence[str]], at: int) -> int:
+    """Return the width a column takes at least: no number is broken, nor a short word or a date."""
+    column = [row[at] for row in cells]
+    words = [word for cell in column for word in cell.split() if len(word) <= LONGEST_WHOLE]
+    header = table.header[at].split() if table.header else []
+    widest = max(map(len, column))
+    if not numeric_columns(table)[at]:
+        widest = min(widest, NARROWEST)
+    return max([widest, *map(len, [*words, *header])])
 
 
 def _html_rows(table: Table) -> str:

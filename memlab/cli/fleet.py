@@ -1,10 +1,12 @@
 """``memlab fleet``: many stores at once; what reads them, and one review before the change."""
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,7 +14,7 @@ import click
 from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
-from memlab.text import Sheet, command, counted
+from memlab.text import Cell, Sheet, Table, command, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from memlab.policies import Policy
 
 Function = Callable[..., Any]
+Columns = Mapping[str, str | Callable[[Any], str | None]]
+"""By what a column is headed, the field that stands in it, or what makes its cell of a row."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 _KEPT: Final = (
@@ -109,7 +113,7 @@ class Job:
         self,
         title: str,
         table: "pd.DataFrame",
-        columns: str,
+        columns: Columns,
         *steps: str,
         most: "pd.Series[int]",
         facts: Sequence[tuple[str, str]] = (),
@@ -125,18 +129,30 @@ class Job:
         elif self.as_csv:
             output.print_text(table.to_csv(index=False))
         else:
-            errors = table["error"] if errors is None else errors
-            ranked = table.assign(error=errors).loc[
-                most.sort_values(ascending=False, kind="stable").index
-            ]
-            shown = ranked.loc[ranked["error"].isna(), [*columns.split(), "store"]]
-            listed = output.table_of(shown, whole=True)
+            below = common_folder(table["store"].tolist())
+            names = table["store"].str.removeprefix(below)
+            table = table.assign(store=names, error=table["error"] if errors is None else errors)
+            ranked = table.loc[most.sort_values(ascending=False, kind="stable").index]
+            good, bad = ranked[ranked["error"].isna()], ranked[ranked["error"].notna()]
+            whole = good.astype(object).where(good.notna(), None)
+            shown = (*columns.values(), "store")
+            rows = [tuple(_cell(row, of) for of in shown) for row in whole.itertuples()]
+            listed = Table("", (*columns, "store"), rows, whole=True)
             tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
-            wrong = output.table_of(ranked.dropna(subset="error")[["store", "error"]], whole=True)
-            wrong = wrong._replace(heading="left out", header=())
-            tables += [wrong.first(self.limit)] if wrong.rows else []
+            if len(bad):
+                wrong = list(zip(bad["store"], bad["error"], strict=True))
+                tables.append(Table("left out", (), wrong, whole=True).first(self.limit))
+            facts = [*([("below", below)] if below else []), *facts]
             output.print_lines(Sheet(title, facts, tables), *([""] if steps else []), *steps)
         output.fail_if(fails or bool(table["error"].notna().any()))
+
+
+def _cell(row: Any, of: str | Callable[[Any], str | None]) -> Cell:
+    """Return a cell of a row: numbers whole, and a dash for what is missing."""
+    value = getattr(row, of) if isinstance(of, str) else of(row)
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else int(value)
 
 
 def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:
@@ -156,8 +172,58 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
     return add
 
 
+def common_folder(names: Sequence[str]) -> str:
+    """Return the folder that all names begin with, its slash included; empty where there is none.
+
+    >>> common_folder(["/srv/a/memory.db", "/srv/b/memory.db"])
+    '/srv/'
+    """
+    if len(names) < 2 or not all(name.startswith("/") for name in names):
+        return ""
+    folder = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120 - text
+    return "" if folder == "/" else f"{folder}/"
+
+
+def _share(part: float, whole: float) -> str:
+    """Return a part in per cent of the whole, a dash where there is no whole."""
+    return f"{part / whole:.1%}" if whole else "–"
+
+
 VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
 """Those that make the exit code 1: somebody has to choose."""
+
+
+LOADED: Final[Columns] = {
+    "at start": "boot_memories",
+    "tokens": "boot_tokens",
+    "floor": "floor_tokens",
+    "prunable": "prunable",
+    "share": lambda row: _share(row.prunable_tokens, row.boot_tokens),
+    "written": lambda row: row.last_at and f"{row.last_at:%Y-%m-%d}",
+}
+FITS: Final = "fits (serves)"
+"""The column that there is where there is a budget."""
+CAPS: Final[Columns] = {
+    "safe": "keep_recent",
+    "likely": "likely",
+    FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({row.fits_served:.0%})",
+    "own/fleet": lambda row: f"{row.own:.0%}/{row.fleet:.0%}",
+    "refs": "references",
+    "would go": "deletes",
+    "tokens": "boot_now",
+    "after": "boot_after",
+}
+APPLIED: Final[Columns] = {
+    "deleted": "deleted",
+    "at start": "boot_before",
+    "after": "boot_after",
+    "status": "status",
+}
+MAINTAINED: Final[Columns] = {
+    "deletes": "deleted",
+    "status": "status",
+    "compact": lambda row: shorten(row.compact or "", 40, placeholder=" …"),
+}
 
 
 @click.group(short_help="Do with many stores what is done with one.")
@@ -195,10 +261,9 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
         facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
     bad = int(table["error"].notna().sum())
     title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
-    shown = "boot_memories boot_tokens floor_tokens prunable prunable_tokens last_at"
     step = f"next: {command('fleet size', *names)}    a cap for each"
     fails = over > 0 or table["unreadable"].gt(0).any()
-    job.show(title, table, shown, step, most=table["boot_tokens"], facts=facts, fails=fails)
+    job.show(title, table, LOADED, step, most=table["boot_tokens"], facts=facts, fails=fails)
 
 
 def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
@@ -257,14 +322,15 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
         ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
     ]
     caps = f"{int(good['keep_recent'].notna().sum()):,} of {counted(len(table), 'stores')}"
-    shown = "keep_recent likely fits fits_served own fleet references deletes boot_now boot_after"
+    without = {FITS} if good["fits"].isna().all() else set()
+    columns = {name: cell for name, cell in CAPS.items() if name not in without}
     plan = command("fleet plan", *names)
     steps = [f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
     if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
     fails = table["verdict"].isin(VERDICTS).any()
-    job.show(f"a cap for {caps}", table, shown, *steps, most=saved, facts=facts, fails=fails)
+    job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
 
 
 def _shared(cohort: "Cohort") -> str:
@@ -367,9 +433,8 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
         facts.append(("applied before", f"{counted(again, 'stores')}; nothing is applied twice"))
     stores, refused = counted(len(table), "stores"), len(table) - len(good)
     title = f"{len(good):,} of {stores} applied, {refused:,} refused"
-    shown = "deleted boot_before boot_after status"
     steps = [f"undo one: {undo}" for undo in good["undo"].head(1)]
-    job.show(title, table, shown, *steps, most=table["deleted"], facts=facts)
+    job.show(title, table, APPLIED, *steps, most=table["deleted"], facts=facts)
 
 
 @fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
@@ -395,7 +460,7 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
     job.show(
         title,
         table,
-        "deleted status compact",
+        MAINTAINED,
         *steps,
         most=table["deleted"],
         errors=table["error"].mask(failed, why),

@@ -128,8 +128,10 @@ def archive(
         if as_json:
             output.print_records(listed)
         else:
-            shown = output.table_of(listed.assign(digest=listed["digest"].str[:12]))
-            page = Sheet(f"{counted(len(listed))} in the archive", [], [shown])
+            brief = dict.fromkeys(("created_at", "restored_at"), 10) | {"digest": 12}
+            cut = {name: listed[name].map(lambda t, n=n: t and t[:n]) for name, n in brief.items()}
+            shown = listed.assign(**cut)[["memory_id", "title", *brief, "namespace"]]
+            page = Sheet(f"{counted(len(listed))} in the archive", [], [output.table_of(shown)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             output.print_lines(
                 page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])

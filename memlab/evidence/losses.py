@@ -272,18 +272,26 @@ def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.Da
 
 
 def _table(frame: pd.DataFrame) -> Table:
-    header = ("asked", "last asked", "deleted", "commit", "tokens", "id")
+    header = ["asked", "last asked", "deleted", "commit", "tokens", "id"]
     columns = [ASKED, LAST_ASKED, SEEN_AT, c.DELETED_AT, c.COMMIT, c.TOKENS, c.MEMORY_ID, EMPTIED]
-    rows = list[tuple[Cell, ...]]()
+    rows = list[list[Cell]]()
     some = frame[columns].itertuples(index=False, name=None)
     for asked, last, seen, at, commit, tokens, name, emptied in some:
         day = "" if pd.isna(last) else f"{last:%Y-%m-%d}"
         named = f"{name} (emptied)" if emptied else name
-        rows.append((asked, day, _between(seen, at), commit[:8], tokens, named))
-    return Table("", header, rows).first(_LISTED, ", all in --json")
+        rows.append([asked, day, _between(seen, at), commit[:8], tokens, named])
+    if not frame[c.COMMIT].any():
+        del header[3]
+        for row in rows:
+            del row[3]
+    return Table("", tuple(header), list(map(tuple, rows))).first(_LISTED, ", all in --json")
 
 
 def _between(seen: Any, at: Any) -> str:
     """Return when something went; of copies, between which two looks, as ISO 8601 writes it."""
-    went = f"{at:%Y-%m-%d %H:%M}"
-    return went if pd.isna(seen) else f"{seen:%Y-%m-%d %H:%M}/{went}"
+    if pd.isna(seen):
+        return f"{at:%Y-%m-%d %H:%M}"
+    if seen.date() == at.date():
+        return f"{seen:%Y-%m-%d %H:%M}/{at:%H:%M}"
+    same_month = (seen.year, seen.month) == (at.year, at.month)
+    return f"{seen:%Y-%m-%d}/{at:%d}" if same_month else f"{seen:%Y-%m-%d}/{at:%m-%d}"

@@ -155,7 +155,8 @@ def test_a_budget_below_the_target_is_told_with_what_fits_and_the_command(agents
     assert len(tight) > 0
     shown = run("fleet", "size", names, "--token-budget", 400).output
     for line in tight.itertuples():
-        assert re.search(rf"–  +{line.likely:,}  +{line.fits:,}  +{line.fits_served:.0%}", shown)
+        fits = f"{line.fits:,} ({line.fits_served:.0%})"
+        assert re.search(rf"–  +{line.likely:,}  +{re.escape(fits)}", shown)
     command = f"memlab fleet plan '{names}' --policy tokens --max-tokens 400"
     assert command in shown
     assert run(*shlex.split(command)[1:]).exit_code == 0
