@@ -1,5 +1,6 @@
 """A Valkey or Redis server: connected to, listened to while it is read, its errors in words."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from os import environ
@@ -62,7 +63,7 @@ class Line:
         """Return the answers to commands that are sent together; an error is raised at the end."""
         answers = self._answers(commands)
         for command, answer in zip(commands, answers, strict=True):
-            _check(command[0], answer)
+            _check(command, answer)
         return answers
 
     def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
@@ -77,7 +78,7 @@ class Line:
             raise _WrongAnswerError("EXEC", answers)
         for command, answer in zip(commands, answers, strict=True):
             if not isinstance(answer, Exception):
-                _check(command[0], answer)
+                _check(command, answer)
         return answers
 
     def _answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -143,14 +144,22 @@ def _blob(value: Any) -> None:
 
 def _number(value: Any) -> None:
     _blob(value)
-    int(value)
+    if not re.fullmatch(rb"\d{1,20}", value):  # int() takes signs, spaces and underscores, too
+        raise ValueError(f"{shapes.shown(value)} is no number")
+
+
+def _pairs(value: Any) -> None:
+    shapes.listed(_blob)(value)
+    if len(value) % 2:
+        raise ValueError(f"{len(value):,} names and values, of which one is missing")
 
 
 _ANSWERS: Final[dict[str, shapes.Shape]] = {
     **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH", "CLIENT TRACKING"), _blob),
     **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.whole()),
     **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.whole()),
-    **dict.fromkeys(("HGETALL", "HKEYS"), shapes.listed(_blob)),
+    "HGETALL": _pairs,
+    "HKEYS": shapes.listed(_blob),
     "HMGET": shapes.listed(shapes.optional(_blob)),
     "SCAN": shapes.pair(_number, shapes.listed(_blob)),
     "SUBSCRIBE": shapes.listed(shapes.anything),
@@ -159,10 +168,12 @@ _ANSWERS: Final[dict[str, shapes.Shape]] = {
 """What a server answers to each command that is asked."""
 
 
-def _check(command: str, answer: Any) -> None:
+def _check(command: tuple[Any, ...], answer: Any) -> None:
     """Check that an answer is what a server says to a command."""
-    with _understood(command):
-        _ANSWERS[command](answer)
+    with _understood(command[0]):
+        _ANSWERS[command[0]](answer)
+        if command[0] == "HMGET" and len(answer) != len(command) - 2:
+            raise ValueError(f"{len(answer):,} values of {len(command) - 2:,} fields")
 
 
 def host_and_port(address: Address) -> tuple[str, int]:

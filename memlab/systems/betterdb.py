@@ -462,7 +462,7 @@ def _found_in(
     """
     for key, said, ends in zip(keys, answers[::2], answers[1::2], strict=True):
         if isinstance(said, list) and isinstance(ends, int) and ends >= FOREVER:
-            pairs = zip(names or said[::2], said if names else said[1::2], strict=False)
+            pairs = zip(names or said[::2], said if names else said[1::2], strict=True)
             fields = {name: value for name, value in pairs if value is not None}
             if not fields or fields.keys() - _OF_USE:
                 yield key, Hash(fields, ends)

@@ -20,6 +20,7 @@ from servers import PostgresServer, RedisServer, free_port, in_between, redis_se
 import memlab
 from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDeletionError
 from memlab.sources import valkey
+from memlab.sources.address import address_of
 from memlab.sources.opening import open_source
 from sources.conformance import delete_all, keys_of, records_of
 
@@ -252,6 +253,29 @@ ANSWERS = (
     *(b"-ERR no\r\n", b"-MOVED 1 a:1\r\n", b"$x\r\n", b"*99999999\r\n", b"\xff\xfe\r\n", b""),
     *(b"*1\r\n" * 3000, b"$5\r\n0\r\n", b"*2\r\n$1\r\n0\r\n*1\r\n:5\r\n", b"_\r\n"),
 )
+
+
+@pytest.mark.parametrize(
+    ("command", "lie"),
+    [
+        (("HGETALL", "key"), b"*3\r\n+name\r\n+value\r\n+odd\r\n"),
+        (("HMGET", "key", "a", "b"), b"*1\r\n+value\r\n"),
+        (("SCAN", "0"), b"*2\r\n+-1\r\n*0\r\n"),
+        (("SCAN", "0"), b"*2\r\n+ 1_0 \r\n*0\r\n"),
+        (("TIME",), b"*2\r\n+-5\r\n+0\r\n"),
+        (("TIME",), b"*2\r\n+%d\r\n+0\r\n" % 10**20),
+    ],
+)
+def test_an_answer_that_no_server_gives_is_refused(
+    redis: RedisServer, command: tuple[str, ...], lie: bytes
+) -> None:
+    lies: list[bytes] = []
+    with in_between(str(redis.socket), lambda data: lies[0] if lies else data) as port:
+        refused = pytest.raises(StoreError, match=f"to {command[0]} it says")
+        with refused, valkey.connected(address_of(f"redis://127.0.0.1:{port}/0"), 0) as line:
+            line.ask(*command)  # which the server itself answers
+            lies.append(lie)
+            line.ask(*command)
 
 
 def test_a_socket_is_read_like_a_port(redis: RedisServer) -> None:
