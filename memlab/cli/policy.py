@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import augment_usage_errors
 
 from memlab.errors import MemlabError, PolicyError
 
@@ -62,12 +63,19 @@ class SettingsCommand(PolicyCommand):
         """Give the command the policy that was asked for, by a setting alone the newest."""
         from memlab.policies import policy_named
 
-        name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
-        own = [(one.name, ctx.params.pop(one.name, None)) for one in self._settings]
-        typed = ctx.meta["memlab.typed"] = {key: text for key, text in own if text is not None}
-        typed |= dict(map(split_setting, given))
-        is_asked = name or typed
-        ctx.params["policy"] = made(policy_named(name or "recent"), typed) if is_asked else None
+        with augment_usage_errors(ctx):
+            name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
+            own = [(one.name, ctx.params.pop(one.name, None)) for one in self._settings]
+            typed = {key: text for key, text in own if text is not None}
+            typed |= dict(map(split_setting, given))
+            ctx.meta["memlab.typed"] = typed
+            if name == "ttl" and "ttl" not in typed:
+                raise click.UsageError(
+                    "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by "
+                    "an expiry of its own"
+                )
+            is_asked = name or typed
+            ctx.params["policy"] = made(policy_named(name or "recent"), typed) if is_asked else None
         return super().invoke(ctx)
 
 

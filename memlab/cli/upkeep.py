@@ -107,7 +107,7 @@ def archive(
         output.print_result(keep_copies(store, now=now_utc()), as_json=as_json)
         return
     if drop_before is not None or drop is not None:
-        if drop_before and drop:
+        if drop_before is not None and drop is not None:
             raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
         act = drop_archived if do_it else what_drops

@@ -208,7 +208,11 @@ class FleetPlan(Shown):
     def next_steps(self) -> list[str]:
         """Return lines that say what to run next."""
         if not self.changed:
-            return ["nothing to do: under this policy every memory stays"]
+            return (
+                []
+                if self.refused and not self.stores
+                else ["nothing to do: under this policy every memory stays"]
+            )
         if self.folder is None:
             return ["nothing was deleted; add --save-plan FILE to have it reviewed and applied"]
         file = self.folder.with_suffix("")

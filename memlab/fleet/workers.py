@@ -50,9 +50,10 @@ Answer: TypeAlias = "Future[list[Outcome[Any]]]"
 
 
 class WorkerPool(ABC):
-    """Who works: how many at once, and by which error a death is told."""
+    """Who works: how many at once, and how often a store is tried that ends its worker."""
 
     workers: int
+    attempts: int = 1
     death_errors: tuple[type[BaseException], ...] = ()
 
     @abstractmethod
@@ -126,10 +127,11 @@ def _alone(
     pool: WorkerPool, member: Member, hand_out: Callable[[list[Member]], Answer]
 ) -> Outcome[Any]:
     """Try a store with nothing beside it, so that a death is its own."""
-    answer = hand_out([member])
-    _answered(pool, [answer])
-    if found := _result(pool, answer):
-        return found[0]
+    for _ in range(pool.attempts):
+        answer = hand_out([member])
+        _answered(pool, [answer])
+        if found := _result(pool, answer):
+            return found[0]
     words = (
         "it ended every process that worked on it and was set aside; look at it alone, with more "
         "memory: memlab show"
@@ -170,6 +172,7 @@ class Processes:
 class _ProcessPool(WorkerPool):
     """Processes that are started anew when one of them died; one that is gone says so by itself."""
 
+    attempts = 3
     death_errors = (BrokenProcessPool,)
 
     def __init__(self, workers: int) -> None:

@@ -480,7 +480,9 @@ class Comparison(Shown):
         size = command("size", self.store, *self.log)
         lines = [f"next: {size}    which keep_recent, with evidence"]
         table = self.table if self.fitting.empty else self.fitting
-        caps = table[(table["family"] == "recent") & (table["served"] >= GOOD)]
+        caps = table[
+            (table["family"] == "recent") & (table["served"] >= GOOD) & (table["deleted"] > 0)
+        ]
         if len(caps):
             cap = str(caps["boot_tokens_mean"].idxmin()).removeprefix("recent ")
             shows = "what that would delete; deletes nothing yet"

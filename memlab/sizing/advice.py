@@ -233,7 +233,10 @@ class _Advice(Shown):
         brief : bool
             Look first, and leave to ``--explain`` what else there is to know.
         """
-        name, to_know_more = store or self.source, self.weight < 0.5 and self.interval is not None
+        name, to_know_more = (
+            str(store or self.source),
+            self.weight < 0.5 and self.interval is not None,
+        )
         more = [*self._to_know_more(name, source, log)] if to_know_more else []
         acts = [*self._to_act_on(name, source, log_option, brief=brief)]
         if brief:
@@ -252,9 +255,8 @@ class _Advice(Shown):
         if source is not None and not source.deletes:
             return
         if self._ends:
-            does = " --apply" if self.NUMBER == KEEP_RECENT else ""
             for number, end in zip(self._ends, ("target", "budget"), strict=True):
-                yield f"{self._compact(name, number, log_option)}{does}    for the {end}"
+                yield f"{self._compact(name, number, log_option)}    for the {end}"
             return
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             yield f"{command('floor', name)}    what the load-bearing memories cost"

@@ -162,6 +162,8 @@ def test_the_archive_is_listed_searched_exported_and_dropped(store: Path, tmp_pa
     assert len(export.read_text().splitlines()) == 542
     assert run("archive", store, "--export", tmp_path / "a.xls").exit_code == 2
     assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
+    both = ("--drop-before", "2000-01-01", "--drop", "")
+    assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
     shown = said("archive", store, "--drop", digest)
     assert "nothing was dropped; add --apply to do it" in shown
     assert "dropped 542 memories for good" in said("archive", store, "--drop", digest, "--apply")

@@ -147,6 +147,7 @@ WRONG = {
     "house_rules:Modulo --set every=1 --set extra=1": "extra cannot be given as text",
     "house_rules:Breaks": "house_rules:Breaks failed: KeyError",
     "recent": "the policy 'recent' needs keep (--keep-recent)",
+    "ttl": "the policy 'ttl' needs --ttl, such as 30d",
     "ttl --ttl 30": "'30' is not an age; write one like 30d",
     "ttl --ttl 999999999999d": "more than the calendar holds",
     "dedup --threshold 7": "--threshold 7.0 is not in [0, 1]",
@@ -168,6 +169,7 @@ def test_a_wrong_policy_or_setting_is_told_in_a_sentence(
     refused = run(command, store, "--policy", *words.split())
     assert refused.exit_code == 2
     assert WRONG[words] in " ".join(refused.stderr.split())
+    assert ("Error: " in refused.stderr) == ("Usage: " in refused.stderr)
     assert rows_of(store) == before
 
 

@@ -227,12 +227,16 @@ def test_an_endless_line_is_not_held_in_memory(desk: Desk, monkeypatch: pytest.M
 
 
 class TestFolder:
-    def test_a_project_is_refused_and_its_memory_folder_is_not(self, desk: Desk) -> None:
-        desk.save(desk.session("s1", "m1.md"))
-        project, log = desk.world.projects / SLUG, desk.world.home / "other.log"
-        with pytest.raises(MemlabError, match="is none of what can be harvested: "):
-            harvest(project, log)
-        assert harvest(project / "memory", log).new == 1
+    def test_a_project_or_all_of_them_mean_their_one_memory_folder(self, desk: Desk) -> None:
+        session = desk.session("s1", "m1.md")
+        desk.save(session)
+        log = desk.world.home / "other.log"
+        assert harvest(desk.world.projects / SLUG, log).new == 1
+        with pytest.raises(MemlabError, match="has several memory folders; name one"):
+            harvest(desk.world.projects, log)
+        (desk.world.projects / "-other" / "memory").rename(desk.world.home / "away")
+        assert harvest(desk.world.projects, desk.world.home / "third.log").new == 1
+        assert harvest(desk.world.home / ".claude", log).new == 0
 
     def test_one_elsewhere_is_looked_for_in_the_transcripts_named(self, tmp_path: Path) -> None:
         world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))

@@ -26,7 +26,7 @@ from claude_store import (
 from stores import files_in
 
 import memlab
-from memlab.errors import StalePlanError, StoreError
+from memlab.errors import CompactionError, StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
 from memlab.sources.base import Key
@@ -320,3 +320,27 @@ def test_an_archive_gives_nobody_rights_that_the_folder_does_not(folder: Path, a
         assert stat.S_IMODE(found.st_mode) & ~(mode & around & 0o666) == 0
         assert (found.st_uid, found.st_gid) == me
         (folder / "a.md").unlink()
+
+
+def test_what_somebody_writes_in_the_instant_of_a_deletion_stays_and_nothing_else_goes(
+    tmp_path: Path,
+) -> None:
+    lab = ClaudeCodeLab(tmp_path)
+    lab.fill(12)
+    planned, kept = lab.path / "topic_1.md", lab.path / "topic_11.md"
+
+    def apply(meddle: Callable[[], object]) -> memlab.Receipt:
+        made = memlab.plan(lab.path, memlab.KeepRecent(4))
+        return memlab.apply(made, watch=lambda step: meddle() if step == "deleted" else None)
+
+    def exchange() -> None:
+        planned.write_text("written again")
+        kept.rename(tmp_path / "away.md")
+
+    with pytest.raises(CompactionError, match="try again when nobody writes"):
+        apply(exchange)
+    (tmp_path / "away.md").rename(kept)
+    assert len(lab.files()) == 12
+    done = apply(lambda: write_memory(lab.path, "new.md", memory("new", "project"), at(99)))
+    assert done.deleted == 7
+    assert {each.name for each in lab.files()} >= {"new.md", kept.name}

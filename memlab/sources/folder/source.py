@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
+from memlab.errors import CompactionError
 from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
@@ -227,13 +228,26 @@ class FolderWriter(base.Writer):
         self._leaving = self._derived()
         for found, file in (_kept(there[key]) for key in expected if key in there):
             self._leaving[found.key] = Parts(file, found.said)
+        self._stay = there.keys() - expected.keys()
         return [key for key, now in expected.items() if fingerprint_of(there.get(key, b"")) != now]
 
     def _delete(self, expected: Mapping[base.Key, str]) -> None:  # noqa: ARG002 - as they were compared
         self._change.take_out(self._leaving)
 
+    def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
+        """Check that just these went; what somebody wrote meanwhile may be there."""
+        now = self._keys()
+        if wrong := sorted((self._stay - now) | (expected.keys() & now)):
+            raise CompactionError(
+                f"{wrong[0]} and {len(wrong) - 1:,} more would have gone or stayed by mistake in "
+                f"{self._change.folder.path}; all was taken back: try again when nobody writes"
+            )
+
     def _count(self) -> int:
-        return len(self._source.memories(self._now()))
+        return len(self._keys())
+
+    def _keys(self) -> set[base.Key]:
+        return {each.key for each in self._source.memories(self._now())}
 
     def conflicts(self, records: Iterable[tuple[base.Key, bytes]]) -> list[str]:
         """Say which files are there under the names of memories that come back."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
 from memlab.sources.transcripts import Seen, Touch, calls_in, named, seen_in, take_uses
 from memlab.systems.claude_code.dates import PROJECTS, is_of_project
@@ -29,14 +30,13 @@ SEARCHES: Final = "searches over several files"
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is a memory folder."""
-    path = asked.path
-    return path.is_dir() and ((path / INDEX).is_file() or path.match(f"{PROJECTS}/*/memory"))
+    """Whether the source is a memory folder, or a folder with one such in it."""
+    return bool(_memory_folders(asked.path))
 
 
 def find(asked: Asked) -> Found:
     """Return the reads of the files in a memory folder."""
-    folder = asked.path
+    folder = _the_one(asked.path)
     beside = folder.parent.parent if is_of_project(folder) else None
     found, look = Found(store=str(folder)), _Look(folder)
     seen = seen_in(asked, look, found, beside=beside)
@@ -158,3 +158,21 @@ def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
     if others:
         found.left_out[ELSEWHERE] += others
     return ours
+
+
+def _memory_folders(path: Path) -> list[Path]:
+    """Return the memory folders that a path may mean: itself, its project's, its projects'."""
+    if path.is_dir() and ((path / INDEX).is_file() or path.match(f"{PROJECTS}/*/memory")):
+        return [path]
+    below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
+    found = path.glob("memory" if path.parent.name == PROJECTS else below)
+    return sorted(each for each in found if each.is_dir())
+
+
+def _the_one(path: Path) -> Path:
+    folders = _memory_folders(path)
+    if len(folders) == 1:
+        return folders[0]
+    names = ", ".join(str(each) for each in folders[:5])
+    more = f" and {len(folders) - 5:,} more" if len(folders) > 5 else ""
+    raise MemlabError(f"{path} has several memory folders; name one: {names}{more}")
