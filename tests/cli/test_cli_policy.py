@@ -169,8 +169,11 @@ def test_a_wrong_policy_or_setting_is_told_in_a_sentence(
     refused = run(command, store, "--policy", *words.split())
     assert refused.exit_code == 2
     assert WRONG[words] in " ".join(refused.stderr.split())
-    assert ("Error: " in refused.stderr) == ("Usage: " in refused.stderr)
     assert rows_of(store) == before
+
+
+def test_beside_a_wrong_setting_stands_how_the_command_is_used(store: Path) -> None:
+    assert "Usage: " in run("compact", store, "--keep-recent", "x").stderr
 
 
 def test_every_setting_of_every_policy_is_an_option() -> None:
