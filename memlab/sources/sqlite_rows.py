@@ -123,9 +123,11 @@ class TableReader(Reader):
 
     system: ClassVar[str]
     table: ClassVar[str]
+    needed: ClassVar[Sequence[str]]
+    """Columns of the table; a source names of them those that tell the system from others."""
 
     def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
-        for table, columns in source.tables.items():
+        for table, columns in {**source.tables, self.table: self.needed}.items():
             check_table(source.path, self.system, table, columns, columns_of(connection, table))
         self.connection = connection
         self.columns = columns_of(connection, self.table)

@@ -52,7 +52,6 @@ KNOWN_SCHEMA: Final = 52
 LISTED: Final = 10
 
 _TABLE: Final = "observations"
-_NEEDED: Final = ("id", "memory_session_id", "project", "type", "title", "created_at_epoch")
 _SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
 
 _OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
@@ -86,7 +85,10 @@ class ClaudeMem(TableSource):
     deletes = False
     setting = f"{SETTING}=%d"
     shape = staticmethod(_SHAPE)
-    tables: ClassVar = {_TABLE: _NEEDED, "sdk_sessions": ("memory_session_id",)}
+    tables: ClassVar = {
+        _TABLE: ("memory_session_id", "created_at_epoch"),
+        "sdk_sessions": ("memory_session_id",),
+    }
 
     def __init__(self, where: str | PathLike[str]) -> None:
         name, given = fspath(where), {}
@@ -161,6 +163,7 @@ class ObservationReader(TableReader):
 
     system = "claude-mem"
     table = _TABLE
+    needed = ("id", "memory_session_id", "project", "type", "title", "created_at_epoch")
 
     def __init__(self, connection: sqlite3.Connection, source: ClaudeMem) -> None:
         super().__init__(connection, source)

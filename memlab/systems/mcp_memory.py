@@ -31,9 +31,6 @@ BROKEN: Final = "memories whose metadata cannot be read"
 WITHOUT_TIME: Final = "queries without a time"
 
 TABLE: Final = "memories"
-_NEEDED: Final = (
-    *("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at"),
-)
 GRAPH: Final = "memory_graph"
 VECTORS: Final = "memory_embeddings"
 DELETED_AT: Final = "deleted_at"
@@ -74,7 +71,7 @@ class McpMemory(TableSource):
 
     scheme = "mcp-memory"
     usual = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
-    tables: ClassVar = {TABLE: _NEEDED}
+    tables: ClassVar = {TABLE: ("content_hash", "content", "memory_type")}
     shape = staticmethod(_SHAPE)
 
     @classmethod
@@ -130,6 +127,7 @@ class MemoryReader(TableReader):
 
     system = "mcp-memory-service"
     table = TABLE
+    needed = ("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at")
 
     def __init__(self, connection: sqlite3.Connection, source: McpMemory) -> None:
         super().__init__(connection, source)

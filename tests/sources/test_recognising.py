@@ -16,7 +16,7 @@ from stores import episodes, files_in, run_sql, write_rows
 
 import memlab
 from memlab import SqliteMemoryStore
-from memlab.errors import ChangedWhileReadError, MemlabError
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
 
 
@@ -37,8 +37,7 @@ PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
     "an agent's own": (lambda path: write_rows(path, episodes(1)), ("file", "memory_items")),
     "claude-mem, which has another memory_items": (
         database(
-            "CREATE TABLE observations "
-            "(id, memory_session_id, project, type, title, created_at_epoch)",
+            "CREATE TABLE observations (id, memory_session_id, project, type, created_at_epoch)",
             "CREATE TABLE sdk_sessions (id, memory_session_id)",
             "CREATE TABLE memory_items (id, project_id, kind, title)",
         ),
@@ -46,8 +45,7 @@ PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
     ),
     "mcp": (
         database(
-            "CREATE TABLE memories "
-            "(id, content_hash, content, tags, memory_type, metadata, created_at)"
+            "CREATE TABLE memories (id, content_hash, content, memory_type, metadata, created_at)"
         ),
         ("mcp-memory", "mcp-memory-service"),
     ),
@@ -78,6 +76,19 @@ def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, pa
     assert what(tmp_path / "store") == expected
     scheme = (expected and expected[0]) or "file"  # which says what is wrong with it
     assert open_source(tmp_path / "store").scheme == scheme
+
+
+@pytest.mark.parametrize(
+    ("path", "lacks"),
+    [("claude-mem, which has another memory_items", "title"), ("mcp", "tags")],
+)
+def test_another_version_is_recognised_and_said_to_lack_a_column(
+    tmp_path: Path, path: str, lacks: str
+) -> None:
+    make, _ = PATHS[path]
+    make(tmp_path / "store")
+    with pytest.raises(StoreError, match=f"lacks the column {lacks}: another version of"):
+        memlab.load(tmp_path / "store")
 
 
 def test_a_folder_in_its_place_is_a_project_whatever_is_in_it(tmp_path: Path) -> None:
