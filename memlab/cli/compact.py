@@ -2,8 +2,9 @@
 
 import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from memlab.compaction.plans import Plan
     from memlab.policies import Policy
     from memlab.sources.base import Source
+
+_END: Final = "\n}\n"
+"""With what the JSON of a plan ends."""
 
 
 def _change_options(command: options.Command) -> options.Command:
@@ -116,7 +120,10 @@ def compact(
     elif as_json and retires:
         output.print_text(made.to_json())
     elif as_json:
-        output.print_json(json.loads(made.to_json()) | {"cost": _cost(source, made, log)})
+        cost = _cost(source, made, log)
+        added = json.dumps(cost if isinstance(cost, str) else asdict(cost))
+        # Spliced in: a memory stays one line, and a large plan is not built a second time.
+        output.print_text(f'{made.to_json().removesuffix(_END)},\n"cost": {added}{_END}')
     else:
         costs = [_cost(source, made, log), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []

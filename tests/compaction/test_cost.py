@@ -75,6 +75,9 @@ def test_the_dry_run_says_it_in_words_and_in_json(store: Path) -> None:
     assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
     told = said("compact", store, "--keep-recent", 50, "--json")
     assert json.loads(told)["cost"] == json.loads(cost.to_json())
+    plan, lines = memlab.Plan.from_json(told), told.splitlines()
+    assert len(plan.memories) == 542
+    assert [*lines[:-3], "]", "}"] == plan.to_json().splitlines()
     assert "what that costs" not in said("compact", store, "--keep-recent", 600)
 
 
