@@ -34,7 +34,20 @@ class UnsafeDeletionError(MemlabError):
 
 
 class BadRowError(MemlabError):
-    """A row of a store cannot be interpreted; the message names it."""
+    """A row of a store cannot be interpreted."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: int | None = None,
+        memory_id: str | None = None,
+        column: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.position = position
+        self.memory_id = memory_id
+        self.column = column
 
 
 class CompactionError(MemlabError):
@@ -42,7 +55,11 @@ class CompactionError(MemlabError):
 
 
 class StalePlanError(MemlabError):
-    """A row that a plan decided on has changed or gone since; the message names it."""
+    """A row that a plan decided on has changed or gone since."""
+
+    def __init__(self, message: str, *, memory_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.memory_ids = memory_ids
 
 
 class PlanError(MemlabError):

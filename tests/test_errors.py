@@ -6,12 +6,16 @@ import pickle
 import pytest
 
 from memlab import errors
-from memlab.errors import MemlabError, MissingExtraError
+from memlab.errors import BadRowError, MemlabError, MissingExtraError, StalePlanError
 
 EXAMPLES = [
-    kind("what happened, where, and what to do")
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, MemlabError)
+    *(
+        kind("what happened, where, and what to do")
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, MemlabError)
+    ),
+    BadRowError("row 7", position=7, memory_id="m7", column="kind"),
+    StalePlanError("stale", memory_ids=("a", "b")),
 ]
 
 

@@ -128,9 +128,10 @@ def archive(
         if as_json:
             output.print_records(listed)
         else:
-            brief = dict.fromkeys(("created_at", "restored_at"), 10) | {"digest": 12}
-            cut = {name: listed[name].map(lambda t, n=n: t and t[:n]) for name, n in brief.items()}
-            shown = listed.assign(**cut)[["memory_id", "title", *brief, "namespace"]]
+            times = ("created_at", "restored_at")
+            days = {name: listed[name].astype("str").str[:10] for name in times}
+            short = listed.assign(**days, digest=listed["digest"].str[:12])
+            shown = short[["memory_id", "title", *times, "digest", "namespace"]]
             page = Sheet(f"{counted(len(listed))} in the archive", [], [output.table_of(shown)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             output.print_lines(

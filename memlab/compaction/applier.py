@@ -300,7 +300,8 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archiv
         if record is None:
             raise StalePlanError(
                 f"memory {memory.memory_id!r:.80} was deleted while the plan was applied; nothing "
-                "was deleted: make a new plan"
+                "was deleted: make a new plan",
+                memory_ids=(memory.memory_id,),
             )
         yield Archived(memory.key, record, memory.reason)
 
@@ -365,7 +366,8 @@ def _check_against_store(
         parts = (f"{len(ids):,} {how} ({some_of(ids)})" for how, ids in stale.items())
         raise StalePlanError(
             f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
-            f"{_undone(plan)}"
+            f"{_undone(plan)}",
+            memory_ids=tuple(dict.fromkeys(gone + changed)),
         )
     keys = [memory.key for memory in plan.memories]
     if plan.written != (writer.side_effects(keys) if keys else ()):

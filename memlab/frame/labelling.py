@@ -234,12 +234,15 @@ def _first_to_last(problems: list[Fault]) -> list[Fault]:
 def _bad_row(
     rows: Any, positions: npt.NDArray[np.int64], faults: list[Fault], where: str
 ) -> BadRowError:
-    position, _, text = _first_to_last(faults)[0]
+    position, column, text = _first_to_last(faults)[0]
     place = int(np.searchsorted(positions, position))
     name = rows[c.MEMORY_ID][place].as_py()
     others = len({fault[0] for fault in faults}) - 1
     more = f" and {others} more row{'s' * (others > 1)}" if others else ""
     return BadRowError(
         f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}; mend it{more}, or "
-        "load with on_bad_row='keep' in Python; memlab doctor names all such rows"
+        "load with on_bad_row='keep' in Python; memlab doctor names all such rows",
+        position=position,
+        memory_id=name,
+        column=column,
     )

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from memlab.columns import LOAD_BEARING
-from memlab.errors import MemlabError, PolicyError
+from memlab.errors import MemlabError, PolicyError, StoreError
 from memlab.evidence.past import load_past, with_gaps
 from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
@@ -62,6 +62,8 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
     """Return the policy in force, and what there is to say of its number; refuse where none is."""
     policy, words = policy_in_force(source)
     if policy is None:
+        if source.like is not None and not source.like.exists():
+            raise StoreError(f"there is no store {source.name}; check the path")
         not_obeyed = settings_of(source).not_obeyed
         why = f" ({not_obeyed})" if not_obeyed else ""
         raise PolicyError(

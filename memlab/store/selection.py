@@ -125,5 +125,7 @@ def _unclassifiable(
     name = None if found is None or found[0] is None else found[0].decode(errors="replace")
     return BadRowError(
         f"row {position} (memory_id {name!r}) cannot be classified: {error}; nothing was deleted: "
-        "mend that row, then compact"
+        "mend that row, then compact",
+        position=position,
+        memory_id=name,
     )

@@ -64,7 +64,8 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
         return MemoryItem(*own, provenance, tags, values["superseded_by"])
     except (ValueError, TypeError, AttributeError) as error:
         raise BadRowError(
-            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row"
+            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row",
+            memory_id=str(values["memory_id"]),
         ) from error
 
 

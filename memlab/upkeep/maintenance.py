@@ -183,14 +183,14 @@ class _Work:
         if settings.not_obeyed:
             words = f"{settings.not_obeyed}; nothing was done to {source.name}"
             raise SettingsError(f"{words}: move it away, or take it over with chown")
+        if source.like is not None and not source.like.exists():
+            raise StoreError(f"there is no store {source.name}; check the path")
         has_work = settings.policy is not None or kept_for is not None
         if not (has_work or settings.vacuum_free or settings.keep_copies):
             raise SettingsError(
                 f"nothing is remembered of {source.name}: save a cap with "
                 f"{command('size', source.name, '--save')}, or write memlab.toml by hand"
             )
-        if source.like is not None and not source.like.exists():
-            raise StoreError(f"there is no store {source.name}; check the path")
         if do_it and not yes and kept_for is not None and self._erases_at_once:
             raise settings.error(
                 "archive_for",

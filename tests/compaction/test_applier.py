@@ -102,8 +102,9 @@ class TestStalePlans:
         run_sql(store, change)
         before, archived = rows_of(store), copies_of(store)
         words = f"{', '.join(stale[:5])}{' and 5 more' * (len(stale) > 5)}"
-        with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({words}\)"):
+        with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({words}\)") as caught:
             apply(made)
+        assert caught.value.memory_ids == tuple(stale)
         assert (rows_of(store), copies_of(store)) == (before, archived)
 
     def test_rows_that_no_policy_chooses_among_may_change_and_come_and_kept_ones_be_used(

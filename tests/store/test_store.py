@@ -104,8 +104,9 @@ class TestReadingAndWriting:
     def test_a_row_that_is_no_item_is_named(self, store: SqliteMemoryStore) -> None:
         put_all(store, *episodes(1))
         store.connection.execute("UPDATE memory_items SET created_at = 'yesterday'")
-        with pytest.raises(BadRowError, match=r"'e1' cannot be read.*yesterday"):
+        with pytest.raises(BadRowError, match=r"'e1' cannot be read.*yesterday") as refused:
             store.list_active()
+        assert refused.value.memory_id == "e1"
 
 
 class TestOpening:
@@ -170,7 +171,7 @@ class TestCompaction:
         before = rows_of(store.connection)
         with pytest.raises(BadRowError, match=words) as refused:
             store.compact_episodic(1)
-        assert str(refused.value).startswith("row 2 (memory_id 'e2') cannot be classified: ")
+        assert (refused.value.position, refused.value.memory_id) == (2, "e2")
         assert "nothing was deleted" in str(refused.value)
         assert rows_of(store.connection) == before
         store.connection.execute("UPDATE memory_items SET superseded_by = 'e1' WHERE rowid = 2")

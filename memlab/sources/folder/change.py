@@ -89,7 +89,8 @@ class FolderChange:
             if found is None or found.data != data:
                 raise StalePlanError(
                     f"{self.folder.path / called} was changed while it was deleted; nothing was "
-                    "deleted: make a new plan"
+                    "deleted: make a new plan",
+                    memory_ids=(called,),
                 )
         journal.end_pending(self.folder)
         self.is_over = True
