@@ -91,14 +91,23 @@ def _say(words: str) -> None:
 
 @contextmanager
 def _warned_once() -> Iterator[None]:
-    """Let what an archive could not say be a line on stderr."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Let what an archive could not say be a line on stderr, and show other warnings as ever."""
+    told: dict[str, None] = {}
+    with warnings.catch_warnings():
         warnings.simplefilter("always", DamagedArchiveWarning)
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category is DamagedArchiveWarning:
+                told[str(message)] = None
+            else:
+                others(message, category, *where, **more)
+
+        warnings.showwarning = show
         try:
             yield
         finally:
-            told = [each for each in caught if each.category is DamagedArchiveWarning]
-            for words in dict.fromkeys(str(each.message) for each in told):
+            for words in told:
                 _say(words)
 
 

@@ -19,6 +19,7 @@ from memlab.policies import NAMED, POLICIES, KeepRecent, Pipeline, Policy, Value
 from memlab.policies.named import options_of
 
 RULES = '''
+import warnings
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
@@ -47,6 +48,13 @@ class Modulo(Policy):
 class Breaks(Policy):
     def evict(self, rows, *, now):
         return rows["nothing of the kind"]
+
+
+@dataclass(frozen=True)
+class Warns(Policy):
+    def evict(self, rows, *, now):
+        warnings.warn("the house is full")
+        return pd.Series("warned", index=rows.index[:0])
 
 
 class Undecorated(KeepRecent):
@@ -93,6 +101,11 @@ def test_a_class_of_ones_own_decides_and_its_plan_needs_it_no_more(
     assert "house_rules" not in sys.modules
 
 
+def test_what_a_class_of_ones_own_warns_of_is_shown(store: Path, rules: Path) -> None:
+    with pytest.warns(UserWarning, match="the house is full"):
+        said("compact", store, "--policy", "house_rules:Warns")
+
+
 @pytest.mark.parametrize("option", ["--set every=", "--keep-recent "])
 def test_a_class_of_ones_own_is_compared_at_each_of_its_settings(
     store: Path, rules: Path, option: str
@@ -133,7 +146,7 @@ def test_a_class_within_a_class_is_found(store: Path, rules: Path) -> None:
 WRONG = {
     "newest": "'newest' is no policy: name one of recent, tokens,",
     "typo_rules:Modulo": "the module 'typo_rules' cannot be imported: SyntaxError",
-    "house_rules:Module": "no policy 'Module', only: Modulo, Breaks; a policy is a class with",
+    "house_rules:Module": "no policy 'Module', only: Modulo, Breaks, Warns; a policy is a class",
     "house_rules:timedelta": "house_rules has no policy 'timedelta'",
     "house_rules:pd": "house_rules has no policy 'pd'",
     "house_rules:Undecorated": "has no policy 'Undecorated'",
