@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
 
+import memlab
 from memlab.compaction.applier import apply, finish
 from memlab.compaction.drops import drop_archived
 from memlab.compaction.restorer import restore
@@ -55,6 +56,15 @@ def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_i
     assert found.status is status
     command = f"memlab compact {store} --keep-recent {cap}"
     assert (command in found.advice) is (status is Status.WARN)
+
+
+def test_a_number_past_its_horizon_still_says_where_the_backlog_begins(store: Path) -> None:
+    sized = "{ at = 2026-03-01T12:00:00Z, memories = 5, until = 6 }"
+    policy = f'policy = {{ name = "recent", keep = 9, sized = {sized} }}'
+    (store.parent / FILE).write_text(policy + "\n")
+    assert check(store, "number").status is Status.WARN
+    assert check(store, "memory_integrity").status is Status.WARN
+    assert "backlog         passed 9 on" in str(memlab.show(store))
 
 
 def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(store: Path) -> None:

@@ -22,9 +22,10 @@ class InForce(NamedTuple):
     policy: Policy | None
     words: str = ""
 
-    @property
-    def keep(self) -> int | None:
-        """The cap, where it is one."""
+    def keep(self, settings: Settings) -> int | None:
+        """Return the cap, where it is one; the remembered one, where the policy speaks no more."""
+        if self.policy is None:
+            return settings.keep_recent
         return self.policy.keep if isinstance(self.policy, KeepRecent) else None
 
 

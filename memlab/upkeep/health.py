@@ -146,7 +146,8 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
             yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return
     found = policy_seen(source)
-    yield _memory_integrity(source, frame, found.keep if threshold is None else threshold)
+    threshold = found.keep(settings_of(source)) if threshold is None else threshold
+    yield _memory_integrity(source, frame, threshold)
     if found.words:
         yield Check("number", Status.OK if found.policy else Status.WARN, found.words)
     if file is not None:

@@ -106,7 +106,7 @@ def show(
         from memlab.sizing.in_force import policy_seen
 
         found = policy_seen(source)
-        keep, number = found.keep, found.words
+        keep, number = found.keep(settings), found.words
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
     reads, option = None, tuple[str, ...]()
     if log is not None:
