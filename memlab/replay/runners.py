@@ -17,6 +17,7 @@ from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, outgrown, runner_for
 from memlab.policies.duplicates import (
+    BLOCK,
     cosines,
     oldest_first,
     replace_older,
@@ -165,11 +166,16 @@ class Repeating(Runner):
         compared, threshold = np.flatnonzero(there), self.policy.threshold
         if not threshold or not len(compared):
             return ()
-        new = np.flatnonzero(np.isin(compared, self.signals.new))
-        alike = cosines(self._unit[compared], self._unit[compared[new]]) >= threshold - 1e-4
-        alike[new, np.arange(len(new))] = False  # each is itself
-        self._alike[compared[alike.any(axis=1)]] = True
-        self._alike[compared[new[alike.any(axis=0)]]] = True
+        # New rows stand last; some at a time meet all before them, and both of an alike pair count.
+        is_new = np.isin(compared, self.signals.new)
+        ordered = np.concatenate([compared[~is_new], compared[is_new]])
+        unit = self._unit[ordered]
+        for start in range(np.count_nonzero(~is_new), len(ordered), BLOCK):
+            until = min(start + BLOCK, len(ordered))
+            alike = cosines(unit[:until], unit[start:until]) >= threshold - 1e-4
+            np.fill_diagonal(alike[start:], val=False)  # each is itself
+            self._alike[ordered[:until][alike.any(axis=1)]] = True
+            self._alike[ordered[start:until][alike.any(axis=0)]] = True
         rows = self._by_age[(there & self._alike)[self._by_age]]
         if np.array_equal(rows, self._left):
             return ()
