@@ -67,10 +67,7 @@ def plot_cap_curve(
 def mark_cap_curve(
     ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
 ) -> None:
-    """Mark on a cap curve what :func:`plot_cap_curve` marks: target, budget and caps.
-
-    For a picture that is drawn once and marked again and again.
-    """
+    """Mark target, budget and caps on a curve: for a picture drawn once and marked many times."""
     if len(curve) < 2:
         return
     plot = Plot(ax)

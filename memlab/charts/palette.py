@@ -1,8 +1,7 @@
 """What each colour stands for, on light and on dark paper; one mark and dash a policy.
 
-The hues were chosen by search, so that no two are mistaken for each other with normal sight or with
-full protanopia, deuteranopia or tritanopia (Machado et al. 2009), with a contrast to their paper of
-3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too: nothing rests on colour alone.
+The hues were searched to stay apart under any colour blindness (Machado et al. 2009), at a contrast
+of 3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too: nothing rests on colour alone.
 """
 
 from dataclasses import dataclass, fields

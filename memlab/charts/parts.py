@@ -1,7 +1,4 @@
-"""What every chart is made of: axes that tell the truth, headings, labels, marks, empty states.
-
-Nothing here touches ``rcParams`` or pyplot. A ``$`` in a text begins no mathematics.
-"""
+"""What every chart is made of; nothing here touches ``rcParams`` or pyplot."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -202,10 +199,7 @@ class Plot:
         self._ends.append((y, text, colour))
 
     def label_ends(self) -> None:
-        """Name lines at the right edge, moved apart where they would overlap.
-
-        Call it once the limits are final. A figure of our own grows until all have room.
-        """
+        """Name lines at the right edge, moved apart; call it once the limits are final."""
         right = self.ax.get_xlim()[1]
         heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])
         texts = [
@@ -254,11 +248,7 @@ class Plot:
         self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
 
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
-        """Draw dots, near ones of more than `most` as one, as large as they are many.
-
-        The more there are `among` all kinds, the smaller is each. Once the limits are final.
-        Returns the most that one dot stands for.
-        """
+        """Draw dots, near ones as one once they are many; return the most that one stands for."""
         ax = self.ax
         one = float(np.clip(40 / np.sqrt(among), *DOT))
         apart, point = one, self.figure.dpi / 72
@@ -367,11 +357,9 @@ def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
 
 
 def spread(places: Numbers, sizes: Numbers) -> Numbers:
-    """Move `places` for things of these sizes to lie apart, order kept, to both sides alike.
+    """Move `places` apart for things of these sizes, order kept, to both sides alike.
 
-    With the room between them subtracted, what is needed is a sequence that never falls: the mean
-    of the least above the places and of the greatest below them is one. All stay between 0 and 1
-    where there is room for all; where not, they begin at 1.
+    With the room between subtracted it is an isotonic fit; where not all have room they begin at 1.
     """
     order = np.argsort(places, kind="stable")
     taken = sizes[order]
