@@ -120,10 +120,7 @@ class Job:
         errors: "pd.Series[str] | None" = None,
         fails: bool = False,
     ) -> None:
-        """Print a table whole for a script, where that was asked for, else some of its columns.
-
-        The stores that have most of something come first. Ends with 1 for an error of a store.
-        """
+        """Print a table whole for a script, else some columns, most first; exit 1 for errors."""
         if self.as_json:
             output.print_records(table)
         elif self.as_csv:

@@ -107,10 +107,7 @@ def write_picture(drawn: Any, file: Path, source: "Source") -> None:
 def print_result(
     found: Any, *also: str, as_json: bool, is_example: bool = False, **more: Any
 ) -> None:
-    """Print what a command found, what there is to say besides, and what to run next.
-
-    `more` is for a script alone. After the bundled example, a store of one's own is next.
-    """
+    """Print what a command found, what to say besides, what to run next; `more` is for a script."""
     if as_json:
         print_json(more | found.to_dict() if more else found)
         return
