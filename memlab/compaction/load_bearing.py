@@ -32,9 +32,8 @@ _NEWER: Final = {
 class LoadBearing(Shown):
     """What no cap brings down, and what in it could be superseded.
 
-    `floor` says what the load-bearing memories cost, of `loaded` tokens in all; `supersedable`
-    has those for which a newer one could stand, with it and what speaks for it; `unseen` says what
-    was not looked for, and why.
+    `floor` is its cost, of `loaded` tokens in all; `supersedable` those that a newer one could
+    stand for, and why; `unseen` what was not looked for, and why.
     """
 
     store: str

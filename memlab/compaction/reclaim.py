@@ -227,10 +227,7 @@ def _check_positions_stay() -> None:
 
 
 def _check_other_tables(file: Path) -> None:
-    """Refuse where rows of other tables would be numbered anew: somebody may know their rowids.
-
-    SQLite keeps those of a table that has a key or an index, and counts others from 1.
-    """
+    """Refuse where SQLite would renumber rows of other tables: somebody may know their rowids."""
 
     def renumbered(uri: str) -> list[str]:
         with closing(connect_reading(uri)) as connection:

@@ -1,7 +1,4 @@
-"""Copies of what is in a store, and putting back what somebody else deleted or emptied.
-
-What comes back is an entry of the archive first, by which :func:`memlab.restore` takes it out.
-"""
+"""Copies of what is in a store; what comes back is first an entry of the archive, to be undone."""
 
 import json
 from collections import Counter
