@@ -1,8 +1,4 @@
-"""Write down which memory an agent read, and when. Standard library only, for a runtime.
-
-A log is JSON objects, one a line, in ``reads.log`` and the parts that it was rotated into,
-``reads.log.1`` the oldest.
-"""
+"""Write down which memory was read, and when. Standard library only, for a runtime."""
 
 import fcntl
 import json

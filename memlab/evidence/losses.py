@@ -45,10 +45,9 @@ _LISTED: Final = 20
 
 @dataclass(frozen=True, repr=False)
 class Losses(Shown):
-    """What a store has lost: the frame of :func:`lost`, and by id what git or the archive keeps.
+    """The frame of :func:`lost`, and by id what git or the archive keeps.
 
-    `own` counts the memories that memlab itself deleted or retired, `own_asked` those of them
-    that were asked for; `unknown` says what git does not know, and what to do.
+    `own` counts what memlab took out, `own_asked` those asked for; `unknown` says what git lacks.
     """
 
     store: str
@@ -203,10 +202,7 @@ def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ..
 
 
 def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
-    """Return when a store was copied last, and by id the copies of what it has not any more.
-
-    The archive comes last: what memlab deletes meanwhile is in it then.
-    """
+    """Return when a store was copied last, and what it lost since; the archive is read last."""
 
     def look(reader: Reader) -> dict[str, tuple[bool, bytes]]:
         return {x.memory_id: (x.is_empty, x.digest) for x in contents_of(source, reader)}

@@ -268,10 +268,7 @@ def _named(
 
 
 def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
-    """Return the places of memories in the order in which they were written.
-
-    Where SQLite gave numbers out again, the times of creation say it, and of equals the deletion.
-    """
+    """Return places in the order of writing, by creation where SQLite gave numbers out again."""
     position = every[c.POSITION].to_numpy(np.int64)
     by_number: Ordinals = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
     ordered = every.iloc[by_number]
@@ -294,10 +291,7 @@ _PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
 
 
 def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
-    """Return what is kept of memories once their words are erased, one JSON object each.
-
-    Names that references go by are hashed with a key. No title, text, tag, author or signal.
-    """
+    """Return what is kept once words are erased, as JSON: no text, names hashed with a key."""
     facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     for name in _NAMES:
@@ -352,10 +346,7 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
 
 
 def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
-    """Return a past in which a row stands for every memory of which nothing is known.
-
-    It counts as a prunable memory that was deleted: of the time of the one before it, of mean size.
-    """
+    """Return a past with a prunable, deleted row of mean size for every memory that is unknown."""
     if c.DELETED_AT not in past or _GAP in past:
         return past
     free = _free_positions(past)
@@ -399,11 +390,7 @@ def _free_positions(past: pd.DataFrame) -> Ordinals:
 
 
 def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
-    """Return which free positions a cap, which deletes the oldest, may have left.
-
-    So no older prunable memory is there now, and what a plan deleted of the older ones went before
-    anything that a plan deleted of the newer ones.
-    """
+    """Return which free positions a cap, which deletes the oldest first, may have left."""
     position = past[c.POSITION].to_numpy(np.int64)
     order = np.argsort(position, kind="stable")
     deleted = np.zeros(len(past), np.int64)

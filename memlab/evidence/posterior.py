@@ -43,8 +43,7 @@ class Terms:
 class Posterior:
     """The cap that each share of the next stretch's references takes, with limits.
 
-    The posterior of a normal mean under a normal prior, share by share: the reach of the store's
-    own references and that of the law, weighed by `weight`.
+    A normal prior, the law, and the store's own reach, share by share, weighed by `weight`.
     """
 
     terms: Terms

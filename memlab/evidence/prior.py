@@ -1,9 +1,7 @@
 """The law: how far back later needs reach in public histories, for each kind of evidence.
 
-A need's *reach* is the power to which the number of memories written must be raised to give the age
-rank of its target: 0 for the newest memory, 1 for the oldest. It is spread the same way however
-much has been written; docs/how/law.md has the figures. ``laws/`` holds the numbers that
-``data/fit_law.py`` fitted.
+A need's *reach* is the power of the number of memories written that gives its target's age rank: 0
+is the newest, 1 the oldest. docs/how/law.md has the figures, ``data/fit_law.py`` fits ``laws/``.
 """
 
 import json
@@ -73,10 +71,7 @@ class Law:
         return found
 
     def spread_at(self, levels: Floats, memories: float, *, weight: float = 0.0) -> Floats:
-        """Return the standard deviation of a project's next stretch around what is known of it.
-
-        Beyond the memories at which the law was seen, each doubling adds what stretches differ.
-        """
+        """Return the spread of a project's next stretch, wider each doubling beyond the law's."""
         between, within = (
             np.interp(levels, (0, *self.shares, 1), (0, *spread, 0))
             for spread in (self.between, self.within)
@@ -167,9 +162,8 @@ def limits_of(
 ) -> tuple[Floats, Floats]:
     """Return lower and upper limits of the reach that serves each share in a stretch to come.
 
-    Projects and stretches differ: normal, with standard deviation `spread`. And a stretch brings
-    only so many references: their share at a fixed reach varies with standard deviation ``1 /
-    sqrt(n s (1 - s))`` in its logit, which moves the reach along its own curve.
+    Projects differ by `spread`; a stretch's share at a fixed reach varies in its logit by
+    ``1 / sqrt(n s (1 - s))``, which moves the reach along its own curve.
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))

@@ -1,8 +1,7 @@
 """Age or use: which of the two says what a store's agents read next.
 
-Every read is looked at with what was known when its day began: how old its memory was, how often it
-had been read, and how much of the store must be loaded to have it there. Use is the number of days
-on which a memory was read, each fading to half in `HALF_LIFE` days.
+Reads are judged by what was known when their day began. Use is the days on which a memory was
+read, each fading to half in `HALF_LIFE` days.
 """
 
 import json
@@ -59,9 +58,8 @@ ORDERS: Final = ("newest", "most used")
 class LookBack(NamedTuple):
     """Reads in order of time, each seen from the beginning of its day.
 
-    `reach` is the share of the store that must be loaded to have the memory there: of memories and
-    of tokens, each the newest, then the most used first. Of `GROUPS`, `seen` says in which it was,
-    `expected` what share of memories were. `times` counts days of reads.
+    `reach` is the share of the store to load to have it, by age and by use; of `GROUPS`, `seen` is
+    its own, `expected` the share of memories in each. `times` counts days of reads.
     """
 
     day: Ints
@@ -72,10 +70,7 @@ class LookBack(NamedTuple):
 
 
 def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) -> LookBack:
-    """Look at the reads of memories that are in order of writing; times are whole days.
-
-    Left out are reads once more on one day, and of what was not there when the day began.
-    """
+    """Look at reads in whole days, once a day, of what was there when the day began."""
     day, target = np.unique(np.stack([day, target]), axis=1)
     there = (written[target] < day) & (day <= left[target])
     day, target = day[there], target[there]
@@ -123,8 +118,7 @@ def _group(times: Ints) -> Ints:
 def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
     """Return for each of `GROUPS` its chance to be read next, in times the mean, with limits.
 
-    The limits are Byar's of a Poisson count (Breslow and Day 1987), of as many fewer reads as those
-    of one day are alike (Kish 1965).
+    Byar's limits of a Poisson count (Breslow and Day 1987), reads of a day being alike (Kish 1965).
     """
     found, expected = reads.seen.sum(axis=0), reads.expected.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -155,8 +149,7 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
 def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
     """Return the share of reads that found their memory, with limits of as many reads to come.
 
-    They are Wilson's (1927), of half the reads, of as many fewer as those of one day are alike, and
-    of fewer by `BETWEEN`.
+    Wilson's (1927), of half the reads, fewer as a day's are alike and by `BETWEEN`.
     """
     share, z = float(found.mean()), NormalDist().inv_cdf(confidence)
     spread = share * (1 - share)
