@@ -1,11 +1,8 @@
 """What a fleet's stores share, how far back references reach, and the cap of each by it.
 
-The model is that of the law (:mod:`memlab.evidence.prior`), one floor further up. The reach that
-serves a share of a store's references is ``fleet + u[store] + sample error``: the fleet's mean is
-drawn around that of public projects with their standard deviation `between`, ``u`` is normal, and
-the sample error has variance ``within ** 2 + noise / references``. The spread is estimated by
-moments (DerSimonian and Laird 1986) and drawn towards the public one. The prior of each store is
-fitted on the others, for what it says itself is weighed when it is sized.
+The law's model one floor up: a store's reach is ``fleet + u[store] + sample error``, ``u`` normal,
+the error of variance ``within ** 2 + noise / references``; the spread is by moments (DerSimonian
+and Laird 1986), drawn towards the public one. Each store's prior is fitted on the others.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,4 @@
-"""A task done to every store of a fleet: its rows in one frame, errors among them.
-
-Results can be kept as they come, in a folder of Parquet files that appear whole or not at all.
-"""
+"""A task done to every store of a fleet, in one frame; kept as Parquet files that appear whole."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""What is done to each store of a fleet, what becomes of it, and who does it.
-
-A store that is damaged, locked or gone is an :class:`Outcome` with its error, never the end of the
-run. Whatever a runner returns, put in order, is what :class:`Serial` returns.
-"""
+"""What is done to each store of a fleet, and by whom; a broken one never ends the run."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

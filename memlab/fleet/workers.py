@@ -1,7 +1,4 @@
-"""Who works in other processes: a pool on this machine, or the workers of a Dask cluster.
-
-When a worker dies, the stores that it may have been working on are handed out again one by one.
-"""
+"""Who works in other processes. When a worker dies, its stores are handed out again one by one."""
 
 import gc
 import multiprocessing
@@ -95,10 +92,7 @@ def schedule(
 
 
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
-    """Return members in chunks: large ones alone and first, small ones in the order given.
-
-    There are several for each worker, so that none has much to do when the others have nothing.
-    """
+    """Return members in chunks, large ones alone and first; several for each worker, to share."""
     large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
     small = [member for member in members if member.size <= LARGE]
     together = max(1, min(TOGETHER, len(small) // (8 * workers)))
