@@ -82,10 +82,7 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
 
 
 def loaded_at_start(memories: Arrays) -> Mask:
-    """Return which memories an agent loads at start: the active ones that its source loads.
-
-    Where it loads none by itself, all that are active stand for what it may recall.
-    """
+    """Return what is loaded at start: all that is active where a source loads none by itself."""
     if memories.at_start is None or not memories.at_start.any():
         return memories.active
     return memories.active & memories.at_start
