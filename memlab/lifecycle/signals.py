@@ -1,7 +1,4 @@
-"""What a lifecycle store keeps beside its items: one row of signals each, scopes, and counters.
-
-A scope is a set of labels, and holds every row that has all of them, so scopes overlap.
-"""
+"""What a lifecycle store keeps beside its items: a row of signals each, scopes and counters."""
 
 import json
 import math
