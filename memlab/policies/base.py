@@ -231,10 +231,7 @@ def outgrown(
     here: npt.NDArray[np.bool_],
     may_go: npt.NDArray[np.bool_],
 ) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-    """Yield of each scope that has no room for the rows `here` those that may go, and the surplus.
-
-    Whoever asks takes out of `here` what goes, before it asks for the next.
-    """
+    """Yield scopes without room and the surplus; the caller first takes out of `here` what goes."""
     owned = [(scope.owners[here.take(scope.owners)], scope.members) for scope in scopes]
     newest = [(int(owners[-1]), members) for owners, members in owned if len(owners)]
     for _, members in sorted(newest, key=itemgetter(0)):
@@ -252,10 +249,7 @@ def lowest_of(
     *,
     fill: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Return the places of the lowest rows, as many as take up the surplus together.
-
-    To `fill` is to leave out of them, the highest first, what the last of them made room for.
-    """
+    """Return the places of the lowest that take up the surplus; `fill` spares what still fits."""
     keys = [_comparable(key) for key in keys]
     lowest = np.arange(len(size))
     for key in keys:
@@ -302,10 +296,7 @@ def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
 
 
 def runner_for(policy: Policy) -> Runner:
-    """Return the runner that a policy names, ``"asked"`` where it has changed what that stands for.
-
-    A class below the one that names it may add settings and words, and nothing else.
-    """
+    """Return the runner that a policy names, ``"asked"`` where it changed what that stands for."""
     lineage = type(policy).__mro__
     named_by = next(place for place, one in enumerate(lineage) if "runner" in vars(one))
     settings = {field.name for field in fields(policy)}

@@ -175,11 +175,7 @@ def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Ints, F
 def _one_pass(
     vectors: Any, trust: Flags, asks: Flags, threshold: float
 ) -> tuple[Ints, Floats, Flags]:
-    """Compare those that ask, a block at a time, with all that are older and still there.
-
-    Says who replaced each row and at what cosine, and whether it met a duplicate. What was replaced
-    in one block is not compared in the next: a store of one text repeated is quick.
-    """
+    """Compare block by block with all older ones still there: a store of one text stays quick."""
     won = np.full(len(trust), -1, dtype=np.int64)
     cosine, met = np.full(len(trust), -1.0), np.zeros(len(trust), dtype=bool)
     decimals = DECIMALS[vectors.dtype]

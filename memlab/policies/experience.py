@@ -34,11 +34,7 @@ _EPOCH: Final = np.datetime64(0, "us")
 
 @dataclass(frozen=True)
 class Experience:
-    """Memories in the order they were written, load-bearing ones left out, and needs of them.
-
-    What is said of a memory was known when it was written. Reads of one memory on one day are one
-    need. Times are in days.
-    """
+    """Memories in order of writing, load-bearing ones left out, and their needs, times in days."""
 
     tokens: Ints
     size: Floats
@@ -75,10 +71,7 @@ class Experience:
 
     @cached_property
     def tag_rates(self) -> Floats:
-        """How much more often than others a memory's tags were needed, (looks + 1, memories).
-
-        Mean of the logarithm of needs per memory against the overall rate, shrunken toward it.
-        """
+        """How much more a memory's tags were needed: a shrunken log, (looks + 1, memories)."""
         kinds = int(self.tags.max(initial=-1)) + 1
         rates = np.zeros((len(self.looks) + 1, len(self)))
         if not kinds:

@@ -1,8 +1,7 @@
 """Keep what is the most likely to be needed next: a conditional logit over what is there.
 
-How likely the next need is to fall on a memory goes as ``exp(score)``. McFadden (1974) has the
-likelihood; sampling the memories it did not fall on leaves its maximum where it was (McFadden
-1978). Weights start from those of other stores and move with the store's own needs.
+McFadden (1974) has the likelihood; sampling the memories not needed leaves its maximum where it was
+(McFadden 1978). Weights start from other stores' and move with the store's own needs.
 """
 
 import json

@@ -440,10 +440,8 @@ def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
 def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
     """Return the scopes that rows were written with: all that match what each was given.
 
-    Tags match where all of its own are there, case aside. A row that was given none of the fields
-    makes no scope. Where the frame lacks a column of `fields`, all rows are one scope.
-
-    Source: BetterDB agent-memory, which filters by each field and tag given with a write.
+    Tags match where all of its own are there, case aside. Without a column of `fields`, all are one
+    scope. Source: BetterDB agent-memory, which filters by each field and tag given with a write.
     """
     named = [name for name in fields if name != col.TAGS]
     present = [name for name in named if name in rows]
