@@ -44,10 +44,7 @@ def variants(
     *,
     both: bool,
 ) -> Iterator[tuple[Named, dict[str, str]]]:
-    """Yield every policy at each of its sizes and of the settings that were given for it.
-
-    Where `both`, one that is given room by number or by tokens is tried by either.
-    """
+    """Yield each policy at its sizes and settings; where `both`, by number and by tokens."""
     for named in tried:
         said = {key: values for key, values in texts.items() if key in named.settings}
         rooms = {key for key in said if named.settings[key].size not in {"", "age"}}

@@ -69,10 +69,9 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
 def bound_of(life: Life, slots: int) -> Bound:
     """Return the bound of a history that has been prepared; see :func:`oracle`.
 
-    To serve a reference is to hold its target since the reference before, or its writing. As many
-    of these intervals as fit into `slots` are the largest `slots`-colourable subgraph of an
-    interval graph: take them as they end, and give each the slot that became free last before it
-    begins (Carlisle and Lloyd, 1995). Load-bearing rows and superseded ones take no slot.
+    To serve a reference is to hold its target since the one before, or its writing: the most such
+    intervals that fit, taken as they end, each in the slot that became free last before it begins
+    (Carlisle and Lloyd, 1995). Load-bearing rows and superseded ones take no slot.
     """
     start, stop = _intervals(life)
     kept = stop <= start

@@ -26,10 +26,7 @@ _EPOCH = np.datetime64(0, "us")
 
 @dataclass(frozen=True)
 class Life:
-    """Rows in the order they were written, and the references to them.
-
-    Moment ``m`` is row ``m`` written and what it replaced superseded; its references come before.
-    """
+    """Rows in order of writing, and references; those of moment ``m`` come before row ``m``."""
 
     frame: pd.DataFrame
     references: pd.DataFrame
@@ -84,10 +81,7 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
 
 
 class Signals(Mapping[str, Any]):
-    """Which rows are there at a moment, and columns of those of interest as they stood then.
-
-    A reference that was served counts as an access, whatever the frame says of later.
-    """
+    """Which rows are there at a moment, and their columns then; a served reference is an access."""
 
     def __init__(self, life: Life) -> None:
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)

@@ -1,8 +1,4 @@
-"""Policies followed forward through a history, one moment at a time.
-
-Each runner decides what :func:`memlab.policies.decide` would decide about the rows present then.
-:class:`Asked` asks it, and serves any policy; the others find the same without a frame.
-"""
+"""Policies followed through a history; each finds what :func:`memlab.policies.decide` would."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
