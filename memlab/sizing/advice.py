@@ -222,17 +222,7 @@ class _Advice(Shown):
         log_option: Sequence[str] = (),
         brief: bool = False,
     ) -> list[str]:
-        """Return lines that say what to run next: there is always something.
-
-        Parameters
-        ----------
-        store, source : str, Source, optional
-            The store as a command takes it, and itself, for what only its system offers.
-        log, log_option : Path, sequence of str, optional
-            The access log, and what names it to a command, where ``memlab.toml`` does not.
-        brief : bool
-            Look first, and leave to ``--explain`` what else there is to know.
-        """
+        """Return lines that say what to run next, never none; `brief` keeps to looking first."""
         name, to_know_more = (
             str(store or self.source),
             self.weight < 0.5 and self.interval is not None,

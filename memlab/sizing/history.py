@@ -141,11 +141,9 @@ class History:
     def largest_ranks(
         self, target: Ints, at: Ints, *, in_tokens: bool = False, with_floor: bool = False
     ) -> Ints:
-        """Return the largest age rank of each target in the moments before `at`.
+        """Return the largest age rank of each target in the moments before `at`; 0 if load-bearing.
 
-        It counts what is at least as new as the target, or its tokens, and with the floor what is
-        loaded with it. A cap (or budget) of `k`, held continuously, still has the target then iff
-        this is at most `k`; it is 0 where load-bearing. A superseded row keeps its rank.
+        A cap or budget of `k`, held continuously, still has the target iff this is at most `k`.
         """
         weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
         floor = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
@@ -337,11 +335,7 @@ def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> R
 
 
 def beyond_gaps(references: Ranked, law: Law) -> Ranked:
-    """Return the references with those to gaps as far back as the law expects of them.
-
-    Of such a one only the least age rank is known. The law's references that reach at least as far
-    reach in the middle as far as the share of them half way to all.
-    """
+    """Return the references, those to gaps as far back as the law expects in the middle."""
     lost = references.lost
     if not lost.any():
         return references

@@ -1,8 +1,4 @@
-"""The compiled loops of sizing, for histories that are long and in which memories replaced others.
-
-The first call on a machine compiles (some seconds); numba caches the result beside the module or,
-where that folder cannot be written, in the user's cache folder.
-"""
+"""The compiled loops of sizing; the first call on a machine compiles, numba caches the result."""
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +48,7 @@ def largest_sums(
 ) -> Ints:  # pragma: no cover - compiled
     """Return, for each pair, the largest sum of weights at least as new as its target before `at`.
 
-    A row weighs from its own moment up to its end; the floor is added at each moment. Going back
-    through the rows, a tree holds what changes from moment to moment: sums, each with the largest
+    A row weighs from its moment to its end. A tree holds the changes: sums, each with the largest
     of its first so many. `start` and `member` are the pairs grouped by their target.
     """
     n = len(weight)

@@ -118,11 +118,7 @@ def record_of(cuts: Sequence[Cut], target: float) -> Record:
 
 
 def widening(cuts: Sequence[Cut]) -> float:
-    """Return by how much more than expected the past surprised, where numbers missed: 1 or more.
-
-    The scale of a normal error with a prior worth `PRIOR` cuts that it is 1, at whichever of the
-    shares watched the numbers did worst.
-    """
+    """Return by how much more than expected the past surprised at the worst share: 1 or more."""
     telling = [cut for cut in cuts if len(cut.after) >= FEWEST_AFTER]
     scales = [1.0]
     for target in WATCHED:
@@ -185,11 +181,7 @@ class Choice:
 
 
 def sittings_needed(target: float, confidence: float) -> int:
-    """Return how many independent references can show so high a target.
-
-    The largest of `m` values is an upper limit of their `target` quantile with confidence
-    ``1 - target ** m`` (Wilks 1941), whatever their distribution.
-    """
+    """Return how many references can show so high a target, by ``1 - target ** m`` (Wilks 1941)."""
     return math.ceil(math.log(1 - confidence) / math.log(target))
 
 
@@ -200,10 +192,7 @@ def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share:
 
 
 def above_gaps(choice: Choice, gaps: Gaps, *, target: float, written: int, lost: float) -> Choice:
-    """Return a choice that does not go below the cap whose deletions removed its evidence.
-
-    Else a store that is compacted without an archive would get a smaller number each time.
-    """
+    """Do not go below the cap that removed its own evidence: numbers would shrink each time."""
     if gaps.cap is not None:
         cap, likely = max(choice.keep_recent, gaps.cap), max(choice.likely, gaps.cap)
         return Choice(Verdict.HISTORY_INCOMPLETE, cap, (choice.interval[0], cap), likely)
