@@ -1,7 +1,6 @@
-"""Where memories live: what every kind of store can do, and what the rest of memlab asks of it.
+"""Where memories live: what every kind of store can do; docs/guides/own_source.md makes one.
 
-docs/guides/own_source.md makes one. Importing this loads the standard library alone, for a plan is
-applied without frames; an adapter imports its driver inside the methods that need it.
+Standard library alone, for a plan is applied without frames; drivers are imported when needed.
 """
 
 import json

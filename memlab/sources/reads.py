@@ -114,10 +114,7 @@ Wanted = Callable[[bytes], bool]
 
 
 class LineReader:
-    """Reads files of JSON objects, one a line, and counts what it passes over.
-
-    A line is parsed only when it is wanted: others cost no more than a look at their bytes.
-    """
+    """Reads files of JSON lines and counts what it passes over; a line is parsed when wanted."""
 
     def __init__(
         self, files: Iterable[Path], progress: Progress = unheard, found: Found | None = None

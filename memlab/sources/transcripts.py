@@ -1,8 +1,4 @@
-"""Claude Code's transcripts: calls of tools that concern memories, each once, with its session.
-
-Sessions repeat lines of the one they come from, sometimes under another id. A call is therefore
-known by its own id, and belongs to the session that made it first.
-"""
+"""Claude Code's transcripts: calls of tools on memories, each once, by the session that made it."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -295,10 +291,7 @@ def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Pat
 
 
 def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:
-    """Return which of several files that repeat each other's lines the others were copied from.
-
-    One without lines of its own, which the others go on from; else whose own lines begin first.
-    """
+    """Return which of files that repeat each other the others were copied from: it begins first."""
     if len(files) == 1:
         return next(iter(files))
     lines = {file: times_of(file) for file in files}

@@ -67,10 +67,7 @@ class Line:
         return answers
 
     def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
-        """Return the answers to commands between which no other comes; an error is one.
-
-        None when a key that this connection watches was written, and nothing was done.
-        """
+        """Return the answers to commands in one step; None, and nothing done, if a key changed."""
         answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
         if answers is None:
             return None

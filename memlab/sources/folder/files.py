@@ -1,8 +1,4 @@
-"""An open folder, read and changed without following links and without waiting for anything.
-
-Names and contents are somebody else's: every file is opened by its name in the open folder, never
-by a path put together, and only when it is an ordinary file.
-"""
+"""An open folder, whose names and contents are somebody else's: no links, no waiting."""
 
 import ctypes
 import errno
@@ -237,10 +233,7 @@ class Folder:
                 os.fsync(folder.handle)
 
     def with_rights_here(self, file: FileCopy) -> FileCopy:
-        """Return a file out of an archive with the owner and permissions that it may have here.
-
-        It belongs to the folder's owner or the caller, and no more may read it than the folder.
-        """
+        """Return an archived file with the owner and permissions that it may have here."""
         around = os.fstat(self.handle)
         user, group = file.owner
         user = user if user in (around.st_uid, os.geteuid()) else around.st_uid

@@ -1,8 +1,4 @@
-"""What git knows of a folder: since when its files were committed, and which of them have gone.
-
-Git is asked by commands that run no hook, filter or fetch of the repository's and write nothing. A
-file's life goes on under other names. A merge is held against its first parent.
-"""
+"""What git knows of a folder, by commands that run no hook, filter or fetch and write nothing."""
 
 import os
 import shutil

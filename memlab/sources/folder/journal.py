@@ -1,8 +1,4 @@
-"""What a pending change of a folder has written down, and how it is taken back.
-
-Each operation has a folder in ``.memlab``, ``1``, ``2`` and so on: ``journal.json``, the other
-version of the index, and files by their number in the journal, under ``out`` or ``in``.
-"""
+"""What a pending change of a folder has written down in ``.memlab``, and how it is taken back."""
 
 import json
 import os

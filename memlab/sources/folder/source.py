@@ -1,8 +1,4 @@
-"""What sources have in common that are a folder of files and an index of them.
-
-A record holds a memory's file, with its bytes, mode, time and owner, and the lines of the index
-about it. Where these stand, and when it was first written, belongs to its place.
-"""
+"""What folder sources share: a record is a file and its index lines, without their place."""
 
 import json
 from abc import abstractmethod
