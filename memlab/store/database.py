@@ -118,10 +118,7 @@ def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connecti
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do all of the block or none of it.
-
-    A transaction that reads before it waits for writers would fail when one wrote in between.
-    """
+    """Do all of the block or none; wait for writers first, since after a read that would fail."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -112,10 +112,7 @@ def positions_where(connection: sqlite3.Connection, condition: str) -> Iterator[
 
 
 def fingerprint_under_triggers(connection: sqlite3.Connection, condition: str) -> str | None:
-    """Return one fingerprint of all rows that meet a condition in SQL.
-
-    None in a store without triggers, where a statement changes only the rows it names.
-    """
+    """Return a fingerprint of all rows that meet a condition; None in a store without triggers."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
         return None
     together = blake2b(digest_size=16)
@@ -278,10 +275,7 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
 def _rows_at(
     connection: sqlite3.Connection, layout: Layout, positions: list[int], text: type
 ) -> list[tuple[Any, ...]]:
-    """Return the rows at some positions, their texts as a type; others between them may be there.
-
-    To look each of them up takes SQLite three times as long as to go through them all.
-    """
+    """Return the rows at some positions; going through all is quicker than looking each up."""
     where, bound = f"IN ({', '.join('?' * len(positions))})", positions
     if {*map(type, positions)} == {int}:
         first, last = min(positions), max(positions)

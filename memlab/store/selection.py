@@ -66,10 +66,7 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
 
 
 def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) -> int:
-    """Delete the `chosen` rows and check that every load-bearing row is still there.
-
-    Where a trigger could touch rows that stay, each is compared with before.
-    """
+    """Delete the `chosen` rows and check that every load-bearing one is there, unchanged."""
     check_deletion(connection, chosen)
     staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
     before, beside = connection.total_changes, 0

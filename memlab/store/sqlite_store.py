@@ -342,10 +342,7 @@ class SqliteMemoryStore:
 
 
 def _prepare(path: Path) -> None:
-    """Make the folders that `path` lies in; refuse a file that is there and can be no database.
-
-    SQLite takes a file of a few bytes for an empty database and writes over it.
-    """
+    """Make the folders of `path`; refuse a few bytes, which SQLite would take for empty."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,8 +1,4 @@
-"""What changing rows of ``memory_items`` would do to other tables of the same file.
-
-An agent keeps tables of its own there. Triggers write to them, and foreign keys tie their rows to
-memories that may go: what no restore would bring back is refused.
-"""
+"""What changing rows would do to an agent's own tables: what no restore would undo is refused."""
 
 import re
 import sqlite3

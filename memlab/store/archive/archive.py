@@ -1,9 +1,7 @@
 """The archive: every memory that was taken out of a store, as it was. Standard library only.
 
-It is an ordinary SQLite file: the view ``archived_memories`` shows each copy and its deletion.
-Whoever holds the store's write lock copies and deletes (:meth:`Archive.deleting`), commits, and
-then has the deletion recorded (:meth:`Archive.finish`): stopped in between there is a copy too
-many, never one too few. A wrong part is left out and named in :attr:`Archive.faults`.
+Whoever holds the store's write lock copies and deletes, commits, then records the deletion:
+stopped in between there is a copy too many, never one too few. Wrong parts are left out, as faults.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""Copies of what is in a store, which an archive keeps so that somebody else's deletion is seen.
-
-A content is kept once, whatever its memory is called. A copy that the store is not like any more
-says when that was last so, and when it was missed.
-"""
+"""Copies of what is in a store, each content once, so that somebody else's deletion is seen."""
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime

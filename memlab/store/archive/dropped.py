@@ -1,8 +1,4 @@
-"""What an archive keeps of memories whose words were erased from it: facts, so that they count on.
-
-Names (ids, task references) are kept as hashes keyed by the archive: whoever has a name can tell
-that it was there, nobody can read a name out of it.
-"""
+"""What an archive keeps of erased memories: facts that count on, and names as keyed hashes."""
 
 import hashlib
 import json

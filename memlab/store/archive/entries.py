@@ -1,7 +1,4 @@
-"""The tables of an archive, and what they hold, taken for data: anybody may have written them.
-
-What is wrong in size, type or range raises :class:`ValueError` here, where it comes in.
-"""
+"""The tables of an archive, taken for data that anybody may have written: ValueError if wrong."""
 
 import json
 import re

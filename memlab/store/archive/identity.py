@@ -1,8 +1,4 @@
-"""Which store an archive is of.
-
-Nothing is written into an agent's tables, so the archive notes a few memories that stayed, by
-digests of position, id and time of creation: a store that has them is its own.
-"""
+"""Which store an archive is of, by digests of memories that stayed: its tables are not touched."""
 
 import hashlib
 import sqlite3

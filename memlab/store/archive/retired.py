@@ -1,8 +1,4 @@
-"""What an archive keeps of retired memories, which stay in their store: since when, by which plan.
-
-Whether a memory is retired its store says: a note left by a process that was stopped says nothing
-wrong. Ids are kept as keyed hashes, for the words of the plan may be dropped.
-"""
+"""What an archive keeps of retired memories, ids as keyed hashes; the store says which are."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -37,10 +33,7 @@ class RetiredMemories(dict[Key, Retired]):
 
 
 def retired_in(archive: Archive) -> RetiredMemories:
-    """Return what plans retired.
-
-    One that somebody else brought back returned when it was retired, once the plan was carried out.
-    """
+    """Return what plans retired; one that others brought back returned when it was retired."""
     found = RetiredMemories()
     if not archive.has_table("retired"):
         return found
