@@ -456,10 +456,7 @@ def _asking_for(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tupl
 def _found_in(
     keys: Iterable[bytes], answers: Sequence[Any], names: Sequence[bytes] = ()
 ) -> Iterator[tuple[bytes, Hash]]:
-    """Yield those of `keys` that are there as hashes.
-
-    A recall that comes just after a deletion leaves its own fields behind: that is no memory.
-    """
+    """Yield those of `keys` that are memories: a late recall leaves only fields of its own."""
     for key, said, ends in zip(keys, answers[::2], answers[1::2], strict=True):
         if isinstance(said, list) and isinstance(ends, int) and ends >= FOREVER:
             pairs = zip(names or said[::2], said if names else said[1::2], strict=True)

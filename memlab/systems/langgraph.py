@@ -1,8 +1,4 @@
-"""LangGraph's store: an expiry that every read puts off says when a memory was read last.
-
-Where the expiry less the time to live lies after the last write, it was a read. Only the last since
-the harvest before is known, and none of memories without a time to live.
-"""
+"""LangGraph's store: an expiry beyond the last write says when a memory was read last."""
 
 from collections.abc import Iterable
 from datetime import timedelta

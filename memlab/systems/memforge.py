@@ -313,10 +313,7 @@ class MemforgeWriter(MemoryReader, Writer):
             ) from error
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
-        """Put memories back at their ids, with the rows that went with them.
-
-        One that needs what is gone otherwise, such as a merged entity, stays in the archive.
-        """
+        """Put memories back with their rows; one that needs what is gone stays in the archive."""
         count = 0
         self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for some in portions(records):

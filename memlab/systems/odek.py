@@ -1,7 +1,6 @@
-"""odek's episodes: one Markdown file each, and ``index.json``.
+"""odek's episodes: one Markdown file each, and ``index.json``; vectors are odek's to make anew.
 
-A deletion keeps odek's order, the file before the index, and removes the vectors, which odek makes
-anew. A running odek writes its index back: end it before. Each episode keeps its bytes.
+End a running odek before a deletion: it writes its index back. The file goes before the index.
 """
 
 import json

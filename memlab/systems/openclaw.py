@@ -1,8 +1,4 @@
-"""OpenClaw's workspace: ``memory/**/*.md``, and ``MEMORY.md``, which is load-bearing.
-
-A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday; others are
-found by searching. A read is a hit that memory-core logged, one a note a day.
-"""
+"""OpenClaw's workspace: ``MEMORY.md``, load-bearing, and daily notes; reads are logged hits."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,4 @@
-"""When the files of a folder of Claude Code's memory were first there, as far as is known.
-
-By their front matter, their own times, git, and calls in transcripts that succeeded.
-"""
+"""When a memory's file was first there, by front matter, times, git and calls that succeeded."""
 
 import re
 from collections import Counter

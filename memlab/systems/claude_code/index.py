@@ -170,10 +170,7 @@ class MemoryIndex:
         ]
 
     def without(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
-        """Return the file with nothing in it that names any of `gone`, all else as it is.
-
-        A rule that comes to stand first gets an empty line above it: it would begin front matter.
-        """
+        """Return the file without what names any of `gone`; no rule comes to begin front matter."""
         kept = (block.without(gone, names) for block in self.blocks)
         text = "".join(text for text in kept if text is not None)
         had_head = markdown.read_front_matter("".join(self._lines)).text_at

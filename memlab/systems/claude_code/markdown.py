@@ -1,8 +1,4 @@
-"""Markdown as Claude Code writes it: the front matter of a file, and the files that a line names.
-
-Front matter often is no YAML (``description: Tests: run them all``). What PyYAML refuses is read
-line by line: a memory's type decides whether it may be deleted and must not get lost over a colon.
-"""
+"""Markdown as Claude Code writes it; what PyYAML refuses is read by line, not to lose a type."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -134,11 +130,7 @@ class FileNames:
         return {}
 
     def file_of(self, target: str) -> str | None:
-        """Return the file that a target means; None where it is none of the folder's.
-
-        The name as written wins, then one composed otherwise in Unicode, then one in other case.
-        Where two files are as near, neither is meant.
-        """
+        """Return the file a target means, as written, else by Unicode or case if one alone fits."""
         if target not in self._found:
             meant = (
                 known[spelt]
@@ -200,10 +192,7 @@ def wikilinks_in(text: str) -> list[str]:
 
 
 def _links_in(text: str) -> Iterator[Mention]:
-    """Yield what is written ``[label](target)``, the first that begins first.
-
-    Labels that go on from the same place are followed once: a megabyte may be a line of brackets.
-    """
+    """Yield what is written ``[label](target)``, in time even for a megabyte of brackets."""
     known: dict[int, re.Match[str] | None] = {}
     at = 0
     while (start := text.find("[", at)) >= 0:

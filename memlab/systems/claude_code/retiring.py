@@ -1,8 +1,4 @@
-"""``RETIRED.md`` beside the index: where the lines of retired memories go, and come back from.
-
-It and the index change in one change of the folder. A hand may edit it: a line belongs to the file
-that it names, and all else in it stays.
-"""
+"""``RETIRED.md`` beside the index: the lines of retired memories, which a hand may edit too."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""Which files a shell command shows to the agent that runs it, and which it changes.
-
-A command counts for a file that it names: patterns, variables and loops name none. What goes into
-another file, a variable or other arguments is not shown.
-"""
+"""Which files a shell command shows to the agent or changes: those that it names, no patterns."""
 
 import os.path
 import re
@@ -84,10 +80,7 @@ _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
 
 
 def file_uses(command: str, cwd: str | None) -> list[Use]:
-    """Return the files that a command names, in the order of the command, as often as it does.
-
-    Relative paths are left out where `cwd`, the folder it starts in, is not known.
-    """
+    """Return the files that a command names, in order; no relative ones where `cwd` is unknown."""
     return _Script(command, cwd).uses
 
 
