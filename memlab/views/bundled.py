@@ -1,8 +1,4 @@
-"""Stores and notebooks that come with memlab, and copies of the notebooks for a store.
-
-They lie in an installed package, or beside it in a checkout, and are to be read: copy a store
-before opening it with something that writes.
-"""
+"""Stores and notebooks that come with memlab, to be read; copies of notebooks for a store."""
 
 import ast
 import hashlib

@@ -23,10 +23,7 @@ def decision_record(
     plan_file: Path | None = None,
     receipt: "Receipt | None" = None,
 ) -> str:
-    """Return a record of a sizing decision in Markdown, ready for a pull request.
-
-    What comes from the store stands in code fences, where nothing in it is markup.
-    """
+    """Return a sizing decision in Markdown for a pull request; a store's words are in fences."""
     cap = plan.policy.get("keep")
     names = {advice.likely: "the likely one", advice.keep_recent: "the safe one"}
     facts = {
