@@ -119,10 +119,7 @@ def read_end(path: Path, most: int) -> bytes:
 
 @contextmanager
 def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True) -> Iterator[Path]:
-    """Hand out an empty draft beside `path`; sync it and give it that name.
-
-    When the block raises, the draft is removed and `path` is as it was.
-    """
+    """Hand out an empty draft beside `path`, which takes its name unless the block raises."""
     is_named = False
     try:
         target = Path(path).parent.resolve() / Path(path).name

@@ -65,10 +65,7 @@ def missing_extra(module: str, extra: str) -> MissingExtraError:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to a memlab that is installed.
-
-    It never names memlab: of that name an index may have a stranger's package.
-    """
+    """Return the command that adds an extra, by no name: an index may have a stranger's memlab."""
     from importlib.metadata import PackageNotFoundError, requires  # heavy, for a mistake alone
 
     try:

@@ -1,8 +1,7 @@
 """What a person has chosen for a store: ``memlab.toml`` beside it, read and written with checks.
 
-What stands under ``[store."NAME"]``, the name of a file or folder or a server's URL without its
-password, comes before what stands at the top. A folder may be anybody's: the file counts only where
-it belongs to the store's owner, to whoever asks or to root, and no other may write it.
+``[store."NAME"]`` comes before the top. A folder may be anybody's: the file counts only where it is
+the store owner's, the caller's or root's, and no other may write it.
 """
 
 import os

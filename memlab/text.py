@@ -291,10 +291,7 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
 def _parts(
     table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
 ) -> list[list[tuple[int, int]]]:
-    """Return the columns of each part of a table with their widths; the first is in every part.
-
-    What is to spare goes to the columns that have more to show.
-    """
+    """Return the columns of each part of a table with widths; the first column is in every part."""
     least = [_least(table, cells, at) for at in range(len(wanted))]
     parts: list[list[int]] = [[0]]
     for at in range(1, len(wanted)):
