@@ -62,10 +62,7 @@ class Commands(click.Group):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error of memlab becomes one line on stderr.
-
-        The exit code is 1 where a plan was refused, 2 for bad input, 130 after Ctrl-C.
-        """
+        """Run a command; an error is a line on stderr: 1 refused, 2 bad input, 130 Ctrl-C."""
         try:
             with working("working"), _harmless_errors(), _warned_once():
                 return super().invoke(ctx)
