@@ -95,10 +95,7 @@ class Experience:
         return np.maximum.accumulate(np.where(new, np.arange(len(self.at)), 0))
 
     def use(self, memory: Ints, seen: "Ints | int") -> tuple[Ints, Ints, Floats, Floats]:
-        """Return what the first `seen` needs say of memories, for each.
-
-        How many were theirs; memories written by the last, or -1; when that was; their fading sum.
-        """
+        """Say of each memory, by `seen` needs: their count, the last (place, time), fading sum."""
         keys, order, fading = self._by_target
         span = len(self.at) + 1
         first = np.searchsorted(keys, memory * span)
