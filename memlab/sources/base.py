@@ -138,10 +138,7 @@ class About(Shown):
 
 
 class Facts(NamedTuple):
-    """What applying and restoring must know of a record, without a frame.
-
-    Kind and tags are empty where their text cannot be read: that is never taken for an episode's.
-    """
+    """What applying and restoring must know; unreadable kind or tags are empty, no episode's."""
 
     memory_id: str | None
     kind: str
