@@ -152,10 +152,7 @@ class Hash(NamedTuple):
 
 
 class HashReader(Reader):
-    """Memories on a server, each read at one moment by itself; where `changes` tell, all at one.
-
-    Counts and times of last access, which recalls change all the while, are of any moment.
-    """
+    """Memories on a server, each of one moment, or all where `changes` tell; accesses of any."""
 
     lot: ClassVar[int] = 500
     """Hashes that one transaction reads, deletes or writes: it holds the server up for some ms."""

@@ -1,4 +1,4 @@
-"""LangGraph's store: an expiry beyond the last write says when a memory was read last."""
+"""LangGraph's store: every read puts off the expiry, which so tells of the last one alone."""
 
 from collections.abc import Iterable
 from datetime import timedelta

@@ -86,10 +86,7 @@ class McpMemory(TableSource):
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Open the database for one transaction, whose commit reaches the disk.
-
-        Its driver may be another SQLite: the standard library's never has this file open then.
-        """
+        """Open it for one transaction; the standard library's SQLite never has it open then."""
         backend = os.environ.get(BACKEND, "").strip().lower()
         if backend in ("hybrid", "cloudflare"):
             why = f"{BACKEND} is {backend}: the service keeps {self.path} in step with Cloudflare"
