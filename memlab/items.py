@@ -215,8 +215,6 @@ def readable_strings_of(stored: str) -> tuple[str, ...]:
 
     JSON can say half a character, which nothing else takes; such a name is nobody's.
 
-    Examples
-    --------
     >>> readable_strings_of('["m1", "\\ud800"]') == ("m1", "\N{REPLACEMENT CHARACTER}" * 3)
     True
     """

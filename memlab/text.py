@@ -165,8 +165,6 @@ def fitted_line(line: str, width: int) -> list[str]:
 
     A command is never broken, so that it can be copied; what is said of it goes on below.
 
-    Examples
-    --------
     >>> fitted_line("  rule  the smallest cap whose lower limit meets the target", 40)
     ['  rule  the smallest cap whose lower', '        limit meets the target']
     >>> fitted_line("next: memlab size memory.db    which keep_recent", 40)
