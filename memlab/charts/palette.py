@@ -1,7 +1,7 @@
 """What each colour stands for, on light and on dark paper; one mark and dash a policy.
 
-The hues were searched to stay apart under any colour blindness (Machado et al. 2009), at a contrast
-of 3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too: nothing rests on colour alone.
+The hues stay apart in full protanopia, deuteranopia and tritanopia (Machado et al. 2009), with a
+contrast of 3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ: nothing rests on colour.
 """
 
 from dataclasses import dataclass, fields
