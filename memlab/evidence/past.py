@@ -291,7 +291,10 @@ _PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
 
 
 def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
-    """Return what is kept once words are erased, as JSON: no text, names hashed with a key."""
+    """Return what is kept of memories once their words are erased, one JSON object each.
+
+    Names that references go by are hashed with a key. No title, text, tag, author or signal.
+    """
     facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     for name in _NAMES:
@@ -390,7 +393,11 @@ def _free_positions(past: pd.DataFrame) -> Ordinals:
 
 
 def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
-    """Return which free positions a cap, which deletes the oldest first, may have left."""
+    """Return which free positions a cap, which deletes the oldest, may have left.
+
+    So no older prunable memory is there now, and what a plan deleted of the older ones went before
+    anything that a plan deleted of the newer ones.
+    """
     position = past[c.POSITION].to_numpy(np.int64)
     order = np.argsort(position, kind="stable")
     deleted = np.zeros(len(past), np.int64)

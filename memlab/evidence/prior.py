@@ -1,7 +1,8 @@
 """The law: how far back later needs reach in public histories, for each kind of evidence.
 
-A need's *reach* is the power of the number of memories written that gives its target's age rank: 0
-is the newest, 1 the oldest. docs/how/law.md has the figures, ``data/fit_law.py`` fits ``laws/``.
+A need's *reach* is the power to which the number of memories written is raised to give the age rank
+of its target: 0 the newest, 1 the oldest. docs/how/law.md has the figures;
+``data/fit_law.py`` fitted ``laws/``.
 """
 
 import json
