@@ -2,7 +2,8 @@
 
 The law's model one floor up: a store's reach is ``fleet + u[store] + sample error``, ``u`` normal,
 the error of variance ``within ** 2 + noise / references``; the spread is by moments (DerSimonian
-and Laird 1986), drawn towards the public one. Each store's prior is fitted on the others.
+and Laird 1986), drawn towards the public one, as is the mean by the projects' `between`.
+Each store's prior is fitted on the others, for what it says itself is weighed when it is sized.
 """
 
 from collections.abc import Mapping
