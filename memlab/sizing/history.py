@@ -143,6 +143,7 @@ class History:
     ) -> Ints:
         """Return the largest age rank of each target in the moments before `at`; 0 if load-bearing.
 
+        It counts what is at least as new, or its tokens, and with the floor what is loaded with it.
         A cap or budget of `k`, held continuously, still has the target iff this is at most `k`.
         """
         weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
