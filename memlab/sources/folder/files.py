@@ -233,7 +233,7 @@ class Folder:
                 os.fsync(folder.handle)
 
     def with_rights_here(self, file: FileCopy) -> FileCopy:
-        """Return an archived file with the owner and permissions that it may have here."""
+        """Return an archived file with an owner and rights no wider than the folder's."""
         around = os.fstat(self.handle)
         user, group = file.owner
         user = user if user in (around.st_uid, os.geteuid()) else around.st_uid
