@@ -342,7 +342,7 @@ class SqliteMemoryStore:
 
 
 def _prepare(path: Path) -> None:
-    """Make the folders of `path`; refuse a few bytes, which SQLite would take for empty."""
+    """Make the folders of `path`; refuse a file of a few bytes: SQLite would write over it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
