@@ -65,7 +65,7 @@ def missing_extra(module: str, extra: str) -> MissingExtraError:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra, by no name: an index may have a stranger's memlab."""
+    """Return the command that adds an extra; never by name: an index may have another memlab."""
     from importlib.metadata import PackageNotFoundError, requires  # heavy, for a mistake alone
 
     try:
