@@ -128,10 +128,9 @@ def archive(
         if as_json:
             output.print_records(listed)
         else:
-            times = ("created_at", "restored_at")
-            days = {name: listed[name].astype("str").str[:10] for name in times}
-            short = listed.assign(**days, digest=listed["digest"].str[:12])
-            shown = short[["memory_id", "title", *times, "digest", "namespace"]]
+            back = listed["restored_at"].astype("str").str[:10]
+            short = listed.assign(restored_at=back, digest=listed["digest"].str[:12])
+            shown = short[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
             page = Sheet(f"{counted(len(listed))} in the archive", [], [output.table_of(shown)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             output.print_lines(

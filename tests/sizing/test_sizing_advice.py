@@ -213,7 +213,7 @@ def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
     assert fits_budget.served < 0.9 <= meets_target.served_limits[0]
     steps = advice.next_steps("memory.db")
     for end, what, line in zip(advice.trade, ("target", "budget"), steps, strict=False):
-        assert line.endswith(f"memory.db --keep-recent {end.keep_recent} --apply    for the {what}")
+        assert line.endswith(f"memory.db --keep-recent {end.keep_recent}    for the {what}")
     assert advice.policy is advice.command("memory.db") is None
     row = cap_curve(frame, references).loc[5]
     said = f"caps up to 5 fit, which serves {row['served']:.1%} of references, limits"
