@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from memlab.policies.base import HELD, Decision, decision_of
 from memlab.policies.successors import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
@@ -152,7 +154,8 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         return tuple(chain.from_iterable(some))
 
     with _without_collections():
-        leaving, returns = planned(leaves), planned(label == _LABELS.index(plans.RETURNS))
+        leaving = planned(leaves)
+        returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
     moved = reader.records([each.key for each in (*leaving, *returns)]) if retire else ()
     entries = ((key, source.entries_kept(record)) for key, record in moved)
@@ -322,8 +325,8 @@ def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArr
 
 
 def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: bool) -> list[str]:
-    found = reader.fingerprints(keys, source.lasting if lasting else None)
-    fingerprints = [fingerprint for _, fingerprint in found]
+    records: Iterator[bytes] = map(itemgetter(1), reader.records(keys))
+    fingerprints = [*map(fingerprint_of, map(source.lasting, records) if lasting else records)]
     if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
     return fingerprints
@@ -486,7 +489,8 @@ def _links(
     key = frame.get(col.KEY, frame[col.POSITION])
     key_of = dict(zip(frame[col.MEMORY_ID], key.tolist(), strict=True))
     ends = {*chosen, *(newer for newer, _ in chosen.values())}
-    prints = dict(reader.fingerprints([key_of[each] for each in ends]))
+    found = reader.records([key_of[each] for each in ends])
+    prints = {key: fingerprint_of(record) for key, record in found}
     columns = [col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS]
     older = frame.loc[frame[col.MEMORY_ID].isin(list(chosen)), columns]
     links = []

@@ -214,13 +214,6 @@ class Reader(ABC):
         the memory's own fields at the top. Some at a time are in memory.
         """
 
-    def fingerprints(
-        self, keys: Iterable[Key], compared: Callable[[bytes], bytes] | None = None
-    ) -> Iterator[tuple[Key, str]]:
-        """Yield the fingerprints of records, or of what is `compared` of each."""
-        for key, record in self.records(keys):
-            yield key, fingerprint_of(record if compared is None else compared(record))
-
     def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:  # noqa: ARG002
         """Return what triggers do to other tables when these memories are deleted."""
         return ()
@@ -328,8 +321,11 @@ class Writer(Reader):
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
         """Return the memories that are gone or not as planned; on a server, hold the others so."""
-        found = self.fingerprints(expected, self.compared)
-        same = {key for key, fingerprint in found if fingerprint == expected[key]}
+        same = {
+            key
+            for key, record in self.records(expected)
+            if fingerprint_of(self.compared(record)) == expected[key]
+        }
         return [key for key in expected if key not in same]
 
     def _count(self) -> int:

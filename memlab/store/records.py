@@ -291,11 +291,14 @@ def _rows_at(
 
 def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
     """Return a column as JSON: pieces of each row's text, NULL only where no row has it so."""
-    if {*map(type, values)} == {str}:
+    types = {*map(type, values)}
+    if types == {str}:
         texts = "".join(values).encode()
         if texts.translate(_ESCAPED) == texts:
             return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
         return [repeat(head, len(values)), map(in_quotes, values)]
+    if types == {float} and all(map(math.isfinite, values)):
+        return [repeat(head, len(values)), map(repr, values)]
     absent = f"{head}null" if defaulted else ""
     return [
         [
