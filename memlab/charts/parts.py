@@ -359,7 +359,8 @@ def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
 def spread(places: Numbers, sizes: Numbers) -> Numbers:
     """Move `places` apart for things of these sizes, order kept, to both sides alike.
 
-    With the room between subtracted it is an isotonic fit; where not all have room they begin at 1.
+    With the room between subtracted, each goes to the middle between the highest place before it
+    and the lowest after it; what would leave 0 to 1 is pushed back.
     """
     order = np.argsort(places, kind="stable")
     taken = sizes[order]

@@ -89,23 +89,20 @@ def _say(words: str) -> None:
 @contextmanager
 def _warned_once() -> Iterator[None]:
     """Let what an archive could not say be a line on stderr, and show other warnings as ever."""
-    told: dict[str, None] = {}
+    told: set[str] = set()
     with warnings.catch_warnings():
         warnings.simplefilter("always", DamagedArchiveWarning)
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category is DamagedArchiveWarning:
-                told[str(message)] = None
-            else:
+            if category is not DamagedArchiveWarning:
                 others(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                _say(str(message))
 
         warnings.showwarning = show
-        try:
-            yield
-        finally:
-            for words in told:
-                _say(words)
+        yield
 
 
 @contextmanager

@@ -133,8 +133,9 @@ def compact(
         doubts = made.doubts()
         if made.retires:
             back = "a memory refers to returns at the next plan, and what a log says was read"
-            log_in = 'log = ["reads.log"] in memlab.toml names one'
-            doubts = [f"what is retired stays in the store; what {back}: {log_in}", *doubts]
+            if not (log or settings_of(source).log):
+                back += ': log = ["reads.log"] in memlab.toml names one'
+            doubts = [f"what is retired stays in the store; what {back}", *doubts]
         output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 

@@ -265,7 +265,7 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
 
 def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
     sums = table.sum(numeric_only=True).astype(int)
-    share = sums["prunable_tokens"] / max(sums["boot_tokens"], 1)
+    share = _share(sums["prunable_tokens"], sums["boot_tokens"])
     disk = f"{sums['bytes'] / 1e6:,.1f} MB"
     if sums["free_bytes"] * 20 > sums["bytes"]:  # else a vacuum is not worth it
         disk += f", of which a vacuum gives back {sums['free_bytes'] / 1e6:,.1f} MB"
@@ -274,7 +274,7 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
             "loaded at start",
             f"{counted(sums['boot_memories'])}, {counted(sums['boot_tokens'], 'tokens')}",
         ),
-        ("prunable share", f"{share:.1%}, {counted(sums['prunable_tokens'], 'tokens')}"),
+        ("prunable share", f"{share}, {counted(sums['prunable_tokens'], 'tokens')}"),
         ("on the disk", disk),
     ]
     if sums["unreadable"]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.items import Size
-from memlab.text import Cell, Sheet, Shown, Table, as_text, fitted_line, for_terminal
+from memlab.text import Sheet, Shown, as_text, fitted_line, for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,21 +65,6 @@ def print_lines(*parts: str | Sheet | Shown) -> None:
         else:
             text = as_text(part.sheet() if isinstance(part, Shown) else part, width)
             click.echo(text if width is None else _with_weight(text))
-
-
-def table_of(frame: "pd.DataFrame", *, whole: bool = False) -> Table:
-    """Return a frame as a table: shares in per cent, times as days, no column without a value."""
-    shown = frame.dropna(axis=1, how="all").astype(object)
-    rows = shown.where(shown.notna(), None).itertuples(index=False, name=None)
-    return Table("", tuple(shown.columns), [tuple(map(_cell, row)) for row in rows], whole=whole)
-
-
-def _cell(value: Any) -> Cell:
-    if value is None:
-        return "–"
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d}"
-    return f"{value:.0%}" if isinstance(value, float) else value
 
 
 def _with_weight(page: str) -> str:

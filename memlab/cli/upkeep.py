@@ -9,7 +9,7 @@ import click
 from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
-from memlab.text import Sheet, counted
+from memlab.text import Sheet, Table, counted
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -131,7 +131,9 @@ def archive(
             back = listed["restored_at"].astype("str").str[:10]
             short = listed.assign(restored_at=back, digest=listed["digest"].str[:12])
             shown = short[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
-            page = Sheet(f"{counted(len(listed))} in the archive", [], [output.table_of(shown)])
+            shown = shown.dropna(axis=1, how="all").astype(object).fillna("–")
+            table = Table("", tuple(shown.columns), list(shown.itertuples(index=False, name=None)))
+            page = Sheet(f"{counted(len(listed))} in the archive", [], [table])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             output.print_lines(
                 page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])

@@ -208,11 +208,8 @@ class FleetPlan(Shown):
     def next_steps(self) -> list[str]:
         """Return lines that say what to run next."""
         if not self.changed:
-            return (
-                []
-                if self.refused and not self.stores
-                else ["nothing to do: under this policy every memory stays"]
-            )
+            stays = self.stores or not self.refused
+            return ["nothing to do: under this policy every memory stays"] if stays else []
         if self.folder is None:
             return ["nothing was deleted; add --save-plan FILE to have it reviewed and applied"]
         file = self.folder.with_suffix("")

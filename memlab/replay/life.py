@@ -86,7 +86,8 @@ class Signals(Mapping[str, Any]):
     def __init__(self, life: Life) -> None:
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
         self.accesses = np.zeros(len(life), dtype=np.int64)
-        self.here, self.active = np.zeros((2, len(life)), dtype=bool)
+        self.here = np.zeros(len(life), dtype=bool)
+        self.active = np.zeros(len(life), dtype=bool)
         self.new: list[int] = []
         """Rows written, or back, since a policy was last applied."""
         self._life = life

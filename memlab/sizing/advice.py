@@ -223,10 +223,8 @@ class _Advice(Shown):
         brief: bool = False,
     ) -> list[str]:
         """Return lines that say what to run next, never none; `brief` keeps to looking first."""
-        name, to_know_more = (
-            str(store or self.source),
-            self.weight < 0.5 and self.interval is not None,
-        )
+        name = str(store or self.source)
+        to_know_more = self.weight < 0.5 and self.interval is not None
         more = [*self._to_know_more(name, source, log)] if to_know_more else []
         acts = [*self._to_act_on(name, source, log_option, brief=brief)]
         if brief:

@@ -88,9 +88,11 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     with whole_file(target, limit=limit_like(path), replace=False) as draft:
 
         def read(uri: str) -> None:
-            with ExitStack() as stack:
-                original = stack.enter_context(closing(database.connect_reading(uri)))
-                original.backup(stack.enter_context(closing(database.connect(draft))))
+            with (
+                closing(database.connect_reading(uri)) as original,
+                closing(database.connect(draft)) as copy,
+            ):
+                original.backup(copy)
 
         read_snapshot(path, read)
     return Path(target)
