@@ -110,12 +110,13 @@ def test_user_and_feedback_are_load_bearing_and_the_rest_is_prunable(folder: Pat
         write_memory(folder, f"{number}.md", memory("m", kind), at(number))
     write_memory(folder, "6.md", memory("m", "user", style="broken"), at(6))
     write_memory(folder, "7.md", "no front matter", at(7))
+    write_memory(folder, "8.md", memory("8"), at(8))
     write_index(folder, [f"- [T]({number}.md)" for number in range(8)])
     frame = memlab.load(folder, with_body=True)
-    assert frame["load_bearing"].tolist() == [True, True, False, False, False, True, True, False]
+    assert frame["load_bearing"].tolist() == [True, True, *[False] * 3, True, True, *[False] * 2]
     assert frame["tags"].tolist()[:3] == [("user",), ("feedback",), ("project",)]
-    assert frame["title"].tolist()[-2:] == ["m: of all: [m", "7"]
-    assert frame["body"].tolist()[-1] == "no front matter"
+    assert frame["title"].tolist()[5:] == ["m: about m", "m: of all: [m", "7", "about 8"]
+    assert frame["body"].tolist()[7] == "no front matter"
 
 
 def test_links_between_memories_are_references_and_cycles_do_no_harm(folder: Path) -> None:
@@ -257,6 +258,15 @@ def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
     for name in (tmp_path / "nowhere", tmp_path / "file", "a\0b"):
         with pytest.raises(StoreError, match=r"folder|opened"):
             memlab.load(ClaudeCode(name))
+
+
+def test_a_folder_whose_memories_lie_deeper_says_which_to_open(folder: Path) -> None:
+    assert memlab.load(folder).empty
+    write_memories(folder, "a")
+    home = folder.parents[3]
+    for above in (home, folder.parents[1], folder.parent):
+        with pytest.raises(StoreError, match=f"no memories in {above}, but 1 store .* {folder}, "):
+            memlab.load(f"claude:{above}")
 
 
 # Changing

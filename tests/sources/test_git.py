@@ -167,7 +167,7 @@ def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(
     past = memlab.load_past(repository.folder, with_body=True).set_index(c.MEMORY_ID)
     same = [c.TITLE, c.BODY, c.TOKENS, c.TAGS, c.EVIDENCE_REFS, c.CREATED_AT, c.LOAD_BEARING]
     assert past.loc["d.md", same].tolist() == loaded.loc["d.md", same].tolist()
-    assert past.loc["a.md", c.TITLE] == "a: about a"
+    assert past.loc["a.md", c.TITLE] == "about a"
     assert lives(repository.folder)["a.md"] == (day(0), day(4))
 
 
@@ -357,7 +357,7 @@ def test_a_file_that_no_memory_is_as_large_as_is_not_read(repository: Repository
     repository.commit(3)
     past = past_of(repository.folder)
     assert past.loc["large.md", c.CHARS] == len("large")
-    assert past.loc["a.md", c.TITLE] == "a: about a"
+    assert past.loc["a.md", c.TITLE] == "about a"
 
 
 # What somebody else deleted

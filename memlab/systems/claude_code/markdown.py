@@ -20,10 +20,12 @@ _BEGIN: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
 _END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 _LINE: Final = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*))?$")
 
-_PIECE: Final = re.compile(r"[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]")
-"""Of a link's label."""
-_TARGET: Final = re.compile(r"\]\((?P<target><[^<>\n]*+>|[^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)*+)\)")
-"""What ends a label and follows it."""
+_LINK: Final = re.compile(
+    r"\[(?P<label>(?:[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]){0,100}+)\]"
+    r"\((?P<target><[^<>\n]*+>|[^()\n]*+(?:\([^()\n]*+\)[^()\n]*+){0,100}+)\)"
+)
+"""A link. It has no more pieces than somebody writes: not bounded, a line of brackets takes time
+that grows with its square."""
 _WIKILINK: Final = re.compile(
     r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
 )
@@ -150,9 +152,9 @@ def mentions_in(text: str) -> tuple[Mention, ...]:
     ]
     starts, ends = [mention.start for mention in found], [mention.end for mention in found]
     found += [
-        link
-        for link in _links_in(text)
-        if bisect_left(starts, link.end) == bisect_right(ends, link.start)  # apart from all
+        Mention(link["target"], *link.span(), link["label"])
+        for link in _LINK.finditer(text)
+        if bisect_left(starts, link.end()) == bisect_right(ends, link.start())  # apart from all
     ]
     item = _ITEM.match(text)
     if item and (lead := _LEADING_NAME.match(text, item.end())):
@@ -187,27 +189,8 @@ def unlinked(text: str, gone: Collection[str], names: FileNames) -> str:
 
 
 def wikilinks_in(text: str) -> list[str]:
-    """Return the names that a text links to, as in ``[[name]]``, each once."""
-    return list(dict.fromkeys(found["name"].strip() for found in _WIKILINK.finditer(text)))
-
-
-def _links_in(text: str) -> Iterator[Mention]:
-    """Yield what is written ``[label](target)``, in time even for a megabyte of brackets."""
-    known: dict[int, re.Match[str] | None] = {}
-    at = 0
-    while (start := text.find("[", at)) >= 0:
-        here, passed = start + 1, []
-        while here not in known:
-            passed.append(here)
-            if piece := _PIECE.match(text, here):
-                here = piece.end()
-            else:
-                known[here] = _TARGET.match(text, here)
-        end = known[here]
-        known |= dict.fromkeys(passed, end)
-        if end is not None:
-            yield Mention(end["target"], start, end.end(), text[start + 1 : end.start()])
-        at = start + 1 if end is None else end.end()
+    """Return the names that a text links to, as in ``[[name]]``."""
+    return [found["name"] for found in _WIKILINK.finditer(text)]
 
 
 def _words(mention: Mention, names: FileNames) -> str:

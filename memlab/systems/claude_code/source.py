@@ -21,7 +21,7 @@ from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
-from memlab.sources.opening import schemes
+from memlab.sources.opening import find_below, schemes
 from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
@@ -31,6 +31,7 @@ from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex, State,
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.retiring import RetiringWriter
 from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
+from memlab.text import counted
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
@@ -123,11 +124,13 @@ class ClaudeCode(FolderSource):
         text = "" if file is None else _text_of(file)
         head = read_front_matter(text)
         kind = head.fields.get("type", "").strip().lower()
-        title, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
-        words = [part for part in (title or found.key.removesuffix(_SUFFIX), about) if part]
+        name, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
+        stem = found.key.removesuffix(_SUFFIX)
+        own = "" if name == stem else name  # the key says it
+        title = ": ".join(filter(None, (own, about))) or stem
         return {
             "kind": self._kinds.get(kind, "episodic"),
-            "title": readable(": ".join(words)),
+            "title": readable(title),
             "body": readable(text[head.text_at :].strip()),
             "tags_json": json.dumps([readable(kind)] if kind else [], ensure_ascii=False),
             "evidence_refs_json": json.dumps(found.place["links"], ensure_ascii=False),
@@ -187,6 +190,13 @@ class ClaudeCode(FolderSource):
 
     def _view(self, moment: FolderMoment) -> FolderView:
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
+        if not notes and self.recognise(self.path, {}) is None:
+            deeper = [each.path for each in find_below([self.path]).stores]
+            if deeper:
+                raise StoreError(
+                    f"there are no memories in {self.path}, but {counted(len(deeper), 'stores')} "
+                    f"below it: open {deeper[0]}, or list all with memlab find {self.path}"
+                )
         index = _index(b"" if moment.index is None else moment.index.data, self._rule)
         if moment.known is None:
             self._called = first_calls(moment.folder.path)
