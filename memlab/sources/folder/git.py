@@ -41,7 +41,6 @@ _CHANGES: Final = (
 _ALIKE: Final = "-M70%"
 _SAME: Final = "-M100%"
 """What counts as renamed, and what does where the contents are not there to be compared."""
-_MOST_BROKEN: Final = 50
 _LATEST: Final = 253_402_300_799
 _FILE: Final = b"100"
 """How the mode of an ordinary file begins: no link, no submodule."""
@@ -182,9 +181,8 @@ def _lives(
 
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
     """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read."""
-    count = broken = 0
-    renames, alike = _ALIKE, 0
-    while broken < _MOST_BROKEN:
+    count = alike = 0
+    for renames in (_ALIKE, _SAME):
         with (
             _git(folder, "rev-list", f"--skip={count}", head) as listing,
             _git(folder, *_CHANGES, renames, "--", ".", stdin=listing.stdout) as process,
@@ -192,18 +190,14 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
             for commit in _told(process.stdout):
                 yield commit
                 count += 1
-            stopped, lost = process.wait(), process.returncode == 0 and listing.wait()
+            stopped = process.wait() or listing.wait()
         if not stopped:
             break
         if renames == _ALIKE:
-            renames, alike = _SAME, count
-        else:
-            count, broken = count + 1, broken + 1
-    if renames == _SAME and count > alike + broken:
+            alike = count
+    if renames == _SAME and count > alike:
         faults.append("contents are missing, so some renames may be taken for deletions")
-    if broken:
-        faults.append(f"{counted(broken, 'commits')} cannot be read")
-    if lost or broken == _MOST_BROKEN:
+    if stopped:
         faults.append("what was before cannot be read")
 
 
