@@ -4,15 +4,15 @@ End a running odek before a deletion: it writes its index back. The file goes be
 """
 
 import json
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.base import place_of
+from memlab.sources.base import Writer, place_of
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
@@ -26,21 +26,20 @@ EPISODES: Final = "episodes"
 
 _APPROVED: Final = ("user_approved", "auto_approved")
 _SPACE: Final = " \t\r\n"
-_INDENTED: Final = "\n  "
 _DECODER: Final = json.JSONDecoder(strict=False)
 
+_NO_MORE: Final = ("before", "after", "head", "tail", "whole")
+"""What older archives say of the layout of the list, which is odek's own."""
 _SAID: Final = fields(
     {
         "at": whole(0, 2**31),
         "above": optional(text),
         "text": raw_text,
-        **dict.fromkeys(("before", "after", "head", "tail"), raw_text),
-        "whole": text,
+        **dict.fromkeys(_NO_MORE, raw_text),
     },
-    absent={"whole"},
+    absent={*_NO_MORE},
 )
-"""What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's; a
-digest of the ``whole`` stands in older archives."""
+"""What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's."""
 _PLACE: Final = fields({"position": whole(), "said": some(listed(_SAID))})
 
 
@@ -125,13 +124,25 @@ class Odek(FolderSource):
                 raise ValueError(f"its entry in {INDEX} is of another episode")
             check_depth(entries[0].fields, 32)
 
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the folder for a change, where the list is laid out as odek leaves it after one."""
+        index = self.seen(lambda moment: b"" if moment.index is None else moment.index.data)
+        if (parsed := EpisodeIndex.read(index)).entries and parsed.to_bytes() != index:
+            raise StoreError(
+                f"{self.path / INDEX} is not laid out as odek writes it, so that nothing that is "
+                "deleted could be put back byte for byte: let odek write one more episode first"
+            )
+        with super().changing() as writer:
+            yield writer
+
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list without some episodes."""
         index = EpisodeIndex.read(raw)
         kept = tuple(entry for entry in index.entries if entry.session_id not in said)
         if len(kept) == len(index.entries):
             return raw
-        return EpisodeIndex(index.head, kept, index.tail).to_bytes()
+        return EpisodeIndex(kept, index.end).to_bytes()
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list with what it said of some episodes, each after the one before it."""
@@ -149,10 +160,8 @@ class Odek(FolderSource):
             at, above = int(each["at"]), each["above"]
             if at and ids[at - 1 : at] != [above]:  # others have come or gone
                 at = ids.index(above) + 1 if above is not None and above in ids else len(ids)
-            _insert(entries, at, key, each)
-        first = back[0][0]
-        around = index if index.entries else EpisodeIndex(first["head"], (), first["tail"])
-        return EpisodeIndex(around.head, tuple(entries), around.tail).to_bytes()
+            entries.insert(at, Entry(key, str(each["text"]), None))
+        return EpisodeIndex(tuple(entries), index.end).to_bytes()
 
 
 class Entry(NamedTuple):
@@ -160,7 +169,6 @@ class Entry(NamedTuple):
 
     session_id: str | None
     text: str
-    before: str
     fields: Any
 
 
@@ -168,16 +176,16 @@ class Entry(NamedTuple):
 class EpisodeIndex:
     """The list, taken apart."""
 
-    head: str
     entries: tuple[Entry, ...]
-    tail: str
+    end: str
+    """What stands behind it."""
 
     @classmethod
     def read(cls, raw: bytes) -> "EpisodeIndex":
         """Take a list apart; an empty file and ``null``, as Go writes no list, are empty ones."""
         text = raw.decode("utf-8", "surrogateescape")
         if text.strip(_SPACE) in ("", "null"):
-            return cls(f"[{_INDENTED}", (), "\n]")
+            return cls((), "")
         try:
             return _parsed(text)
         except (ValueError, RecursionError) as error:
@@ -187,39 +195,20 @@ class EpisodeIndex:
             ) from error
 
     def to_bytes(self) -> bytes:
-        """Return the list as it is written."""
-        if not self.entries:
-            return f"[]{self.tail.partition(']')[2]}".encode("utf-8", "surrogateescape")
-        between = f",{self.head.partition('[')[2]}"  # before one that stood first
-        parts = [self.head, self.entries[0].text]
-        for entry in self.entries[1:]:
-            parts += [entry.before or between, entry.text]
-        return "".join([*parts, self.tail]).encode("utf-8", "surrogateescape")
+        """Return the list as odek lays it out."""
+        texts = ",\n  ".join(entry.text for entry in self.entries)
+        whole = f"[\n  {texts}\n]" if texts else "[]"
+        return f"{whole}{self.end}".encode("utf-8", "surrogateescape")
 
     def said(self) -> dict[str, list[dict[str, Any]]]:
         """Return what the list says of each episode and where, as JSON values."""
         said: dict[str, list[dict[str, Any]]] = {}
-        for at, entry in enumerate(self.entries):
-            if entry.session_id is not None:
-                said.setdefault(entry.session_id, []).append(
-                    {
-                        "at": at,
-                        "text": entry.text,
-                        "before": entry.before,
-                        "after": "".join(each.before for each in self.entries[at + 1 : at + 2]),
-                        "head": self.head,
-                        "tail": self.tail,
-                        "above": self.entries[at - 1].session_id if at else None,
-                    }
-                )
+        above: str | None = None
+        for at, (key, text, _) in enumerate(self.entries):
+            if key is not None:
+                said.setdefault(key, []).append({"at": at, "text": text, "above": above})
+            above = key
         return said
-
-
-def _insert(entries: list[Entry], at: int, key: str, said: Mapping[str, Any]) -> None:
-    """Put an episode before another, which may have stood first meanwhile."""
-    entries.insert(at, Entry(key, str(said["text"]), str(said["before"]), None))
-    if at + 1 < len(entries) and not entries[at + 1].before:
-        entries[at + 1] = entries[at + 1]._replace(before=str(said["after"]))
 
 
 def _parsed(text: str) -> EpisodeIndex:
@@ -227,14 +216,11 @@ def _parsed(text: str) -> EpisodeIndex:
         raise ValueError("it does not begin with [")
     entries: list[Entry] = []
     ends = text.index("[") + 1
-    head = text[:ends] + _INDENTED
     for _ in _DECODER.decode(text):
         at = next(at for at in range(ends, len(text)) if text[at] not in f"{_SPACE},")
-        head = head if entries else text[:at]
-        fields, end = _DECODER.raw_decode(text, at)
-        entries.append(Entry(_id_of(fields), text[at:end], text[ends:at] * bool(entries), fields))
-        ends = end
-    return EpisodeIndex(head, tuple(entries), text[ends:])
+        fields, ends = _DECODER.raw_decode(text, at)
+        entries.append(Entry(_id_of(fields), text[at:ends], fields))
+    return EpisodeIndex(tuple(entries), text[ends:].partition("]")[2])
 
 
 def _id_of(fields: Any) -> str | None:

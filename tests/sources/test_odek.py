@@ -142,26 +142,31 @@ def test_files_go_before_the_index_as_odek_has_it(
     assert [each["session_id"] for each in entries_of(folder)] == ["s1"]
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b'[{"session_id":"a","created_at":"2026-03-01T12:00:00Z","summary":"x"}]',
-        b' [\n\t{"session_id": "a"} ,\n {"session_id":"b"},{"session_id":"a"} ]\n\n',
-        b'[\n  {\n    "session_id": "a"\n  },\n  7,\n  {"session_id": "b"}\n]',
-        b"[]",
-        b"null\n",
-        b"",
-    ],
-)
-def test_whatever_the_layout_of_the_list_it_comes_back_byte_for_byte(raw: bytes) -> None:
-    source, index = Odek("episodes"), EpisodeIndex.read(raw)
-    if index.entries:
-        assert index.to_bytes() == raw
-    for names in ({"a"}, {"b"}, {"a", "b"}):
-        gone = {key: each for key, each in index.said().items() if key in names}
-        left = source.remove_entries(raw, gone, ())
-        assert not names & {each.session_id for each in EpisodeIndex.read(left).entries}
-        assert source.insert_entries(left, gone, ()) == raw
+ENTRIES = '{\n    "session_id": "a"\n  }', "7", '{"session_id": "b"}', '{"session_id": "a"}'
+
+
+def test_whatever_is_in_the_list_it_comes_back_byte_for_byte() -> None:
+    for end in ("", "\n", "\r\n\n"):
+        raw = ("[\n  " + ",\n  ".join(ENTRIES) + "\n]" + end).encode()
+        source, said = Odek("episodes"), EpisodeIndex.read(raw).said()
+        for names in ({"a"}, {"b"}, {"a", "b"}):
+            gone = {key: said[key] for key in names}
+            left = source.remove_entries(raw, gone, ())
+            assert not names & {each.session_id for each in EpisodeIndex.read(left).entries}
+            assert source.insert_entries(left, gone, ()) == raw
+
+
+def test_a_list_that_odek_did_not_lay_out_is_read_and_left_as_it_is(tmp_path: Path) -> None:
+    write_odek(tmp_path, ["one", "two"])
+    raw = json.dumps(entries_of(tmp_path)).encode()
+    (tmp_path / "index.json").write_bytes(raw)
+    records = records_of(tmp_path, ["s0"])
+    with pytest.raises(StoreError, match="is not laid out as odek writes it"):
+        delete_all(tmp_path, records)
+    assert (tmp_path / "index.json").read_bytes() == raw
+    for empty in (b"null\n", b""):
+        (tmp_path / "index.json").write_bytes(empty)
+        assert memlab.load(f"odek:{tmp_path}").empty
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[", b"[{}", b"[{},]", b"[] x", b"nonsense", b"[" * 9999])
