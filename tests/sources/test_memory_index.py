@@ -212,6 +212,13 @@ A, B, C = b"- [A](a.md)\n", b"- [B](b.md)\n", b"- [C](c.md)\n"
         (A + B[:-1], A + C, "b", A + B + C),
         (A + B, b"", "ab", A + B),
         (C + A + B, B + b"end", "a", A + B + b"end"),
+        (B + A, B[:-1], "a", B + A),
+        (
+            A + b"- [B](b.md), [C](c.md)\n",
+            b"# M\n- B, [C](c.md)\n",
+            "b",
+            b"# M\n- [B](b.md), [C](c.md)\n",
+        ),
         (A + B + C, B, "a", A + B),
         (A + b"- [C](c.md), [D](d.md)\n", A, "c", A + b"- [C](c.md), D\n"),
     ],

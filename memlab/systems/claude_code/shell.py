@@ -40,26 +40,22 @@ _SEARCHERS: Final = frozenset({"grep", "egrep", "fgrep", "rg"})
 _PATTERNS: Final = frozenset({"-e", "-f", "--expression", "--file", "--regexp"})
 """Options that give the pattern or the script, which is the first argument otherwise."""
 _WRITERS: Final = frozenset({"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"})
-_PREFIXES: Final = {
-    **dict.fromkeys(("command", "builtin", "nohup"), ""),
-    "sudo": "ugpCDhRTU",
-    "env": "uC",
-    "time": "fo",
-    "exec": "a",
-    "timeout": "ks",
-    "nice": "n",
-    "stdbuf": "ioe",
-}
-"""What runs the command after it, with its short options that take a value."""
+_PREFIXES: Final = frozenset(
+    {
+        *("command", "builtin", "nohup", "sudo", "env"),
+        *("time", "exec", "timeout", "nice", "stdbuf"),
+    }
+)
+"""What runs the command after it and after options of its own."""
 _LONG_VALUED: Final = frozenset(
     {
         *("--expression", "--file", "--regexp", "--lines", "--bytes", "--pid", "--sleep-interval"),
         *("--line-length", "--max-count", "--after-context", "--before-context", "--context"),
-        *("--glob", "--type", "--type-not", "--replace", "--user", "--group", "--chdir", "--unset"),
-        *("--kill-after", "--signal", "--adjustment", "--input", "--output", "--error"),
+        *("--glob", "--type", "--type-not", "--replace"),
     }
 )
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_KNOWN: Final = {*_READERS, *_WRITERS, *_SHELLS, "cd"}
 _LONGEST: Final = 2**14
 """Bytes: the grammar takes the square of them for lists that are never closed."""
 _GROUPS: Final = frozenset(
@@ -288,18 +284,12 @@ def _command_string(words: Sequence[_Word]) -> str | None:
 
 
 def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
+    """Return a command's name and its arguments; what a prefix runs is the first that is known."""
+    names = [word.text.rpartition("/")[2] if word.exact else "" for word in words] or [""]
     at = 0
-    while at < len(words) and words[at].text.startswith("-"):  # of the keyword time
-        at += 1
-    while at < len(words) and (valued := _PREFIXES.get(words[at].text)) is not None:
-        limited = words[at].text == "timeout"
-        at += 1
-        while at < len(words) and (words[at].text.startswith("-") or "=" in words[at].text):
-            at += 1 + _option(valued, words[at].text)[1]
-        at += limited  # the time stands before the command
-    if at >= len(words) or not words[at].exact:
-        return "", []
-    return words[at].text.rpartition("/")[2], words[at + 1 :]
+    if names[0] in _PREFIXES or names[0].startswith("-"):  # as of the keyword time
+        at = next((at for at, name in enumerate(names) if name in _KNOWN), 0)
+    return names[at], words[at + 1 :]
 
 
 def _resolved(word: _Word, cwd: str | None) -> str | None:
