@@ -204,10 +204,10 @@ class EpisodeIndex:
         """Return what the list says of each episode and where, as JSON values."""
         said: dict[str, list[dict[str, Any]]] = {}
         above: str | None = None
-        for at, (key, text, _) in enumerate(self.entries):
-            if key is not None:
-                said.setdefault(key, []).append({"at": at, "text": text, "above": above})
-            above = key
+        for at, entry in enumerate(self.entries):
+            if (key := entry.session_id) is not None:
+                said.setdefault(key, []).append({"at": at, "text": entry.text, "above": above})
+            above = entry.session_id
         return said
 
 

@@ -15,7 +15,7 @@ from typing import IO, Final, NamedTuple
 
 from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_file_path
 from memlab.sources.folder.journal import FolderMoment, Place
-from memlab.text import counted, in_shell
+from memlab.text import in_shell
 
 _OPTIONS: Final = (
     *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
