@@ -315,12 +315,14 @@ def _plan_in(file: Path) -> "Plan":
 
 @click.command("restore", short_help="Put back what a plan deleted.")
 @click.argument("store", type=options.STORE)
-@click.argument("digest", shell_complete=options.digests_beginning)
+@click.argument(
+    "digest", metavar="DIGEST", required=False, shell_complete=options.digests_beginning
+)
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @click.option("--into", type=options.FILE, help="Put the memories into a new file instead.")
 @options.json_option
 def restore_plan(
-    store: Path, digest: str, ids: tuple[str, ...], into: Path | None, as_json: bool
+    store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None, as_json: bool
 ) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
 
@@ -328,6 +330,8 @@ def restore_plan(
     """
     from memlab.compaction.restorer import restore
 
+    if digest is None:
+        raise click.UsageError(f"which plan? {command('archive', store)} lists their digests")
     watch = output.telling("restoring")
     count = restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into

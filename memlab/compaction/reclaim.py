@@ -169,6 +169,8 @@ def _on_this_disk(source: Source) -> Path:
             f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
             "room it takes, and have it give back what it does not need"
         )
+    if source.agents_own:
+        store_file(source.like)
     return source.like
 
 

@@ -318,7 +318,7 @@ def _lost(source: Source) -> Iterator[Check]:
             return
         summary = f"{counted(len(found.frame))} that somebody else deleted or emptied"
         asked = f"{summary}, {found.asked:,} of them asked for since"
-        listed = f"{command('lost', source.name)} lists them, and brings them back"
+        listed = f"{command('lost', source.name)} lists them; --restore all brings them back"
         status = Status.WARN if found.asked else Status.OK
         yield Check("lost", status, asked, listed, {"lost": len(found.frame), "asked": found.asked})
 

@@ -60,6 +60,7 @@ def test_compact_shows_what_it_would_do_does_it_with_apply_and_it_is_taken_back(
     assert store.read_bytes() == content
     digest = undo_in(said("compact", store, "--keep-recent", 50, "--apply"))
     assert_compacted(before, rows_of(store), 50)
+    assert f"memlab archive {store} lists their digests" in said("restore", store, code=2)
     assert "542 memories restored" in said("restore", store, digest)
     assert rows_of(store) == before
     again = said("restore", store, digest)

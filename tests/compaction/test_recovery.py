@@ -73,6 +73,7 @@ def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder
     assert set(found["deleted_at"]) == {NOON + DAY}
     assert [*plan_recovery(folder, ["a.md"]).kept] == ["a.md"]
     assert files_in(folder) == taken
+    assert "lists them; --restore all brings them back" in str(memlab.doctor(folder))
     done = recover(folder)
     assert files_in(folder) == before
     assert lost(folder) == []
