@@ -29,6 +29,8 @@ SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 """How the names of files end that SQLite keeps beside a store."""
 HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
 """Names of a column, in small letters, under which a row's position could not be asked for."""
+ROOMY_CACHE: Final = "PRAGMA cache_size = -32768"
+"""Lets SQLite hold up to 32 MiB of pages: each deletion touches another of the ids' index."""
 
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
 _WITHOUT_ROWID: Final = (
@@ -55,21 +57,10 @@ _WORDS: Final = {
 }
 
 
-@contextmanager
-def sqlite_errors_in_words(path: Path | str) -> Iterator[None]:
-    """Raise SQLite's own errors as a :class:`StoreError` that says what, where and what next."""
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise  # a mistake in a caller's code, not in a user's file
-    except sqlite3.Error as error:
-        raise error_in_words(error, path) from error
-    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
-        raise StoreError(_WORDS["CORRUPT"].format(path=path, error=error)) from error
-
-
-def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
+def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> MemlabError:
     """Return the error to raise for an error of SQLite on the store at `path`."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes what it found
+        return StoreError(_WORDS["CORRUPT"].format(path=path, error=error))
     if str(error).startswith("Could not decode to UTF-8"):
         return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
     if "no such collation sequence" in str(error):
@@ -82,6 +73,20 @@ def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
         primary = "MOUNTED"
     words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
     return StoreError(words.format(path=path, error=error))
+
+
+@contextmanager
+def sqlite_errors_in_words(
+    path: Path | str,
+    in_words: Callable[[Any, Path | str], Exception] = error_in_words,
+) -> Iterator[None]:
+    """Raise SQLite's own errors as one of memlab's that says what, where and what next."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # a mistake in a caller's code, not in a user's file
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise in_words(error, path) from error
 
 
 def check_side_files(path: Path) -> None:
@@ -233,17 +238,6 @@ def exact(
 
 
 @contextmanager
-def roomy_cache(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let SQLite hold up to 32 MiB of pages: each deletion touches another of the ids' index."""
-    (before,) = connection.execute("PRAGMA cache_size").fetchone()
-    connection.execute("PRAGMA cache_size = -32768")
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA cache_size = {before}")
-
-
-@contextmanager
 def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
     """Let a value of more than `size` bytes, stored or made, raise :class:`sqlite3.DataError`."""
     before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
@@ -260,5 +254,5 @@ def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
         check_table(connection, path)
         # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
         connection.execute("PRAGMA synchronous = EXTRA")
-        with roomy_cache(connection):
-            yield connection
+        connection.execute(ROOMY_CACHE)
+        yield connection

@@ -19,7 +19,7 @@ from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionEr
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, strings_of
 from memlab.store import database
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.runtime import Compacted, Why, archived_first, note_deleted, note_earlier
+from memlab.store.archive.runtime import Compacted, Why, archived_first, note_deleted
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 
 
@@ -161,6 +161,7 @@ class SqliteMemoryStore:
                 if exists:
                     database.check_table(self.connection, path)
                 self.connection.execute("PRAGMA journal_mode = WAL")
+                self.connection.execute(database.ROOMY_CACHE)
                 self.connection.execute(database.CREATE_TABLE)
         except BaseException:
             self.connection.close()
@@ -293,15 +294,13 @@ class SqliteMemoryStore:
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
         opened = self.connection
-        with self._errors_in_words(), database.roomy_cache(opened), database.transaction(opened):
+        with self._errors_in_words(), database.transaction(opened):
             load_bearing = classify_rows(opened)
             surplus = surplus_condition(opened, keep_recent)
             digest, deleted = None, 0
             if surplus:
                 with self._archived(surplus, keep_recent, now) as digest:
                     deleted = delete_rows(opened, surplus, load_bearing)
-            elif self.archive is not None:
-                note_earlier(opened, self.archive, at=now)
             forget_verdicts(opened)
         if self.archive is not None and digest is not None:
             note_deleted(self.archive, digest, at=now)

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,7 @@ from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import entries
 from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
 from memlab.store.archive.location import ArchiveLocation
-from memlab.store.database import error_in_words, transaction
+from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
 from memlab.store.records import AT_ONCE, fingerprint_of
 from memlab.store.shapes import listed, pair, text, whole
 from memlab.text import shortened
@@ -469,20 +470,7 @@ def _noted(written: Any) -> dict[int, str]:
     return dict(noted)
 
 
-@contextmanager
-def archive_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's own errors on an archive as an :class:`ArchiveError`."""
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except sqlite3.Error as error:
-        raise archive_error(error, path) from error
-    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
-        raise ArchiveError(f"{path} is damaged ({error}); move it away") from error
-
-
-def archive_error(error: sqlite3.Error, path: Path) -> ArchiveError:
+def archive_error(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> ArchiveError:
     """Return the error to raise for one of SQLite's on an archive."""
     if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
         return ArchiveError(
@@ -491,3 +479,7 @@ def archive_error(error: sqlite3.Error, path: Path) -> ArchiveError:
     if str(error).startswith("Could not decode to UTF-8"):
         return ArchiveError(f"{path} is damaged (text that is no UTF-8); move it away and keep it")
     return ArchiveError(f"archive: {error_in_words(error, path)}")
+
+
+archive_errors: Final = partial(sqlite_errors_in_words, in_words=archive_error)
+"""Raises SQLite's own errors on an archive as an :class:`ArchiveError`."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from memlab.errors import ArchiveError
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.identity import check_archive_of, identity_sample_of
-from memlab.store.archive.location import ArchiveLocation, is_begun
+from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.opening import archived_change, open_archive
 from memlab.store.records import layout_of, positions_where, records_at
 from memlab.store.triggers import check_deletion
@@ -98,13 +98,3 @@ def note_deleted(location: ArchiveLocation, digest: str, *, at: datetime) -> Non
             f"the rows were deleted from {location.store} and are archived; only the archive could "
             f"not note it ({error.__cause__ or error}): the next deletion notes it"
         ) from error
-
-
-def note_earlier(
-    connection: sqlite3.Connection, location: ArchiveLocation, *, at: datetime
-) -> None:
-    """Note earlier deletions as done whose note was cut short, in a transaction on the store."""
-    if is_begun(location):
-        with open_archive(location) as archive:
-            archive.check_entries()
-            archive.settle(partial(records_at, connection, layout_of(connection)), at=at)

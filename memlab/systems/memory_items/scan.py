@@ -48,7 +48,8 @@ _PIECE: Final = 2**20
 _RECORDS_AT_ONCE: Final = 4096
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
-BETWEEN: Final = "FROM memory_items WHERE rowid BETWEEN ? AND ?"
+BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
+"""Finds rows in their order: an index may have another."""
 SEPARATOR: Final = "\x1f"
 """Stands between a column's texts where these are one text."""
 NULL: Final = "\x1e"
@@ -145,7 +146,7 @@ def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) 
         numbers = _integers(confidence).cast(pa.float64())
         columns["confidence"] = pc.divide(numbers, of_numbers(np.array([_DECIMALS]))[0])
     else:
-        columns["confidence"] = _confidences(connection, rowids, columns["position"])
+        columns["confidence"] = _confidences(connection, rowids)
     counts = dict(zip(NULLABLE, present, strict=True))
     for name, text in zip(TEXTS, texts, strict=True):
         columns[name] = _split(text, count, counts.get(name, count))
@@ -154,9 +155,7 @@ def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) 
     columns["active"] = columns["superseded_by"].is_null()
     columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
     columns |= {name: columns[name].dictionary_encode() for name in REPEATING}
-    table = pa.table(columns, SCHEMA)
-    rising = (np.diff(as_numbers(table["position"])) > 0).all()
-    return table if rising else table.sort_by("position")
+    return pa.table(columns, SCHEMA)
 
 
 def _integers(joined: bytes) -> Any:
@@ -180,21 +179,17 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
     return pc.if_else(nulls, pa.nulls(1, TEXT)[0], texts)
 
 
-def _confidences(connection: sqlite3.Connection, rowids: Range, position: Any) -> Any | None:
+def _confidences(connection: sqlite3.Connection, rowids: Range) -> Any | None:
     """Return confidences of any number of digits; None where one is not a number."""
-    found = connection.execute(f"SELECT rowid, confidence {BETWEEN}", rowids).fetchall()
-    at, values = zip(*found, strict=True)
-    if {type(value) for value in values} != {float} or not pa.array(at).equals(position):
-        return None
-    return pa.array(values)
+    found = connection.execute(f"SELECT confidence {BETWEEN}", rowids)
+    values = [value for (value,) in found]
+    return pa.array(values) if {*map(type, values)} == {float} else None
 
 
 def one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
     """Read rows whatever their values are."""
     connection.text_factory = bytearray  # a blob comes as bytes, so the two differ
-    return _rows_of(
-        connection.execute(f"SELECT {', '.join(_COLUMNS)} {BETWEEN} ORDER BY rowid", rowids)
-    )
+    return _rows_of(connection.execute(f"SELECT {', '.join(_COLUMNS)} {BETWEEN}", rowids))
 
 
 def _rows_of(found: Iterable[Sequence[Any]]) -> Rows:
@@ -211,14 +206,12 @@ def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
     instead = "CASE typeof(body) WHEN 'text' THEN '' WHEN 'blob' THEN x'' ELSE body END"
     columns = (instead if name == "body" else name for name in _COLUMNS)
     with exact(connection):
-        found = connection.execute(
-            f"SELECT typeof(body) = 'text', {', '.join(columns)} {BETWEEN}", rowid
-        ).fetchone()
-    if found is None:
+        query = f"SELECT {', '.join(columns)} {BETWEEN}"
+        stored = connection.execute(query, rowid).fetchone()
+    if stored is None:
         return Rows(SCHEMA.empty_table())
-    is_text, *stored = found
     row, wrong = _read_row(stored)
-    if is_text:
+    if row["body"] is not None:
         try:
             row["chars"] += _characters_of_body(connection, rowid[0])
         except UnicodeDecodeError:
@@ -269,7 +262,7 @@ def add_signals(
         f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
         f"signal ON {HAS_SIGNALS} WHERE item.rowid BETWEEN ? AND ?"
     )
-    own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN} ORDER BY rowid"
+    own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN}"
     for rows in batches:
         positions = rows.table["position"].to_pylist() if names or others else []
         said = _fetched(connection, str, signals, positions) if names else []
