@@ -3,10 +3,11 @@
 import html
 import re
 import shlex
+import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
-from textwrap import wrap
 from typing import Any, Final, NamedTuple
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -29,12 +30,11 @@ WIDEST: Final = 72
 """Characters of a cell that are shown."""
 NARROWEST: Final = 14
 """Columns that words in a table are given at least, where they have more."""
-LONGEST_WHOLE: Final = 20
-"""Columns up to which a word in a table is not broken."""
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
 _NAMED: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
 """A name, and what is said of it from the same column on."""
-_UNBROKEN: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False}
+_wrap: Final = partial(textwrap.wrap, break_on_hyphens=False)
+"""So that a path or an id is broken only where it fits no line."""
 
 
 class Table(NamedTuple):
@@ -175,11 +175,13 @@ def fitted_line(line: str, width: int) -> list[str]:
     lead = len(line) - len(line.lstrip())
     if _COMMAND.match(line):
         command, _, remark = line[lead:].partition("    ")
-        below: dict[str, Any] = {"initial_indent": " " * 10, "subsequent_indent": " " * 10}
-        return [line[:lead] + command, *wrap(remark.strip(), width, **below, **_UNBROKEN)]
+        return [line[:lead] + command, *_unbroken(f"{'':10}{remark.strip()}", width, 10)]
     named = _NAMED.match(line)
-    indent = min(len(named[1]) if named else lead + 2, width // 2)
-    return wrap(line, width, subsequent_indent=" " * indent, **_UNBROKEN)
+    return _unbroken(line, width, min(len(named[1]) if named else lead + 2, width // 2))
+
+
+def _unbroken(line: str, width: int, indent: int) -> list[str]:
+    return _wrap(line, width, subsequent_indent=" " * indent, break_long_words=False)
 
 
 def as_html(sheet: Sheet) -> str:
@@ -261,7 +263,7 @@ def _beside(lead: str, value: str, width: int | None) -> list[str]:
     if width is None or not words or _COMMAND.match(words):
         return [f"{lead}{words}"]
     width = max(width, len(lead) + NARROWEST)
-    return wrap(words, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+    return _wrap(words, width, initial_indent=lead, subsequent_indent=" " * len(lead))
 
 
 def _aligned(table: Table, width: int | None) -> Iterator[str]:
@@ -278,7 +280,7 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
             yield ""
         for line in lines:
             folded = [
-                [line[at]] if len(line[at]) <= room else wrap(line[at], room) for at, room in part
+                [line[at]] if len(line[at]) <= room else _wrap(line[at], room) for at, room in part
             ]
             for pieces in zip_longest(*folded, fillvalue=""):
                 shown = zip(part, pieces, strict=True)
@@ -290,7 +292,7 @@ def _parts(
     table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
 ) -> list[list[tuple[int, int]]]:
     """Return the columns of each part of a table with widths; the first column is in every part."""
-    least = [_least(table, cells, at) for at in range(len(wanted))]
+    least = [_least(table, cells, at, width // 2) for at in range(len(wanted))]
     parts: list[list[int]] = [[0]]
     for at in range(1, len(wanted)):
         if len(parts[-1]) > 1 and sum(least[each] + 2 for each in (*parts[-1], at)) - 2 > width:
@@ -311,10 +313,10 @@ def _widened(
     return list(rooms.items())
 
 
-def _least(table: Table, cells: Sequence[Sequence[str]], at: int) -> int:
-    """Return the width a column takes at least: no number is broken, nor a short word or a date."""
+def _least(table: Table, cells: Sequence[Sequence[str]], at: int, whole: int) -> int:
+    """Return the width a column takes at least: no number is broken, nor a word that is `whole`."""
     column = [row[at] for row in cells]
-    words = [word for cell in column for word in cell.split() if len(word) <= LONGEST_WHOLE]
+    words = [word for cell in column for word in cell.split() if len(word) <= whole]
     header = table.header[at].split() if table.header else []
     widest = max(map(len, column))
     if not numeric_columns(table)[at]:

@@ -176,7 +176,8 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         facts.append((READS, _NO_LOG))
     else:
         found[CHANCE] = reading_chances(present, log[log[c.AT] <= now])
-        facts.append((READS, describe_chances(found[CHANCE].dropna())))
+        if len(log):
+            facts.append((READS, describe_chances(found[CHANCE].dropna())))
         facts += [("log", words) for words in describe_log(log)]
     if by == NEED:
         evidence = c.REFERENCES if log is None else READS

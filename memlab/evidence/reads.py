@@ -45,7 +45,8 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
     Of several lines with one ``id`` the last stands.
 
     In a file with JSON, a line that is no read is passed over and counted, since a process that was
-    killed may have left half of one. In CSV it is an error. A file without any read is refused.
+    killed may have left half of one. In CSV it is an error. A file with lines of which none is a
+    read is refused.
 
     Parameters
     ----------
@@ -120,9 +121,12 @@ def apart_of(log: Path) -> Path:
 
 
 def describe_log(log: pd.DataFrame) -> list[str]:
-    """Say what lines of a log from `read_access_log` are no read; nothing where all is well."""
+    """Say what lines of a log from `read_access_log` are no read; nothing where all is well.
+
+    Where it holds none at all, that is said.
+    """
     passed_over: dict[str, int] = log.attrs.get(PASSED_OVER, {})
-    said = []
+    said = [] if len(log) else ["the log: it holds no read"]
     if passed_over:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
         said.append(f"the log: lines passed over: {reasons}")

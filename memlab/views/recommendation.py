@@ -200,7 +200,8 @@ class Recommendation(Shown):
                     "not one line names a memory of this store; is it another store's log?",
                 )
             else:
-                yield "by the log", describe_chances(self.chances)
+                if len(log):
+                    yield "by the log", describe_chances(self.chances)
                 yield from (line.partition(": ")[::2] for line in describe_log(log))
         present = present_rows(past)
         if found.source is not None and found.source.cuts_index and c.LOADED_AT_START in present:

@@ -118,6 +118,9 @@ def test_a_table_too_wide_goes_on_below_and_breaks_no_number_no_date_and_no_word
     assert len(re.findall(r"^ +22 ", shown, re.MULTILINE)) > 1, "with its first column"
     assert "90.0% to 100.0%" in shown
     assert {*" ".join(header).split(), "28,303", "622,666", "2026-06-30"} <= set(shown.split())
+    path, words = "/srv/of-the-house/agent-7", "it is well-known that " * 4
+    shown = as_text(Sheet("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
+    assert shown.split().count(path) == 2, "broken only where it fits no line"
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
     AccessLog(tmp_path / "reads.log").close()
     for path in (tmp_path / "reads.log", written(tmp_path, "memory_id,at\n")):
         log = read_access_log(path)
-        assert log.empty
+        assert describe_log(log) == ["the log: it holds no read"]
         assert log[c.AT].dtype == c.TIME
         assert find_references(make_frame("a", "b"), log).empty
 
