@@ -52,9 +52,7 @@ def import_extra(module: str, *, extra: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
-            raise
-        raise missing_extra(error.name, extra) from error
+        raise missing_extra(str(error.name), extra) from error
 
 
 def missing_extra(module: str, extra: str) -> MissingExtraError:

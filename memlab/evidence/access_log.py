@@ -158,13 +158,9 @@ class AccessLog:
             descriptor = os.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             return self._open_existing()
-        try:
-            if self._like is not None:
-                like = self._like.stat()
-                make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
-        except BaseException:
-            os.close(descriptor)
-            raise
+        if self._like is not None:
+            like = self._like.stat()
+            make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
         return descriptor
 
     def _open_existing(self) -> int:

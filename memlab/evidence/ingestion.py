@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Final
 
 from memlab.arguments import expect
 from memlab.columns import AT, MEMORY_ID, SESSION
@@ -24,11 +23,7 @@ from memlab.frame import load
 from memlab.sources.opening import System, harvestable, is_named_by_scheme, open_source, recognise
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
-from memlab.sources.sqlite_rows import begins_as_sqlite, rows_in
 from memlab.text import Sheet, Shown, Table, command, counted, without_passwords
-
-_ANYTHING: Final = "SELECT count(*) FROM sqlite_schema"
-"""Says what is wrong with a database that cannot be read."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,8 +206,6 @@ def _system_of(asked: Asked) -> System:
         raise MemlabError(f"there is no {named}; check the path")
     if recognise(asked.path) is not None:
         raise MemlabError(open_source(asked.path).without_reads())
-    if asked.path.is_file() and begins_as_sqlite(asked.path):
-        rows_in(asked.path, _ANYTHING)
     kinds = ", ".join(system.what for system in harvestable())
     raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
 
@@ -241,11 +234,8 @@ def _known(path: Path) -> dict[str, Read]:
 
 def _entry(read: Read) -> dict[str, str]:
     entry = {MEMORY_ID: read.memory_id, AT: read.at.isoformat(), "how": read.how, "id": read.id}
-    if read.session is not None:
-        entry[SESSION] = read.session
-    if read.kind != READ:
-        entry["kind"] = read.kind
-    return entry
+    session = {} if read.session is None else {SESSION: read.session}
+    return entry | session | ({} if read.kind == READ else {"kind": read.kind})
 
 
 def _counts(words: Iterable[str]) -> dict[str, int]:

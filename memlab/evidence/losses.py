@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 
 from memlab import columns as c
@@ -22,7 +23,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import Content, KeptCopy
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
-from memlab.text import Cell, Sheet, Shown, Table, command, counted
+from memlab.text import Sheet, Shown, Table, command, counted
 
 EMPTIED: Final = "emptied"
 SEEN_AT: Final = "seen_at"
@@ -151,7 +152,9 @@ def losses_of(
     known = {*there[c.MEMORY_ID], *frame[c.MEMORY_ID]}
     deleted = past[~past[c.MEMORY_ID].isin(known)]
     by_memlab = pd.concat([deleted, retired])
-    since = dict(zip(by_memlab[c.MEMORY_ID], _away_since(by_memlab), strict=True))
+    went = by_memlab[c.DELETED_AT]
+    went = went.fillna(by_memlab.get(c.RETIRED_AT, went))
+    since = dict(zip(by_memlab[c.MEMORY_ID], went, strict=True))
     lost_since = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
     since |= dict(zip(frame[c.MEMORY_ID], lost_since, strict=True))
     references = find_references(past, reads, now=None if reads is None else moment)
@@ -248,11 +251,6 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     return frame
 
 
-def _away_since(own: pd.DataFrame) -> "pd.Series[pd.Timestamp]":
-    at = own[c.DELETED_AT]
-    return at.fillna(own[c.RETIRED_AT]) if c.RETIRED_AT in own else at
-
-
 def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.DataFrame:
     """Return what is lost with what asked for it, that which was asked for most first."""
     asked = pd.DataFrame(needs, columns=[c.MEMORY_ID, c.AT, c.KIND])
@@ -268,19 +266,18 @@ def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.Da
 
 
 def _table(frame: pd.DataFrame) -> Table:
-    header = ["asked", "last asked", "deleted", "commit", "tokens", "id"]
-    columns = [ASKED, LAST_ASKED, SEEN_AT, c.DELETED_AT, c.COMMIT, c.TOKENS, c.MEMORY_ID, EMPTIED]
-    rows = list[list[Cell]]()
-    some = frame[columns].itertuples(index=False, name=None)
-    for asked, last, seen, at, commit, tokens, name, emptied in some:
-        day = "" if pd.isna(last) else f"{last:%Y-%m-%d}"
-        named = f"{name} (emptied)" if emptied else name
-        rows.append([asked, day, _between(seen, at), commit[:8], tokens, named])
+    columns = {
+        "asked": frame[ASKED],
+        "last asked": frame[LAST_ASKED].dt.strftime("%Y-%m-%d").fillna(""),
+        "deleted": frame[[SEEN_AT, c.DELETED_AT]].apply(lambda at: _between(*at), axis=1),
+        "commit": frame[c.COMMIT].str[:8],
+        "tokens": frame[c.TOKENS],
+        "id": frame[c.MEMORY_ID] + np.where(frame[EMPTIED], " (emptied)", ""),
+    }
     if not frame[c.COMMIT].any():
-        del header[3]
-        for row in rows:
-            del row[3]
-    return Table("", tuple(header), list(map(tuple, rows))).first(_LISTED, ", all in --json")
+        del columns["commit"]
+    rows = list(zip(*(each.tolist() for each in columns.values()), strict=True))
+    return Table("", tuple(columns), rows).first(_LISTED, ", all in --json")
 
 
 def _between(seen: Any, at: Any) -> str:

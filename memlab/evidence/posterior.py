@@ -60,16 +60,6 @@ class Posterior:
         return self.terms.law.weight_of(self.sittings)
 
     @cached_property
-    def own_caps(self) -> Floats | None:
-        """The cap for each level by the store's own references; None without any."""
-        return self._caps(self._own_reach) if len(self.own) else None
-
-    @cached_property
-    def law_caps(self) -> Floats:
-        """The cap for each level by the law."""
-        return self._caps(self.terms.law.reach_at(LEVELS))
-
-    @cached_property
     def caps(self) -> Floats:
         """The cap for each level by both together."""
         return self._caps(self._reach)
@@ -117,13 +107,13 @@ class Posterior:
 
     def own_share_at(self, caps: Ints) -> Floats:
         """Return the same by the store's own references alone; NaN without any."""
-        if self.own_caps is None:
+        if not len(self.own):
             return np.full(len(caps), self.always or np.nan)
-        return self._served(caps, self.own_caps, self.always)
+        return self._served(caps, self._caps(self._own_reach), self.always)
 
     def law_share_at(self, caps: Ints) -> Floats:
         """Return the same by the law alone."""
-        return self._served(caps, self.law_caps, 0.0)
+        return self._served(caps, self._caps(self.terms.law.reach_at(LEVELS)), 0.0)
 
     def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
         """Return the lower and upper limit of the share that each cap serves, around that share."""

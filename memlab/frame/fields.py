@@ -246,12 +246,8 @@ def as_instant(moment: datetime) -> np.datetime64:
 
 def passed_on(frame: "pd.DataFrame") -> dict[Hashable, Any]:
     """Return what is known of a frame's memories as a whole, for what is made of it."""
-    attrs = frame.attrs
-    return {
-        c.TOKEN_RULE: attrs.get(c.TOKEN_RULE, ""),
-        c.SOURCE: attrs.get(c.SOURCE, ""),
-        c.RECALLED: attrs.get(c.RECALLED, False),
-    }
+    usual = {c.TOKEN_RULE: "", c.SOURCE: "", c.RECALLED: False}
+    return {name: frame.attrs.get(name, none) for name, none in usual.items()}
 
 
 def arrays_of(frame: "pd.DataFrame") -> Arrays:

@@ -132,11 +132,19 @@ def memories_of(
         tables.append(_unread(rows.table, with_body=with_body))
         for column, added in rows.others.items():
             others.setdefault(column, []).extend(added)
-    table = _together(tables, with_body=with_body)
-    parts = parts or [_read(SCHEMA.empty_table(), None, faults)[0]]
+    if not parts:
+        parts.append(_read(SCHEMA.empty_table(), None, faults)[0])
+        tables.append(_unread(SCHEMA.empty_table(), with_body=with_body))
+    several = len(tables) > 1
+    table = pa.concat_tables(tables, promote_options="default") if several else tables[0]
     values = {each: np.concatenate([part.pop(each) for part in parts]) for each in list(parts[0])}
+    kinds, found = Coded.of(table[c.KIND]), Faults(values[c.POSITION], faults)
+    values[c.KIND] = kinds_of(kinds, found)
     lists = {each: Coded.of(table[f"{each}_json"]) for each in _LISTS}
-    _label(values, Coded.of(table[c.KIND]), lists, faults, protected)
+    for each, coded in lists.items():
+        check_lists(f"{each}_json", coded, found)
+    values[c.LOAD_BEARING] = verdicts_of(kinds, lists[c.TAGS], protected)
+    values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
     if faults and on_bad_row == "raise":
         raise _bad_row(table, values[c.POSITION], faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
@@ -153,12 +161,6 @@ def called(name: str) -> str:
     scheme, _, rest = name.partition(":")
     path, mark, options = rest.partition("?")
     return f"{scheme}:{PurePath(path).name}{mark}{options}"
-
-
-def _together(tables: list[Any], *, with_body: bool) -> Any:
-    if not tables:
-        return _unread(SCHEMA.empty_table(), with_body=with_body)
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
 
 
 def _unread(table: Any, *, with_body: bool) -> Any:
@@ -196,22 +198,6 @@ def _counted(table: Any, counter: CountTokens) -> list[int]:
         return whole
     at_start = table[AT_START].to_pylist()
     return [n if t is None else counter(t) for n, t in zip(whole, at_start, strict=True)]
-
-
-def _label(
-    values: dict[str, npt.NDArray[Any]],
-    kinds: Coded,
-    lists: dict[str, Coded],
-    found: list[Fault],
-    protected: frozenset[str],
-) -> None:
-    """Add kinds and labels to the values, and what is wrong with them to `found`."""
-    faults = Faults(values[c.POSITION], found)
-    values[c.KIND] = kinds_of(kinds, faults)
-    for name, coded in lists.items():
-        check_lists(f"{name}_json", coded, faults)
-    values[c.LOAD_BEARING] = verdicts_of(kinds, lists[c.TAGS], protected)
-    values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
 
 
 def _problems(values: dict[str, npt.NDArray[Any]], faults: list[Fault]) -> dict[int, str]:
