@@ -80,11 +80,11 @@ def compact(
     referred to again.
 
     \b
-    memlab compact memory.db --keep-recent 200            show
-    memlab compact memory.db --keep-recent 200 --apply    do it
-    memlab compact memory.db --keep-recent 200 --save     remember it
-    memlab compact memory.db --keep-recent 200 --retire   show what would be retired
-    memlab compact memory.db                              show, by what is remembered
+    memlab compact memory.db --keep-recent 200           show
+    memlab compact memory.db --keep-recent 200 --apply   do it
+    memlab compact memory.db --keep-recent 200 --save    remember it
+    memlab compact memory.db --keep-recent 200 --retire  show what it would retire
+    memlab compact memory.db                             go by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.planner import plan
     from memlab.policies.named import as_setting

@@ -252,15 +252,16 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
 
     members, folder = expand_names(names), job.kept()
     table = job.work("survey", survey, members, now=now_utc(), out=folder)
-    over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
-    facts = _loaded(table, members)
-    if backlog is not None:
-        facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
     bad = int(table["error"].notna().sum())
     title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
-    step = f"next: {command('fleet size', *names)}    a cap for each"
+    is_read = bad < len(table)
+    facts = _loaded(table, members) if is_read else []
+    over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
+    if is_read and backlog is not None:
+        facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
+    steps = [f"next: {command('fleet size', *names)}    a cap for each"] if is_read else []
     fails = over > 0 or table["unreadable"].gt(0).any()
-    job.show(title, table, LOADED, step, most=table["boot_tokens"], facts=facts, fails=fails)
+    job.show(title, table, LOADED, *steps, most=table["boot_tokens"], facts=facts, fails=fails)
 
 
 def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
@@ -318,14 +319,17 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
         ("the fleet says", _shared(cohort)),
         ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
     ]
-    caps = f"{int(good['keep_recent'].notna().sum()):,} of {counted(len(table), 'stores')}"
+    safe = good["keep_recent"].dropna()
+    caps = f"{len(safe):,} of {counted(len(table), 'stores')}"
     without = {FITS} if good["fits"].isna().all() else set()
     columns = {name: cell for name, cell in CAPS.items() if name not in without}
     plan = command("fleet plan", *names)
-    steps = [f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
+    save, steps = "--save-plan fleet-plan.json", []
+    if len(safe):
+        steps.append(f"next: {plan} --keep-recent {safe.max()} {save}    the largest of these caps")
     if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
         policy = f"--policy tokens --max-tokens {token_budget}"
-        steps.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
+        steps.append(f"next: {plan} {policy} {save}    for the budget")
     fails = table["verdict"].isin(VERDICTS).any()
     job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
 
@@ -392,8 +396,8 @@ def plan_fleet(
     command with --save-plan goes on.
 
     \b
-    memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save-plan fleet-plan.json
-    memlab fleet apply fleet-plan.json
+    memlab fleet plan '/srv/*/memory.db' --keep-recent 200 --save-plan p.json
+    memlab fleet apply p.json
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.fleet import plan
     from memlab.fleet.change import saved_beside
@@ -454,12 +458,15 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
     why = table[["vacuum", "drop", "compact", "doctor"]].bfill(axis=1)["vacuum"]
     title = f"maintenance of {counted(len(table), 'stores')}: {told}"
     steps = [] if do_it else ["nothing was changed; add --apply to do it"]
+    silent = table["error"].str.startswith("nothing is remembered of").fillna(value=False)
+    if silent.any():
+        steps.append("next: memlab size STORE --save    remembers a cap of one that has none")
     job.show(
         title,
         table,
         MAINTAINED,
         *steps,
         most=table["deleted"],
-        errors=table["error"].mask(failed, why),
+        errors=table["error"].mask(failed, why).mask(silent, "nothing is remembered of it"),
         fails=failed.any(),
     )

@@ -138,7 +138,7 @@ CHARTS: Final = {
         lambda charts, found: charts.plot_backtest(found.backtest),
         "record",
     ),
-    "law": Drawing("how the cap grows with a store, in public projects and in this one", _law),
+    "law": Drawing("how the cap grows, in public projects and in this store", _law),
     "comparison": Drawing("what policies serve and cost", _comparison),
     "overlap": Drawing("how much of what one deletes another does too", _overlap),
     "regret": Drawing("what they lose as time goes by", _regret),

@@ -31,6 +31,9 @@ def test_show_lists_the_largest_first_and_says_what_all_take(agents: Path) -> No
     assert re.findall(r"agent-(\d+)/memory.db$", shown, re.MULTILINE) == ["300", "30", "3"]
     over = said("fleet", "show", names, "--backlog", 100, code=1)
     assert "1 of 3 stores" in over
+    none = said("fleet", "show", agents / "none", code=1)
+    assert "there is no file" in none
+    assert not re.search("loaded at start|next: ", none)
 
 
 def records_in(printed: str) -> list[dict[str, str]]:
@@ -140,12 +143,14 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     shown = said("fleet", "size", f"{agents}/*/memory.db")
     assert "a cap for 3 of 3 stores" in shown
     assert "too few stores have references" in shown
+    step = shown.splitlines()[-1].removeprefix("next: memlab ").partition("    ")[0]
+    assert run(*shlex.split(step.replace("fleet-plan", f"{agents}/plan"))).exit_code == 0
     asked = ("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
     over = records_in(said(*asked, "--csv", code=1))
     assert {each["verdict"] for each in over} == {"floor-exceeds-budget"}
     without = run(*asked).output
     assert "a cap for 0 of 3 stores" in without
-    assert "keep_recent" not in without
+    assert not {"keep_recent", "--keep-recent"} & set(without.split())
 
 
 def test_a_budget_below_the_target_is_told_with_what_fits_and_the_command(agents: Path) -> None:
@@ -171,3 +176,5 @@ def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
         assert (found["status"], found["deleted"]) == (status, 25)
     every = said("fleet", "maintain", f"{agents}/*/memory.db", code=1)
     assert "maintenance of 3 stores: 1 nothing" in every
+    assert every.count("  nothing is remembered of it\n") == 2
+    assert every.count("memlab size STORE --save") == 1

@@ -58,8 +58,10 @@ def test_every_command_says_what_it_is_for_and_the_list_cuts_no_sentence_short()
     listed = said("--help").partition("Commands:")[2].strip().splitlines()
     assert [line.split()[0] for line in listed] == sorted(COMMANDS)
     assert not [line for line in listed if line.endswith("...")]
-    for name in COMMANDS:
-        assert len(said(name, "--help").partition("\n\n")[2].splitlines()[0]) > 10
+    for name in (*COMMANDS, *(f"fleet {name}" for name in fleet.commands)):
+        helped = said(*name.split(), "--help")
+        assert len(helped.partition("\n\n")[2].splitlines()[0]) > 10
+        assert [line for line in helped.splitlines() if len(line) > 80] == []
 
 
 def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them() -> None:
