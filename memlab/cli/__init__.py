@@ -89,17 +89,15 @@ def _say(words: str) -> None:
 @contextmanager
 def _warned_once() -> Iterator[None]:
     """Let what an archive could not say be a line on stderr, and show other warnings as ever."""
-    told: set[str] = set()
     with warnings.catch_warnings():
-        warnings.simplefilter("always", DamagedArchiveWarning)
+        warnings.simplefilter("once", DamagedArchiveWarning)
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category is not DamagedArchiveWarning:
-                others(message, category, *where, **more)
-            elif str(message) not in told:
-                told.add(str(message))
+            if category is DamagedArchiveWarning:
                 _say(str(message))
+            else:
+                others(message, category, *where, **more)
 
         warnings.showwarning = show
         yield

@@ -109,8 +109,7 @@ def compact(
     if save:
         how: dict[str, Any] = {} if retire is None else {"retire": retire or None}
         how |= {"log": log} if log else {}
-        typed = click.get_current_context().meta["memlab.typed"]
-        file = remember(source, {"policy": as_setting(policy, typed)} | how)
+        file = remember(source, {"policy": as_setting(policy)} | how)
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
     if against is not None:

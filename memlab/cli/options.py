@@ -21,8 +21,6 @@ LISTED_ROWS: Final = 20
 """Memories that a table lists where nobody says how many."""
 WIDTH: Final = 80
 """Columns of a table of memories for a pipe."""
-EVERY: Final = "all"
-"""In place of ids."""
 _REMEMBERED: Final = "what memlab.toml remembers"
 
 

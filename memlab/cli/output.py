@@ -137,18 +137,12 @@ class Working(Thread):
     def __init__(self, doing: str) -> None:
         super().__init__(daemon=True)
         self.doing = doing
-        self._done = Event()
-
-    def stop(self) -> None:
-        """Take the line away; returns once it is gone."""
-        self._done.set()
-        if self.is_alive():
-            self.join()
+        self.done = Event()
 
     def run(self) -> None:
         """Write the line again and again."""
         began, width, wait = time.monotonic(), 0, PATIENCE
-        while not self._done.wait(wait):
+        while not self.done.wait(wait):
             line = f"{self.doing} … {time.monotonic() - began:.0f} s"
             sys.stderr.write(f"\r{line:<{width}}")
             sys.stderr.flush()
@@ -188,7 +182,9 @@ def telling(what: str) -> Callable[[str], None]:
 def quiet() -> None:
     """Take the line away, because something is printed now."""
     while _running:
-        _running.pop().stop()
+        one = _running.pop()
+        one.done.set()
+        one.join()
 
 
 @contextmanager

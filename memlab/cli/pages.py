@@ -1,7 +1,6 @@
 """Commands that show a store in pictures: ``report``, and ``lab`` with the notebooks."""
 
-import signal
-import subprocess
+import os
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -129,20 +128,4 @@ def lab(
     server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     server += [f"--port={port}"] if port else []
     quiet()
-    raise SystemExit(_run_to_its_end(server))
-
-
-def _run_to_its_end(command: list[str]) -> int:
-    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops."""
-    with subprocess.Popen(command) as server:
-
-        def stop(*_: object) -> None:
-            server.terminate()
-
-        for each in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, stop)
-        while True:
-            try:
-                return server.wait()
-            except KeyboardInterrupt:
-                continue
+    os.execv(server[0], server)  # noqa: S606 - it hears Ctrl-C itself, and asks before it stops

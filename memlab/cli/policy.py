@@ -68,7 +68,6 @@ class SettingsCommand(PolicyCommand):
             own = [(one.name, ctx.params.pop(one.name, None)) for one in self._settings]
             typed = {key: text for key, text in own if text is not None}
             typed |= dict(map(split_setting, given))
-            ctx.meta["memlab.typed"] = typed
             if name == "ttl" and "ttl" not in typed:
                 raise click.UsageError(
                     "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by "

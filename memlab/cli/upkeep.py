@@ -175,7 +175,7 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
     if not ids:
         output.print_result(losses_of(store, now=now), as_json=as_json)
         return
-    some = None if ids == (options.EVERY,) else ids
+    some = None if ids == ("all",) else ids
     if do_it:
         found = recover(store, some, now=now, watch=output.telling("restoring"))
     else:

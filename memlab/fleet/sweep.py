@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime
 from os import PathLike
@@ -231,12 +232,9 @@ class Parts:
         return is_fresh
 
     def _read_note(self) -> dict[str, Any]:
-        if not (self.folder / _RUN).exists():
-            return {}
-        try:
-            found = json.loads(read_whole(self.folder / _RUN))
-        except ValueError:
-            return {}
+        file, found = self.folder / _RUN, None
+        with suppress(ValueError):
+            found = json.loads(read_whole(file)) if file.exists() else None
         return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
 
     def _note(self, note: Mapping[str, Any]) -> None:

@@ -77,9 +77,6 @@ class FleetTask(Generic[Row]):
             return Outcome(member.name, value, state=member.state() if self.changes else state)
         except MemlabError as error:
             words, kind = str(error), type(error).__name__
-        except MemoryError:
-            words = "there is not memory enough for it here; look at it on a larger machine"
-            kind = "MemoryError"
         except Exception as error:  # noqa: BLE001 - one store must not end the run of all
             kind = type(error).__name__
             words = f"memlab failed on it: {kind}: {error}"

@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -286,14 +286,14 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
         raise settings.error("policy", f"policy: {error}") from error
 
 
-def as_setting(policy: Policy, typed: Container[str] = ()) -> dict[str, Any]:
-    """Return a policy that has a name as a file of settings holds it; what was typed stays in it.
+def as_setting(policy: Policy) -> dict[str, Any]:
+    """Return a policy that has a name as a file of settings holds it, its size always in it.
 
     >>> from memlab.policies import TimeToLive
     >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
     """
-    name, _, values = _known_as(policy, typed) or (policy.address, {}, {})
+    name, _, values = _known_as(policy, sized=True) or (policy.address, {}, {})
     name = name if name in NAMED else policy.address
     return {"name": name, **{key: _written(value) for key, value in values.items()}}
 
@@ -397,8 +397,8 @@ def options_of(policy: Policy) -> str:
 _Known = tuple[str, Mapping[str, Setting], dict[str, Any]]
 
 
-def _known_as(policy: Policy, typed: Container[str] = ()) -> _Known | None:
-    """Return the name that a policy is asked for by, its settings, and those typed or changed."""
+def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
+    """Return the name a policy is asked for by, its settings, and those changed; or its size."""
     if runner_for(policy) != "steps":
         name, settings = policy.name, settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)
@@ -410,7 +410,7 @@ def _known_as(policy: Policy, typed: Container[str] = ()) -> _Known | None:
     apart = {
         each: values[each]
         for each, setting in settings.items()
-        if each in typed or values[each] != setting.default
+        if values[each] != setting.default or (sized and each == _first_size(settings))
     }
     return name, settings, apart
 

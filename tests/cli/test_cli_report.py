@@ -3,10 +3,8 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -107,7 +105,7 @@ def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_p
 
 @pytest.fixture
 def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 0)
+    monkeypatch.setattr("os.execv", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
 
@@ -115,7 +113,7 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server: list[str] = []
-    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda it: server.extend(it) or 0)
+    monkeypatch.setattr("os.execv", lambda _, words: server.extend(words))
     assert run("lab", "--folder", tmp_path).exit_code == 0
     (start,) = (tmp_path / word.split("/lab/tree/")[1] for word in server if "/lab/tree/" in word)
     links = set(re.findall(r"\]\((\w+\.ipynb)\)", start.read_text()))
@@ -159,29 +157,13 @@ def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) 
     assert "name another folder with --folder" in refused
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 7), (signal.SIGTERM, 256 - 15)])
-def test_who_ends_the_lab_ends_its_server_which_ends_in_its_own_time(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
-    """A terminal sends Ctrl-C to both; nobody else knows of the server."""
-    server = (
-        "import os, signal, sys, time\n"
-        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.3), os._exit(7)))\n"
-        "open(sys.argv[1], 'w').write(str(os.getpid()))\n"
-        "time.sleep(60)"
-    )
-    program = (
-        "import sys; from memlab.cli.pages import _run_to_its_end as run; "
-        "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
-    )
-    command = [sys.executable, "-c", program, server, str(tmp_path / "pid")]
-    with subprocess.Popen(command) as lab:
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            assert lab.poll() is None
-            time.sleep(0.05)
-        pid = int((tmp_path / "pid").read_text())
-        for each in (pid, lab.pid) if number == signal.SIGINT else (lab.pid,):
-            os.kill(each, number)
-        assert lab.wait(timeout=30) == code
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+def test_the_server_takes_the_place_of_the_command(tmp_path: Path) -> None:
+    """So that Ctrl-C, a signal and its exit code are its own."""
+    (tmp_path / "jupyterlab.py").write_text("import os, sys; print(os.getpid()); sys.exit(7)")
+    command = [sys.executable, "-m", "memlab", "lab", "--folder", tmp_path / "notebooks"]
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    ) as lab:
+        assert lab.communicate()[0].splitlines()[-1] == str(lab.pid)
+    assert lab.returncode == 7

@@ -1,11 +1,13 @@
 """Commands on a store that is on a server: by its URL, whose password is in nothing they print."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from betterdb_store import Betterdb
 from servers import redis_server
 from shell import run, said
+from stores import write_rows
 
 from memlab.cli import COMMANDS
 from memlab.cli.fleet import fleet
@@ -56,7 +58,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
 def test_notebooks_open_on_a_server_and_on_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 0)
+    monkeypatch.setattr("os.execv", lambda *_: None)
     (tmp_path / "odek").mkdir()
     (tmp_path / "odek" / "index.json").write_text("[]")
     for number, url in enumerate((f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}/odek")):
@@ -103,7 +105,7 @@ def test_no_command_repeats_a_password(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 1)
+    monkeypatch.setattr("os.execv", lambda *_: sys.exit(1))
     monkeypatch.chdir(tmp_path)
     options = ("--keep-recent", "3") if command in ("compact", "fleet plan") else ()
     more = {"apply": ("DIGEST",), "restore": ("DIGEST",)}.get(command, ())
@@ -118,5 +120,7 @@ def test_what_to_run_next_names_a_server_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    shown = run("fleet", "show", f"redis://me:{SECRET}@127.0.0.1:1/0?name=n&sslpassword={SECRET}")
-    assert "next: memlab fleet size 'redis://me@127.0.0.1:1/0?name=n'" in shown.output
+    store = write_rows(tmp_path / "memory.db", [])
+    url = f"redis://me:{SECRET}@127.0.0.1:1/0?name=n&sslpassword={SECRET}"
+    step = f"next: memlab fleet size {store} 'redis://me@127.0.0.1:1/0?name=n'"
+    assert step in said("fleet", "show", store, url, code=1)
