@@ -152,7 +152,7 @@ def _pairs(value: Any) -> None:
 
 
 _ANSWERS: Final[dict[str, shapes.Shape]] = {
-    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH", "CLIENT TRACKING"), _blob),
+    **dict.fromkeys(("INFO", "PING", "WATCH", "CLIENT TRACKING"), _blob),
     **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.whole()),
     **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.whole()),
     "HGETALL": _pairs,

@@ -105,9 +105,7 @@ class Betterdb(ServerSource):
             connected(self.address, self._database) as line,
             connected(self.address, self._database) as listening,
         ):
-            reader = HashReader(line, self._store, Changes(line, listening, prefix))
-            yield reader
-            reader.check_still()
+            yield HashReader(line, self._store, Changes(line, listening, prefix))
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
@@ -162,9 +160,8 @@ class HashReader(Reader):
         self.store = store
         self.prefix = f"{store}:mem:"
         self._changes = changes
-        self._changed: set[bytes] = set()
-        self._look: dict[bytes, int | None] | None = None
-        self._records: dict[bytes, int | None] = {}
+        self._marks: dict[bytes, int | None] | None = None
+        """By the :func:`_mark` of each key: the memories whose rows were handed out."""
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield every memory in order of time."""
@@ -219,23 +216,12 @@ class HashReader(Reader):
             if cursor == b"0":
                 return
 
-    def check_still(self) -> None:
-        """Check that what was handed out is of one moment."""
-        if self._changes is None:
-            return
-        self.line.ask("PING")
-        touched = (self._changed | self._changes.so_far()) & self._records.keys()
-        now = dict(self.hashes(touched, _LASTING))
-        for key in touched:
-            then = self._records[key]
-            seen = then if self._look is None else self._look.get(key)
-            if {then, seen} != {_mark(now.get(key))}:
-                raise self._moved()
-
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
-        """Remember which records were handed out, and which were not there."""
-        if self._changes is not None:
-            self._records.update((key, _mark(found.get(key))) for key in asked)
+        """Check that records are of the moment of the rows."""
+        if self._marks is not None and any(
+            _mark(found.get(key)) != self._marks.get(key) for key in asked
+        ):
+            raise self._moved()
 
     def _moved(self) -> ChangedWhileReadError:
         return ChangedWhileReadError(
@@ -244,28 +230,21 @@ class HashReader(Reader):
         )
 
     def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes], changes: Changes) -> None:
-        """Make what was read that of one moment: the last at which the server told of changes.
+        """Read again what the server says was written, until that was no more than recalls.
 
-        A memory changed before it is read again; one that changed after it is left as it was read.
-        Only where one changed again before that, a later moment does.
+        Then all is as it was when the server was last asked.
         """
-        before = changes.so_far()
         for _ in range(_TRIES):
-            self._changed |= before
-            then = {key: _mark(found.pop(key, None)) for key in before}
+            before = {key: _mark(found.pop(key, None)) for key in changes.so_far()}
             found.update(self.hashes(before, asked))
-            after = changes.so_far()
-            if not before & after:
+            if all(_mark(found.get(key)) == mark for key, mark in before.items()):
                 break
-            before = after
         else:
-            if any(_mark(found.get(key)) != mark for key, mark in then.items()):
-                raise self._moved()
-        self._changed |= after
-        look = {key: _mark(each) for key, each in found.items()}
-        if self._look not in (None, look):
             raise self._moved()
-        self._look = look
+        marks = {key: _mark(each) for key, each in found.items()}
+        if self._marks not in (None, marks):
+            raise self._moved()
+        self._marks = marks
 
     def _check_there(self) -> None:
         own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
@@ -317,11 +296,7 @@ class BetterdbWriter(HashReader, Writer):
             for some in portions(wanted, self.lot):
                 if self._delete_some(some, wanted, undo):
                     continue
-                if not self._put_back(undo):
-                    raise CompactionError(
-                        f"memories of {self.store} changed while they were deleted, and not "
-                        "all that were gone could be put back: restore the plan"
-                    )
+                self._put_back(undo)
                 raise StalePlanError(
                     "1 memories are gone or changed while they were deleted; those that were "
                     "gone are back; nothing was deleted: make a new plan"
@@ -379,7 +354,6 @@ class BetterdbWriter(HashReader, Writer):
             if (gone and not self._have_ended(gone)) or any(
                 self._print(key, stored) != wanted[key] for key, stored in found.items()
             ):
-                self.line.ask("UNWATCH")
                 return False
             counted = ("HINCRBY", f"{self.store}:__mem_stats", "evictions", len(found))
             done = [("DEL", *found), counted] if found else []
@@ -407,9 +381,14 @@ class BetterdbWriter(HashReader, Writer):
             )
             if stored.ends != FOREVER:
                 commands.append(("PEXPIREAT", key, stored.ends))
+        return self._exchange(list(hashes), {}, commands)
+
+    def _exchange(
+        self, keys: list[bytes], there: Mapping[bytes, str], commands: list[tuple[Any, ...]]
+    ) -> bool:
+        """Send commands in one step if what is at some keys is what should be; whether it was."""
         for _ in range(_TRIES):
-            if dict(self._watch(list(hashes))):
-                self.line.ask("UNWATCH")
+            if {key: self._print_back(key, each) for key, each in self._watch(keys)} != there:
                 return False
             if self.line.at_once(commands) is not None:
                 return True
@@ -422,26 +401,22 @@ class BetterdbWriter(HashReader, Writer):
         seconds, micros = map(int, self.line.ask("TIME"))
         return seconds * 1000 + micros // 1000
 
-    def _put_back(self, undo: IO[bytes]) -> bool:
-        """Undo what :meth:`delete` has done; whether all of it was."""
+    def _put_back(self, undo: IO[bytes]) -> None:
+        """Undo what :meth:`delete` has done."""
         undo.seek(0)
-        whole = True
         for some in portions(map(hash_of, undo), self.lot):
             gone = {f"{self.prefix}{memory_id}".encode(): each for memory_id, each in some}
-            if self._write(gone):
-                self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(some))
-            else:
-                whole = False
-        return whole
+            if not self._write(gone):
+                raise CompactionError(
+                    f"memories of {self.store} changed while they were deleted, and not all that "
+                    "were gone could be put back: restore the plan"
+                )
+            self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(some))
 
     def _take_out(self) -> None:
         """Undo what :meth:`insert` has done, where nobody has changed it since."""
         for key, fingerprint in self._written.items():
-            found = dict(self._watch([key]))
-            if key in found and self._print_back(key, found[key]) == fingerprint:
-                self.line.at_once([("DEL", key)])
-            else:
-                self.line.ask("UNWATCH")
+            self._exchange([key], {key: fingerprint}, [("DEL", key)])
 
 
 def _asking_for(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tuple[Any, ...]]:

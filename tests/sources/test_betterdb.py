@@ -1,11 +1,8 @@
 """BetterDB's memories, written by its own package on a real server."""
 
-import threading
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 from betterdb_store import NAME, Betterdb, exact
 from owners import needs_search
@@ -20,7 +17,6 @@ from memlab.errors import (
     StalePlanError,
     StoreError,
 )
-from memlab.sources.base import Reader, at_one_moment
 from memlab.sources.opening import open_source
 from memlab.sources.valkey import Line
 from memlab.systems import betterdb
@@ -33,7 +29,6 @@ from sources.conformance import (
     keys_of,
     put_back,
     records_of,
-    together,
 )
 
 pytest.importorskip("betterdb_agent_memory")
@@ -98,30 +93,27 @@ class TestBetterdb(OnServer):
         return lab
 
 
-def test_a_reader_sees_one_moment_while_memories_change_in_place(lab: BetterdbLab) -> None:
-    one, other = list(lab.exactly())[:2]
-    stop = threading.Event()
+def test_a_reader_sees_one_moment_while_memories_change_in_place(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = list(lab.exactly())[:2]
+    for key in pair:
+        lab.client.hset(key, "importance", "0")
+    hashes, moves = HashReader.hashes, iter(range(6))
 
-    def move() -> None:
-        while not stop.wait(0.002):
-            with lab.client.pipeline(transaction=True) as pipe:
-                pipe.hincrby(one, "access_count", -1)
-                pipe.hincrby(other, "access_count", 1)
-                pipe.execute()
+    def moved_after_each(self: HashReader, keys: Any, names: Any = ()) -> Any:
+        for key, stored in hashes(self, keys, names):
+            yield key, stored
+            if key.decode() in pair and next(moves, None) is not None:
+                with lab.client.pipeline(transaction=True) as pipe:
+                    pipe.hincrbyfloat(pair[0], "importance", -1)
+                    pipe.hincrbyfloat(pair[1], "importance", 1)
+                    pipe.execute()
 
-    def counted(reader: Reader) -> int:
-        table = together(list(reader.batches(with_body=False)))
-        return int(pc.sum(table["access_count"]).as_py())
-
-    writer = threading.Thread(target=move)
-    writer.start()
-    sums = set()
-    for _ in range(20):
-        with suppress(ChangedWhileReadError):
-            sums.add(at_one_moment(open_source(lab.name), counted))
-    stop.set()
-    writer.join()
-    assert sums == {0}
+    monkeypatch.setattr(HashReader, "lot", 1)
+    monkeypatch.setattr(HashReader, "hashes", moved_after_each)
+    frame = memlab.load(lab.name).set_index("key")
+    assert frame["importance"][pair].tolist() == [-6, 6]
 
 
 def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> None:
