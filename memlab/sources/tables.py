@@ -1,6 +1,6 @@
 """The Arrow columns in which every source hands out its memories."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -73,41 +73,24 @@ _FILLED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")
 
 
 def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Return Python or Arrow columns as a table, with what a source has no column for filled in."""
+    """Return Python columns as a table, with what a source has no column for filled in."""
     count = len(columns["position"])
-    absent = {name: [_ABSENT.get(name)] * count for name in _FILLED if name not in columns}
-    given = {**absent, **columns}
-    arrays = _arrays(given, SCHEMA)
-    if "body" in given or "chars" not in given:
-        texts = [arrays[name] for name in ("title", "body") if name in arrays]
-        lengths = [pc.fill_null(pc.utf8_length(text), 0) for text in texts]
-        arrays["chars"] = pc.add(*lengths) if len(lengths) == 2 else lengths[0]
-        arrays["chars"] = arrays["chars"].cast(pa.int64())
+    given = {**{name: [_ABSENT.get(name)] * count for name in _FILLED}, **columns}
+    fields = (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *SIGNALS)
+    arrays = {each.name: _typed(given[each.name], each) for each in fields if each.name in given}
+    lengths = (pc.fill_null(pc.utf8_length(arrays[name]), 0) for name in ("title", "body"))
+    arrays["chars"] = pc.add(*lengths).cast(pa.int64())
     if KEY in given:
         arrays[KEY] = pa.array(given[KEY])
-    return pa.table(arrays | _arrays(given, [pa.field(AT_START, TEXT), RETIRED, *SIGNALS]))
+    return pa.table(arrays)
 
 
-def _arrays(given: Mapping[str, Sequence[Any]], kinds: Iterable[Any]) -> dict[str, Any]:
-    """Return those columns that are given and have one of some fields, in the order of these."""
-    return {
-        field.name: _typed(given[field.name], field.type, field.name)
-        for field in kinds
-        if field.name in given
-    }
-
-
-def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
-    encoded = pa.types.is_dictionary(kind)
-    plain = kind.value_type if encoded else kind
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        if values.type == kind or (name == col.CREATED_AT and values.type == MOMENT):
-            return values
-        array = values.cast(plain)
-    else:
-        if name == col.CREATED_AT and any(not isinstance(v, str | None) for v in values):
-            plain = MOMENT
-        array = pa.array(values, plain)
+def _typed(values: Sequence[Any], field: Any) -> Any:
+    encoded = pa.types.is_dictionary(field.type)
+    kind = field.type.value_type if encoded else field.type
+    if field.name == col.CREATED_AT and any(not isinstance(v, str | None) for v in values):
+        kind = MOMENT
+    array = pa.array(values, kind)
     return array.dictionary_encode() if encoded else array
 
 

@@ -68,7 +68,8 @@ def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) 
             f"{path} has an index or a column with a collation that its agent's own program brings "
             f"along ({error}); nothing was changed: drop that index, or make it without"
         )
-    primary = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+    name = getattr(error, "sqlite_errorname", "BUSY" if "is locked" in str(error) else "")
+    primary = name.removeprefix("SQLITE_").partition("_")[0]
     if primary in {"CANTOPEN", "READONLY"} and _is_mounted_read_only(path):
         primary = "MOUNTED"
     words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
@@ -79,13 +80,14 @@ def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) 
 def sqlite_errors_in_words(
     path: Path | str,
     in_words: Callable[[Any, Path | str], Exception] = error_in_words,
+    module: Any = sqlite3,
 ) -> Iterator[None]:
     """Raise SQLite's own errors as one of memlab's that says what, where and what next."""
     try:
         yield
-    except sqlite3.ProgrammingError:
+    except module.ProgrammingError:
         raise  # a mistake in a caller's code, not in a user's file
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+    except (module.Error, UnicodeDecodeError) as error:
         raise in_words(error, path) from error
 
 

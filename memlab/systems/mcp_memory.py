@@ -16,14 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from memlab.errors import ArchiveError, StoreError, UnsafeDeletionError
+from memlab.errors import StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, Fault, Key, Writer, place_of
 from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
-from memlab.store.database import check_encoding, error_in_words, store_file, transaction
+from memlab.store.database import check_encoding, sqlite_errors_in_words, store_file, transaction
 from memlab.store.records import encoded, insert_row
 from memlab.text import Sheet, counted
 
@@ -93,7 +93,7 @@ class McpMemory(TableSource):
             raise _unsafe(why)
         module = driver()
         file = store_file(self.path).resolve()
-        with _errors_in_words(module, self.path):
+        with sqlite_errors_in_words(self.path, module=module):
             opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
             with closing(opened) as connection:
                 connection.text_factory = lambda data: data.decode(errors="replace")
@@ -277,59 +277,38 @@ class MemoryWriter(MemoryReader, Writer):
             )
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
-        """Say which contents were stored again since, and which ids are another memory's now."""
-        taken = []
-        for key, record in records:
-            content_hash = json.loads(record)["content_hash"]
-            for other, found in self._rows_like(key, content_hash):
-                if other != key:
-                    taken.append(f"the same content, stored again as {other}")
-                elif found != content_hash:
-                    taken.append(f"another memory under id {key}")
-        return taken
+        """Say which contents were stored again since."""
+        same = f"SELECT id FROM {TABLE} WHERE content_hash = ? AND id <> ?"
+        return [
+            f"the same content, stored again as {other}"
+            for key, record in records
+            for (other,) in self.connection.execute(same, (json.loads(record)["content_hash"], key))
+        ]
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
         count = 0
         for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
             record = json.loads(said)
             vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
-            if self._rows_like(key, record["content_hash"]):
-                self.connection.execute(
-                    f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
-                    (key, record["content_hash"]),
-                )
-            else:
+            found = self.connection.execute(
+                f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
+                (key, record["content_hash"]),
+            )
+            if not found.rowcount:  # the service has purged it
                 insert_row(self.connection, TABLE, record)
             if vector is not None:
-                self._add_vector(key, vector)
+                store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
+                row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
+                insert_row(self.connection, VECTORS, row | store)
             for edge in edges:
                 insert_row(self.connection, GRAPH, edge, "INSERT OR IGNORE")
         return count
 
-    def _add_vector(self, key: Key, vector: dict[str, str]) -> None:
-        if not self.keeps_vectors:
-            raise ArchiveError(
-                f"the database keeps no vectors any more, and memory {key} had one; nothing was "
-                "restored: let the service make its tables first"
-            )
-        store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
-        row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
-        insert_row(self.connection, VECTORS, row | store)
-
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
-        if there == record:
-            return True
         now, then = json.loads(there), json.loads(record)
         edges, wanted = now.pop(EDGES, []), then.pop(EDGES, [])
         return bool(now == then) and all(edge in edges for edge in wanted)
-
-    def _rows_like(self, key: Key, content_hash: str) -> list[tuple[int, str]]:
-        found = self.connection.execute(
-            f"SELECT id, content_hash FROM {TABLE} WHERE id = ? OR content_hash = ?",
-            (key, content_hash),
-        )
-        return found.fetchall()
 
     def _count(self) -> int:
         return int(self._one(f"SELECT count(*) FROM {TABLE} WHERE {self.live}"))
@@ -357,23 +336,8 @@ def _unsafe(why: str, instead: str = "the service's delete_memory") -> UnsafeDel
 def load_extension(connection: Any) -> None:
     """Give a connection of :func:`driver` the table type ``vec0``."""
     connection.enable_load_extension(True)  # noqa: FBT003 - SQLite's own signature
-    try:
-        import_module("sqlite_vec").load(connection)
-    finally:
-        connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
-
-
-@contextmanager
-def _errors_in_words(module: Any, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except module.ProgrammingError:
-        raise
-    except module.Error as error:
-        if not hasattr(error, "sqlite_errorname"):  # pysqlite3 says the code in its text alone
-            words = {"locked": "BUSY", "readonly": "READONLY", "read-only": "READONLY"}
-            error.sqlite_errorname = next((c for w, c in words.items() if w in str(error)), "")
-        raise error_in_words(error, path) from error
+    import_module("sqlite_vec").load(connection)
+    connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
 
 
 def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -149,8 +149,6 @@ class Memforge(ServerSource):
         with postgres.one_transaction(self.address, write=write) as connection:
             found = Catalogue(connection).table(TABLE).types
             check_table(self.name, "MemForge", TABLE, _NEEDED, found)
-            if taken := {ROWS, LINKS} & found.keys():
-                raise StoreError(f"{TABLE} in {self.name} has a column {taken.pop()}; rename it")
             if self.agent is None and postgres.hides_rows(connection, TABLE):
                 user = postgres.only(connection, "SELECT current_user::text", (), str)
                 raise StoreError(
@@ -315,7 +313,6 @@ class MemforgeWriter(MemoryReader, Writer):
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
         """Put memories back with their rows; one that needs what is gone stays in the archive."""
         count = 0
-        self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         for some in portions(records):
             rows = [_own(json.loads(record)) for _, record in some]
             count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
