@@ -11,7 +11,7 @@ import click
 from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, PlanError
 from memlab.files import check_writable, limit_like, read_whole, write_whole
 from memlab.text import Sheet, command, counted, for_terminal
 from memlab.views.bundled import store_path
@@ -175,7 +175,8 @@ def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[
     """Say how a plan is carried out, or why there is none to be."""
     was = "changed" if made.links else "deleted"
     if made.is_empty:
-        return [f"nothing to do: {nothing}"]
+        saved = f"; the plan is in {save_plan}" if save_plan else ""
+        return [f"nothing to do: {nothing}{saved}"]
     if save_plan is not None:
         reviewed = f"nothing was {was}; the plan is in {save_plan}. After review:"
         return [reviewed, f"  {command('apply', save_plan)}"]
@@ -309,7 +310,10 @@ def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
 def _plan_in(file: Path) -> "Plan":
     from memlab.compaction.plans import Plan
 
-    return Plan.from_json(read_whole(file))
+    try:
+        return Plan.from_json(read_whole(file))
+    except PlanError as error:
+        raise PlanError(f"{file}: {error}") from error
 
 
 @click.command("restore", short_help="Put back what a plan deleted.")

@@ -84,6 +84,11 @@ def test_a_saved_plan_is_applied_after_review_once_and_to_the_store_it_saw(
     assert_compacted(before, rows_of(small), 9)
     again = run("apply", plan)
     assert (again.exit_code, "was applied on" in again.stderr) == (1, True)
+    empty = tmp_path / "empty.json"
+    saved = said("compact", small, "--keep-recent", 9, "--save-plan", empty)
+    assert f"nothing to do: under this policy every memory stays; the plan is in {empty}" in saved
+    empty.write_text("{}")
+    assert f"{empty}: this is not a plan: " in said("apply", empty, code=2)
 
 
 @pytest.mark.parametrize("name", [":memory:", "file:x.db", "file:x.db?mode=memory"])
