@@ -179,9 +179,6 @@ class Plan(Shown):
     expires: tuple[Expiring, ...] = ()
     last_goes: bool = False
 
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the plan, 64 hexadecimal digits: the plan's name."""
@@ -421,9 +418,6 @@ class Receipt(Shown):
     expired: int = 0
     finished: tuple[str, ...] = ()
 
-    def __hash__(self) -> int:
-        return hash((self.digest, self.applied_at))
-
     @property
     def undo(self) -> str:
         """The command that takes it back."""
@@ -469,14 +463,12 @@ class Receipt(Shown):
         return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)
 
 
-def _steps_of(policy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the policies that a plan was made with, those of a pipeline one by one."""
-    inner = policy.get("policies")
-    if not isinstance(inner, list):
+def _steps_of(policy: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield a policy and those of a pipeline one by one; a file may say anything of them."""
+    if isinstance(policy, Mapping):
         yield policy
-        return
-    for one in inner:
-        yield from _steps_of(one)
+        inner = policy.get("policies")
+        yield from chain.from_iterable(map(_steps_of, inner if isinstance(inner, list) else ()))
 
 
 def _total(groups: Iterable[Group]) -> Size:

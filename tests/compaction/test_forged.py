@@ -73,6 +73,7 @@ def deleting(store: Path) -> list[tuple[str, Plan]]:
         ("by the name of 'e1', semantic", listing(first._replace(kind="semantic"), *others)),
         ("position 7", listing(first._replace(position=7), *others)),
         ("names a memory twice", listing(*made.memories, first)),
+        ("leave no prunable", replace(planned(store, 0), policy={"policies": [1]})),
         ("by the name of 'somebody'", replace(made, kept=(somebody, *more))),
         ("do not add up", counting(goes._replace(label="load-bearing"))),
         *(("do not add up", counting(*each)) for each in groups),

@@ -148,10 +148,10 @@ class TestNames:
         assert {each.fingerprint for each in same} == {plan.fingerprint}
         assert len({each.fingerprint for each in [plan, *others]}) == 3
 
-    def test_both_are_frozen_and_can_be_members_of_a_set(self) -> None:
-        assert len({plan_of(planned(1)), plan_of(planned(1)), receipt(), receipt()}) == 2
-        with pytest.raises(FrozenInstanceError):
-            receipt().store = "elsewhere"  # type: ignore[misc]
+    def test_both_are_frozen(self) -> None:
+        for each in (plan_of(planned(1)), receipt()):
+            with pytest.raises(FrozenInstanceError):
+                each.store = "elsewhere"  # type: ignore[misc]
 
 
 def kept(key: object, memory_id: str = "k") -> list[dict[str, object]]:
