@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from memlab.arguments import expect, refusal, texts
+from memlab.arguments import expect, texts
 from memlab.clock import Age, aware, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, UnsafeDeletionError
@@ -84,13 +84,11 @@ class LifecycleStore(SqliteMemoryStore):
         busy_timeout: float = 30.0,
         access_log: ReadLog | None = None,
     ) -> None:
-        rules = ("capacity", capacity, ValueCap), ("duplicates", duplicates, NearDuplicate)
-        for name, rule, kind in rules:
-            if rule is not None and not isinstance(rule, kind):
-                raise refusal(rule, name, call="LifecycleStore", name=name)
-        if not callable(clock):
-            raise refusal(clock, "clock", call="LifecycleStore", name="clock")
-        expect(archive, bool, call="LifecycleStore", name="archive")
+        call = "LifecycleStore"
+        expect(capacity, ValueCap, call=call, name="capacity", optional=True)
+        expect(duplicates, NearDuplicate, call=call, name="duplicates", optional=True)
+        expect(clock, Callable, call=call, name="clock")  # type: ignore[arg-type]
+        expect(archive, bool, call=call, name="archive")
         keeps = archive and str(path) != ":memory:"
         super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=keeps)
         self.capacity: Final = capacity

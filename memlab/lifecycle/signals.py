@@ -61,13 +61,11 @@ class Trust(StrEnum):
 
 
 @cache
-def load_bearing(kind: object, tags_json: object) -> bool:
+def load_bearing(kind: Any, tags_json: Any) -> bool:
     """Return the predicate's verdict; what cannot be classified is load-bearing."""
-    if not isinstance(kind, str) or not isinstance(tags_json, str):
-        return True
     try:
         return is_load_bearing_stored(kind, tags_json)
-    except ValueError:
+    except (AttributeError, TypeError, ValueError):
         return True
 
 
