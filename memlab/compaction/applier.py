@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -99,11 +100,8 @@ def apply(
     moment = moment_or_now(now, call="memlab.apply")
     location = archive_at(source)
     has_archive = check_archive_of(location, is_needed=not plan.is_empty)
-    if plan.is_empty:
-        watch = unwatched
-        if not has_archive:
-            with source.changing():
-                return replace(receipt_of(plan, source, moment), archive=None)
+    if plan.is_empty and not has_archive:
+        return replace(receipt_of(plan, source, moment), archive=None)
 
     def carry_out() -> Receipt:
         with archived_change(location, opened_for(plan, source)) as both:
@@ -152,10 +150,7 @@ def settle(
     archive: Archive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
 ) -> tuple[str, ...]:
     """Note plans as done that were stopped before their note; see :meth:`Archive.settle`."""
-
-    def is_done(entry: Entry) -> bool | None:
-        return is_superseded(reader, source, archive, entry)
-
+    is_done = partial(is_superseded, reader, source, archive)
     return archive.settle(reader.records, at=now, is_done=is_done, forget=forget)
 
 
@@ -261,9 +256,10 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> N
 
 
 def _done_by(receipt: Receipt) -> str:
-    some = [(done, count) for done, count in receipt.done if count] or receipt.done
     done = " and ".join(
-        f"{counted(count)} {'is' if count == 1 else 'are'} {done}" for done, count in some
+        f"{counted(count)} {'is' if count == 1 else 'are'} {did}"
+        for did, count in receipt.done
+        if count
     )
     return f"{done} and archived" if receipt.deleted else done
 

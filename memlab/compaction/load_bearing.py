@@ -50,25 +50,19 @@ class LoadBearing(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         floor, newer = self.floor, self.supersedable
-        bearing, takes = (
-            sized(Size(floor.memories, floor.tokens)),
-            "of which no cap can take those away",
-        )
-        if not floor.memories:
-            bearing, takes = (
-                "nothing: no memory is kept whatever the cap",
-                "all of which a cap can take away",
-            )
-        facts = [
-            ("load-bearing", bearing),
-            (
-                start_words(open_source(self.store).name),
-                f"{counted(self.loaded, 'tokens')}, {takes}",
-            ),
-        ]
+        start, loaded = start_words(open_source(self.store).name), counted(self.loaded, "tokens")
         if floor.memories:
             size = Size(len(newer), int(newer[c.TOKENS].sum()))
-            facts.append(("supersedable", sized(size)))
+            facts = [
+                ("load-bearing", sized(Size(floor.memories, floor.tokens))),
+                (start, f"{loaded}, of which no cap can take those away"),
+                ("supersedable", sized(size)),
+            ]
+        else:
+            facts = [
+                ("load-bearing", "nothing: no memory is kept whatever the cap"),
+                (start, f"{loaded}, all of which a cap can take away"),
+            ]
         if self.unseen:
             facts.append(("not looked for", self.unseen))
         rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))

@@ -419,36 +419,23 @@ def plan_supersession(
     if not opened.supersedes:
         opened.superseding()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
-    return at_one_moment(
-        opened, lambda reader: _supersession_of(reader, opened, links, only, moment)
-    )
 
+    def planned(reader: Reader) -> Plan:
+        frame = _frame_of(reader, opened, with_body=True)
+        decision, label = decision_of(frame, KeepAll(), now=moment), _labels_of(frame)
+        chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
+        return Plan(
+            store=opened.name,
+            made_at=moment,
+            policy={"policy": "supersede"} | ({} if only is None else {"only": sorted(only)}),
+            token_rule=str(frame.attrs[col.TOKEN_RULE]),
+            groups=_groups_of(_columns_of(frame), decision, label, deleted=~decision.keep),
+            memories=(),
+            kept=(),
+            supersedes=_links(reader, frame, chosen),
+        )
 
-def _supersession_of(
-    reader: Reader,
-    source: Source,
-    links: Mapping[str, str] | None,
-    only: Collection[str] | None,
-    now: datetime,
-) -> Plan:
-    frame = _frame_of(reader, source, with_body=True)
-    chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
-    policy = {"policy": "supersede", **({"only": sorted(only)} if only is not None else {})}
-    return Plan(
-        store=source.name,
-        made_at=now,
-        policy=policy,
-        token_rule=str(frame.attrs[col.TOKEN_RULE]),
-        groups=_groups_of(
-            _columns_of(frame),
-            decision_of(frame, KeepAll(), now=now),
-            _labels_of(frame),
-            deleted=np.zeros(len(frame), dtype=bool),
-        ),
-        memories=(),
-        kept=(),
-        supersedes=_links(reader, frame, chosen),
-    )
+    return at_one_moment(opened, planned)
 
 
 def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str, tuple[str, str]]:

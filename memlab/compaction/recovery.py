@@ -19,10 +19,10 @@ from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
 from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive.copies import Counts, copy_contents, has_copies, make_table
+from memlab.store.archive.copies import Counts, copy_contents, keeps_copies, make_table
 from memlab.store.archive.entries import RECOVERS, Apply, Archived
 from memlab.store.archive.identity import check_archive_of
-from memlab.store.archive.opening import archived_change, open_archive, read_archive
+from memlab.store.archive.opening import archived_change, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Cell, Sheet, Shown, Table, command, counted
@@ -137,7 +137,8 @@ def keep_copies(
             "up with the tools of its system"
         )
     location = archive_at(source)
-    if not (check_archive_of(location) and read_archive(location, has_copies)):
+    check_archive_of(location)
+    if not keeps_copies(location):
         with archived_change(location, source.changing()) as both:  # made under the store's lock
             make_table(both.archive)
         watch("begun")
@@ -220,14 +221,10 @@ def recover(
                 "what was empty was written or deleted meanwhile; nothing was changed: try again"
             )
         said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
-        with archive.deleting(
-            Apply(
-                *(found.digest, RECOVERS, moment, len(found.kept)),
-                plan=(lambda: [said]) if replaced else None,
-            ),
-            (Archived(key, record, _REASON) for key, record in found.records),
-            at=moment,
-        ):
+        text = (lambda: [said]) if replaced else None
+        named = Apply(found.digest, RECOVERS, moment, len(found.kept), text)
+        copies = (Archived(key, record, _REASON) for key, record in found.records)
+        with archive.deleting(named, copies, at=moment):
             archive.finish(found.digest, moment)
             watch("archived")
             new = [each for each in found.records if each[0] not in replaced]

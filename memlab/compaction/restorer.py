@@ -98,8 +98,7 @@ def restore(
     """
     expect(receipt, Receipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
-    if ids is not None:
-        ids = texts(ids, call="memlab.restore", name="ids")
+    wanted = None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
     moment = moment_or_now(now, call="memlab.restore")
     if isinstance(receipt, Receipt):
         store = receipt.store if store is None else store
@@ -110,7 +109,7 @@ def restore(
     if into is None:
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
-        asked = _Asked(source, archive, receipt, None if ids is None else frozenset(ids))
+        asked = _Asked(source, archive, receipt, wanted)
         entry = archive.entry(receipt)
         if not entry.memories:
             return Restored(_take_back(asked, into, watch))
