@@ -6,6 +6,7 @@ memories and one in eight.
 """
 
 import json
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +16,17 @@ from stores import Row, row
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
+from memlab.sizing import advise, prepare_sizing
+from memlab.sizing.curve import in_tokens
 
 Floats = npt.NDArray[np.float64]
 
 DRIFTS = ("steady", "growing", "shrinking", "wandering")
+
+
+def recommend_budget(memories: Any, *references: Any, target: float = 0.9, **terms: Any) -> Any:
+    """What `recommend_cap` does, in tokens."""
+    return advise(in_tokens(prepare_sizing(memories, *references, **terms)), target=target)
 
 
 def simulate_history(

@@ -148,7 +148,7 @@ def test_auto_is_sized_each_time(young: Path) -> None:
     numbers = []
     for start in (41, 441, 1_241):
         write_rows(young, episodes(start - 41 or 1, start=start))
-        numbers.append(safe := memlab.sizing.recommend_budget(young).max_tokens)
+        numbers.append(safe := memlab.size(young, unit="tokens").advice.number)
         found = maintain(young, apply=True, now=NOW)
         assert found.plan is not None
         assert found.plan.policy["max_tokens"] == safe

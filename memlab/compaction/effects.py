@@ -19,8 +19,8 @@ from memlab.growth.context import Boot, boot_of, size_of
 from memlab.items import Size
 from memlab.policies import KeepRecent, decide
 from memlab.settings import NUMBERS
-from memlab.sizing import Verdict, prepare_budget, prepare_sizing
-from memlab.sizing.goal import Question
+from memlab.sizing import Verdict
+from memlab.sizing.goal import Question, prepared_for
 from memlab.sources.opening import SourceLike
 from memlab.text import Cell, Sheet, Shown, Table, counted, or_dash
 
@@ -169,8 +169,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     lost, limits, safe, likely = None, None, None, None
     name = str(plan.policy.get("policy"))
     if name in NUMBERS:
-        prepare = prepare_sizing if name == "recent" else prepare_budget
-        sizing = prepare(past, references, confidence=asked.confidence, until=asked.until)
+        sizing = prepared_for(past, references, asked, tokens=name == "tokens")
         (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
         lost, low, high = (round(1 - row[share], 6) for share in ("served", "high", "low"))
         limits = (low, high)

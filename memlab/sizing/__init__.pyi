@@ -1,15 +1,10 @@
 from memlab.sizing.advice import Advice as Advice
 from memlab.sizing.advice import BudgetAdvice as BudgetAdvice
-from memlab.sizing.advice import TradeEnd as TradeEnd
-from memlab.sizing.curve import BudgetSizing as BudgetSizing
 from memlab.sizing.curve import Sizing as Sizing
-from memlab.sizing.curve import budget_curve as budget_curve
+from memlab.sizing.curve import TradeEnd as TradeEnd
 from memlab.sizing.curve import cap_curve as cap_curve
-from memlab.sizing.curve import prepare_budget as prepare_budget
 from memlab.sizing.curve import prepare_sizing as prepare_sizing
 from memlab.sizing.goal import advise as advise
-from memlab.sizing.goal import advise_budget as advise_budget
-from memlab.sizing.goal import recommend_budget as recommend_budget
 from memlab.sizing.goal import recommend_cap as recommend_cap
 from memlab.sizing.history import Floor as Floor
 from memlab.sizing.record import Verdict as Verdict

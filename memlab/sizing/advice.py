@@ -10,35 +10,66 @@ import pandas as pd
 
 from memlab.evidence.posterior import in_words
 from memlab.settings import NUMBERS
-from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
+from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, Sizing, TradeEnd
 from memlab.sizing.history import Floor
 from memlab.sizing.record import Record, Verdict
 from memlab.sources.base import Source
-from memlab.sources.opening import harvestable, is_named_by_scheme, start_words
+from memlab.sources.opening import (
+    can_delete_from,
+    harvestable,
+    is_named_by_scheme,
+    start_words,
+)
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
 
 
-@dataclass(frozen=True)
-class TradeEnd:
-    """What one cap serves and costs.
-
-    `boot_tokens` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
-    over the history under continuous compaction; `days` of memory are what it buys now.
-    """
-
-    keep_recent: int
-    served: float
-    served_limits: tuple[float, float]
-    boot_tokens: int
-    boot_tokens_p95: int
-    days: float
-
-
 @dataclass(frozen=True, repr=False, kw_only=True)
-class _Advice(Shown):
-    """A number with its evidence, in whatever unit."""
+class Advice(Shown):
+    """A cap with its evidence, or a verdict that says why no cap meets what was asked.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    keep_recent, likely : int or None
+        The safe cap, the smallest whose lower limit meets the target, and the smallest whose
+        estimate does: even odds. None where a token budget forbids one, or where nothing that a
+        cap could delete was written yet.
+    interval : tuple of int or None
+        Limits of the cap that serves the target until the horizon.
+    served, served_limits : float, tuple of float or None
+        Estimated share of references that `keep_recent` serves.
+    references, sittings : int
+        References of the store's own, and how many of them are independent and could be lost.
+    weight, projects : float, int
+        How much of the number comes from them, from 0 to 1; the rest is from so many others.
+    missing : int
+        References or reads until the store's own weigh as much as other projects'.
+    measured, missed, waste : int, int, float or None
+        Earlier cuts of the history at which such a number was measured, how many of them served
+        fewer than the target, and how many times the need it was, in the middle.
+    widened : float
+        Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
+    memories, until : int
+        Prunable memories written so far, and until how many, the horizon, the numbers speak.
+    boot_tokens, boot_tokens_p95 : int or None
+        Boot context under `keep_recent`: now, and over the history under continuous compaction.
+    days : float or None
+        Days of memory that the cap buys now.
+    loaded, prunable : int
+        Boot context now, as it is, and prunable rows.
+    target, confidence, token_budget : float, float, int or None
+    within_budget : TradeEnd or None
+        The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
+    trade : tuple of TradeEnd
+        Where target and budget conflict: the cap that the target takes, then the one that fits.
+    floor : Floor
+    would_change : tuple of str
+        What would change the answer.
+    token_rule, source : str
+        How tokens were counted, and what the store is called, where that is known.
+    """
 
     verdict: Verdict
     likely: int | None
@@ -61,23 +92,40 @@ class _Advice(Shown):
     token_budget: int | None
     token_rule: str
     source: str = ""
+    keep_recent: int | None
+    sittings: int
+    widened: float
+    boot_tokens: int | None
+    boot_tokens_p95: int | None
+    prunable: int
+    within_budget: TradeEnd | None
+    trade: tuple[TradeEnd, ...]
+    floor: Floor
+    would_change: tuple[str, ...]
 
-    NUMBER: ClassVar[str]
+    NUMBER: ClassVar = KEEP_RECENT
     """The field that holds the safe number, and its name in words."""
-    WORD: ClassVar[str]
-    POLICY: ClassVar[str]
-    OPTIONS: ClassVar[tuple[str, ...]]
+    WORD: ClassVar = Sizing.WORD
+    UNIT: ClassVar = ""
+    POLICY: ClassVar = "recent"
+    OPTIONS: ClassVar[tuple[str, ...]] = ("--keep-recent",)
     """Those of ``memlab compact`` that the number follows."""
     BY: ClassVar[tuple[str, ...]] = ()
     """Those of ``memlab size`` that find it."""
-    SHARES: ClassVar[dict[str, str]]
-    LEFT: ClassVar[dict[str, str]]
+    SHARES: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
+    LEFT: ClassVar = {
+        "memories": "boot_memories",
+        "tokens": "boot_tokens",
+        "tokens at 95%": "boot_tokens_p95",
+        "would go": "pruned",
+        "days": "days",
+    }
     """Columns of a table for people, and those of the curve that they show."""
-    ALL: ClassVar[str]
-    """The field that holds the number which keeps all that is there."""
-    WITHIN: ClassVar[str]
-    """The one that holds the number within the tokens that may be spent."""
-    COLUMNS: ClassVar[str] = ""
+    COLUMNS: ClassVar = (
+        "; own, others: by this store's references alone, by other projects' alone; memories and "
+        "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
+        "it at most"
+    )
     """What they mean, where that is to be said."""
     BRIEF: ClassVar[frozenset[str]] = frozenset(
         {
@@ -125,34 +173,26 @@ class _Advice(Shown):
         return f"{met}, at {self.waste:.1f} times the need (median)"
 
     @property
-    def is_within(self) -> bool:
-        """Whether the target is met within the tokens that may be spent."""
-        return not self._ends
-
-    @property
     def policy(self) -> dict[str, Any] | None:
-        """The policy to remember; None without a number, or where it takes more than allowed."""
-        if self.number is None or not self.is_within:
+        """The policy to remember; None without a number."""
+        if self.number is None:
             return None
         return {"name": self.POLICY, NUMBERS[self.POLICY]: self.number}
 
     @property
-    def _ends(self) -> tuple[int, ...]:
-        """Where target and token budget conflict: what the target takes, then what fits."""
-        raise NotImplementedError
+    def budget_cap(self) -> int | None:
+        """The largest that fits the token budget; None without a budget, or where none fits."""
+        return None if self.within_budget is None else self.within_budget.number
 
     @property
     def _most(self) -> int:
-        most: int = getattr(self, self.ALL)
-        return most
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        raise NotImplementedError
+        """The number that keeps all that is there."""
+        return self.prunable
 
     @property
     def answers(self) -> tuple[int | None, ...]:
         """The numbers that a table around the answer shows."""
-        return (self.number, self.likely, getattr(self, self.WITHIN), *self._ends)
+        return (self.number, self.likely, self.budget_cap, *(end.number for end in self.trade))
 
     def to_json(self) -> str:
         """Return every field as one JSON object."""
@@ -183,7 +223,18 @@ class _Advice(Shown):
         return self.sheet()._replace(facts=facts, tables=tables)
 
     def _tables(self) -> list[Table]:
-        return []
+        if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
+            floor = self.floor
+            memories = counted(floor.memories, "memories")
+            return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
+        header = ("choose", self.NUMBER, "served", "limits", "boot tokens", "p95", "days")
+        rows = []
+        for name, end in zip(("the target", "the budget"), self.trade, strict=False):
+            served = (f"{end.served:.1%}", "{:.1%} to {:.1%}".format(*end.served_limits))
+            p95 = "–" if end.boot_tokens_p95 is None else end.boot_tokens_p95
+            boot = (end.boot_tokens, p95)
+            rows.append((name, end.number, *served, *boot, f"{end.days:,.1f}"))
+        return [Table("Both ends of the trade", header, rows)] if rows else []
 
     def table(self, rows: pd.DataFrame) -> Table:
         """Return lines of the curve for people; the safe and the likely number are marked."""
@@ -199,19 +250,16 @@ class _Advice(Shown):
             for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
         ]
         header = (self.NUMBER, "served", "limits", *self.SHARES, *self.LEFT)
-        return Table("", header, lines, f"{self._remark(rows)}{self.COLUMNS}")
+        return Table("", header, lines, f"{MARKS}{self.COLUMNS}")
 
     def command(self, store: str = "") -> str | None:
-        """Return the command that applies the number; None where it would delete nothing."""
-        if self.number is None or self.number >= self._most:
+        """Return the command that applies the number; None where nothing would be deleted."""
+        if self.number is None or self.number >= self._most or not can_delete_from(self.source):
             return None
         return f"{self._compact(store or self.source, self.number)} --apply"
 
     def _compact(self, store: str, number: int | None, log_option: Sequence[str] = ()) -> str:
         return command("compact", store, *self.OPTIONS, number, *log_option)
-
-    def _remark(self, rows: pd.DataFrame) -> str:  # noqa: ARG002 - a budget's
-        return MARKS
 
     def next_steps(
         self,
@@ -242,9 +290,9 @@ class _Advice(Shown):
         """Say which commands carry the number out, and what each does."""
         if source is not None and not source.deletes:
             return
-        if self._ends:
-            for number, end in zip(self._ends, ("target", "budget"), strict=True):
-                yield f"{self._compact(name, number, log_option)}    for the {end}"
+        for end, what in zip(self.trade, ("target", "budget"), strict=False):
+            yield f"{self._compact(name, end.number, log_option)}    for the {what}"
+        if self.trade:
             return
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             yield f"{command('floor', name)}    what the load-bearing memories cost"
@@ -289,9 +337,14 @@ class _Advice(Shown):
         yield f"    log = memlab.AccessLog({str(reads)!r})"
         yield "    log.add(memory_id)"
 
-    def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002 - a cap's
-        """Return lines that say where the number belongs in a system's own settings."""
-        return []
+    def _in_settings(self, source: Source | None) -> list[str]:
+        if source is not None and not source.deletes:
+            caps = [*(end.keep_recent for end in self.trade), self.keep_recent]
+            return [line for cap in caps if cap is not None for line in source.instead(cap)]
+        if source is None or not source.setting or self.keep_recent is None:
+            return []
+        by_its_rule = "a cap of that size in its own settings, by its own rule"
+        return [f"      {source.cap_setting(self.keep_recent)}    {by_its_rule}"]
 
     @property
     def rule(self) -> str:
@@ -301,135 +354,29 @@ class _Advice(Shown):
             f"{self.confidence:.0%} confidence; likely: with even odds"
         )
 
-    def _first_facts(self, unit: str = "") -> Iterator[tuple[str, str]]:
+    def _facts(self) -> Iterator[tuple[str, str]]:
         share = f"{self.target:.1%} of references served"
         yield "target", f"{share}, with {self.confidence:.0%} confidence"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
             yield "evidence", self.evidence
         if self.likely is not None and self.interval is not None:
             low, high = self.interval
-            needed = f"{counted(self.likely, unit).rstrip()} likely, {low:,} to {high:,}"
+            needed = f"{self.likely:,}{self.UNIT} likely, {low:,} to {high:,}"
             yield f"{self.WORD} needed", f"{needed} until {self.until:,} memories are written"
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)
         if self.track_record:
             yield "track record", f"{self.track_record}, at earlier cuts of its history"
-
-
-@dataclass(frozen=True, repr=False, kw_only=True)
-class Advice(_Advice):
-    """A cap with its evidence, or a verdict that says why no cap meets what was asked.
-
-    Attributes
-    ----------
-    verdict : Verdict
-    keep_recent, likely : int or None
-        The safe cap, the smallest whose lower limit meets the target, and the smallest whose
-        estimate does: even odds. None where a token budget forbids one, or where nothing that a
-        cap could delete was written yet.
-    interval : tuple of int or None
-        Limits of the cap that serves the target until the horizon.
-    served, served_limits : float, tuple of float or None
-        Estimated share of references that `keep_recent` serves.
-    references, sittings : int
-        References of the store's own, and how many of them are independent and could be lost.
-    weight, projects : float, int
-        How much of the number comes from them, from 0 to 1; the rest is from so many others.
-    missing : int
-        References or reads until the store's own weigh as much as other projects'.
-    measured, missed, waste : int, int, float or None
-        Earlier cuts of the history at which such a number was measured, how many of them served
-        fewer than the target, and how many times the need it was, in the middle.
-    widened : float
-        Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
-    memories, until : int
-        Prunable memories written so far, and until how many, the horizon, the numbers speak.
-    boot_tokens, boot_tokens_p95 : int or None
-        Boot context under `keep_recent`: now, and over the history under continuous compaction.
-    days : float or None
-        Days of memory that the cap buys now.
-    loaded, prunable : int
-        Boot context now, as it is, and prunable rows.
-    target, confidence, token_budget : float, float, int or None
-    within_budget : TradeEnd or None
-        The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
-    trade : tuple of TradeEnd
-        Where target and budget conflict: the cap that the target takes, then the one that fits.
-    floor : Floor
-    would_change : tuple of str
-        What would change the answer.
-    token_rule, source : str
-        How tokens were counted, and what the store is called, where that is known.
-    """
-
-    keep_recent: int | None
-    sittings: int
-    widened: float
-    boot_tokens: int | None
-    boot_tokens_p95: int | None
-    prunable: int
-    within_budget: TradeEnd | None
-    trade: tuple[TradeEnd, ...]
-    floor: Floor
-    would_change: tuple[str, ...]
-
-    NUMBER, WORD, POLICY, ALL, WITHIN = KEEP_RECENT, "cap", "recent", "prunable", "budget_cap"
-    OPTIONS = ("--keep-recent",)
-    SHARES: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
-    LEFT: ClassVar = {
-        "memories": "boot_memories",
-        "tokens": "boot_tokens",
-        "tokens at 95%": "boot_tokens_p95",
-        "would go": "pruned",
-        "days": "days",
-    }
-    COLUMNS = (
-        "; own, others: by this store's references alone, by other projects' alone; memories and "
-        "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
-        "it at most"
-    )
-
-    @property
-    def budget_cap(self) -> int | None:
-        """The largest cap that fits the budget; None without a budget, or where none fits."""
-        return None if self.within_budget is None else self.within_budget.keep_recent
-
-    def _in_settings(self, source: Source | None) -> list[str]:
-        if source is not None and not source.deletes:
-            caps = self._ends or (self.keep_recent,)
-            return [line for cap in caps if cap is not None for line in source.instead(cap)]
-        if source is None or not source.setting or self.keep_recent is None:
-            return []
-        by_its_rule = "a cap of that size in its own settings, by its own rule"
-        return [f"      {source.cap_setting(self.keep_recent)}    {by_its_rule}"]
-
-    def _tables(self) -> list[Table]:
-        if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-            floor = self.floor
-            memories = counted(floor.memories, "memories")
-            return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
-        header = ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days")
-        rows = []
-        for name, end in zip(("the target", "the budget"), self.trade, strict=False):
-            served = (f"{end.served:.1%}", "{:.1%} to {:.1%}".format(*end.served_limits))
-            boot = (end.boot_tokens, end.boot_tokens_p95)
-            rows.append((name, end.keep_recent, *served, *boot, f"{end.days:,.1f}"))
-        return [Table("Both ends of the trade", header, rows)] if rows else []
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        yield from self._first_facts()
         if self.boot_tokens is not None:
-            boot = (
-                f"{self.boot_tokens:,} tokens under the safe cap, {self.loaded:,} now; at most "
-                f"{self.boot_tokens_p95:,} in 95% of starts held to it ({self.token_rule})"
-            )
+            boot = f"{self.boot_tokens:,} tokens under the safe {self.WORD}, {self.loaded:,} now; "
+            boot += f"{self._starts} ({self.token_rule})"
             yield start_words(self.source), boot
             yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:
-            fits = "no cap fits"
+            fits = f"no {self.WORD} fits"
             if end := self.within_budget:
                 served = share_in_words(end.served, end.served_limits)
-                fits = f"caps up to {end.keep_recent:,} fit, which serves {served}"
+                fits = f"{self.WORD}s up to {end.number:,} fit, which serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
@@ -438,72 +385,55 @@ class Advice(_Advice):
             yield "note", text
 
     @property
-    def _ends(self) -> tuple[int, ...]:
-        return tuple(end.keep_recent for end in self.trade)
+    def _starts(self) -> str:
+        """Say more of the tokens at start under the safe number."""
+        return f"at most {self.boot_tokens_p95:,} in 95% of starts held to it"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class BudgetAdvice(_Advice):
+class BudgetAdvice(Advice):
     """A budget in tokens with its evidence: what `Advice` says of a cap, and of its own.
+
+    `likely`, `interval` and what is said of numbers are in tokens.
 
     Attributes
     ----------
     max_tokens : int or None
-        The safe budget: the smallest whose lower limit meets the target. None where nothing that a
-        budget could delete was written yet.
-    served_observed : float or None
-        The share of the store's own references so far that it would have served, exactly.
-    notes : tuple of str
-        What the number lacks.
-    floor, kept, pruned : int
-        Tokens of load-bearing memories now; prunable ones that it would keep and delete now.
+        The safe budget: the smallest whose lower limit meets the target.
+    keep_recent : int or None
+        Prunable memories that it would keep now.
     mean : float
         Tokens of a prunable memory on average.
     """
 
     max_tokens: int | None
-    served_observed: float | None
-    notes: tuple[str, ...]
-    floor: int
-    kept: int
-    pruned: int
     mean: float
 
-    NUMBER, WORD, POLICY, ALL, WITHIN = MAX_TOKENS, "budget", "tokens", "loaded", "token_budget"
+    NUMBER = MAX_TOKENS
+    WORD = BudgetSizing.WORD
+    UNIT = " tokens"
+    POLICY = "tokens"
     OPTIONS = ("--policy", "tokens", "--max-tokens")
     BY = ("--unit", "tokens")
     SHARES: ClassVar = {"so far": "served_observed"}
     LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        yield from self._first_facts("tokens")
-        if self.served_observed is not None:
-            yield "so far", f"{self.served_observed:.1%} of {self.references:,} references"
-        if self.max_tokens is None:
-            return
-        yield "floor", f"{counted(self.floor, 'tokens')} of load-bearing memories are in it"
-        yield "loaded now", f"{counted(self.loaded, 'tokens')} ({self.token_rule})"
-        memories = counted(self.kept, "prunable memories")
-        yield "keeps now", f"{memories}, {self.days:,.1f} days; {self.pruned:,} would go"
-        for text in self.notes:
-            yield "note", text
-        yield "rule", f"{self.rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
+    COLUMNS = ""
 
     @property
-    def _ends(self) -> tuple[int, ...]:
-        if self.token_budget is None or (self.max_tokens or 0) <= self.token_budget:
-            return ()
-        return (self.max_tokens or 0, self.token_budget)
+    def _most(self) -> int:
+        return self.loaded
 
-    def _remark(self, rows: pd.DataFrame) -> str:
-        marks = super()._remark(rows)
-        if self.token_budget is None:
-            return marks
-        (within,) = rows.loc[[self.token_budget]].to_dict("records")
-        served = share_in_words(within["served"], (within["low"], within["high"]))
-        ends = "the target is met within it" if self.is_within else "the target takes more"
-        budget = f"{self.token_budget:,} tokens serve {served}: {ends}"
-        return f"{marks}; token budget: {budget}"
+    @property
+    def _starts(self) -> str:
+        return f"load-bearing memories take {self.floor.tokens:,} of them"
+
+    @property
+    def rule(self) -> str:
+        """How the numbers were found, in a few words."""
+        return f"{super().rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
+
+    def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002
+        return []  # systems have caps
 
 
 def share_in_words(share: float, limits: tuple[float, float]) -> str:

@@ -1,9 +1,9 @@
 """What every cap, and every budget in tokens, serves and costs."""
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,9 +45,6 @@ KEEP_RECENT: Final = "keep_recent"
 MAX_TOKENS: Final = "max_tokens"
 """Name of the index of a curve of budgets."""
 
-SPREAD: Final = 200
-"""Budgets in a curve, with none at all and those at which what it served changes."""
-
 EXACT_AT: Final = "boot_history_exact_at"
 """Key of ``curve.attrs``: the caps at which the statistics over history were computed."""
 
@@ -65,6 +62,39 @@ MOMENTS: Final = 30_000_000
 
 FEWEST_EXACT: Final = 24
 """Caps at which those statistics are computed however long the history is: four per decade."""
+
+
+@dataclass(frozen=True)
+class TradeEnd:
+    """What one cap serves and costs.
+
+    `boot_tokens` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
+    over the history under continuous compaction; `days` of memory are what it buys now.
+    """
+
+    keep_recent: int
+    served: float
+    served_limits: tuple[float, float]
+    boot_tokens: int
+    boot_tokens_p95: int | None
+    days: float
+
+    @property
+    def number(self) -> int:
+        """The cap."""
+        return self.keep_recent
+
+
+@dataclass(frozen=True)
+class BudgetEnd(TradeEnd):
+    """What one budget in tokens serves and costs: it keeps `keep_recent` memories now."""
+
+    max_tokens: int
+
+    @property
+    def number(self) -> int:
+        """The budget."""
+        return self.max_tokens
 
 
 @dataclass(frozen=True)
@@ -135,15 +165,6 @@ class Prepared:
         """How many memories there are to prune, as :meth:`number_for` counts them."""
         return self.present.prunable
 
-    @property
-    def _attrs(self) -> dict[Hashable, Any]:
-        return {
-            c.TOKEN_RULE: self.present.token_rule,
-            c.SOURCE: self.source,
-            c.RECALLED: self.present.recalled,
-            c.REFERENCES: len(self.references),
-        }
-
     def _served(self, caps: Ints) -> Columns:
         """Return the share that each cap serves, estimated, and its limits."""
         low, high = self.ahead.limits_at(caps)
@@ -179,6 +200,9 @@ class Sizing(Prepared):
         without any, what suits its system.
     """
 
+    WORD: ClassVar = "cap"
+    """What the number is called in a sentence."""
+
     @cached_property
     def curve(self) -> pd.DataFrame:
         """The cap curve, as `cap_curve` returns it."""
@@ -192,13 +216,25 @@ class Sizing(Prepared):
         curve = _curve(KEEP_RECENT, caps, self._columns(caps, between))
         # a range where it can be: pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
-        curve.attrs = {EXACT_AT: exact_at, **self._attrs}
+        curve.attrs = {
+            EXACT_AT: exact_at,
+            c.TOKEN_RULE: self.present.token_rule,
+            c.SOURCE: self.source,
+            c.RECALLED: self.present.recalled,
+            c.REFERENCES: len(self.references),
+        }
         return curve
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these caps, each computed exactly."""
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
         return _curve(KEEP_RECENT, wanted, self._columns(wanted, self.history.boot_at(wanted)))
+
+    def end(self, cap: int) -> TradeEnd:
+        """Return what a cap serves and costs."""
+        (row,) = self.at([cap]).to_dict("records")
+        boot = row["boot_tokens"], row["boot_tokens_p95"]
+        return TradeEnd(cap, row["served"], (row["low"], row["high"]), *boot, row["days"])
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap whose boot context stays within a budget; None where none does.
@@ -267,6 +303,8 @@ class BudgetSizing(Prepared):
     took: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     mean: float = 1.0
 
+    WORD: ClassVar = "budget"
+
     @property
     def floor(self) -> int:
         """What the load-bearing memories take now."""
@@ -276,15 +314,6 @@ class BudgetSizing(Prepared):
     def most(self) -> int:
         """What all that is loaded now takes."""
         return self.present.tokens
-
-    @cached_property
-    def curve(self) -> pd.DataFrame:
-        """The curve, as `budget_curve` returns it."""
-        most = max(self.most, int(self.took.max(initial=0)))
-        spread = np.linspace(self.floor, most, SPREAD).round().astype(np.int64)
-        curve = self.at(np.unique(np.concatenate([[0], spread, self.took])))
-        curve.attrs = self._attrs
-        return curve
 
     def number_for(self, cap: int) -> int:
         """Return the budget that keeps so many memories of mean length."""
@@ -304,9 +333,22 @@ class BudgetSizing(Prepared):
         }
         return _curve(MAX_TOKENS, wanted, columns)
 
+    def end(self, budget: int) -> BudgetEnd:
+        """Return what a budget serves and costs; of past starts under it nothing is computed."""
+        (row,) = self.at([budget]).to_dict("records")
+        limits, costs = (row["low"], row["high"]), (row["boot_tokens"], None, row["days"])
+        return BudgetEnd(row["kept"], row["served"], limits, *costs, max_tokens=budget)
+
+    def largest_within(self, token_budget: int) -> int | None:
+        """Return the budget itself; None where the load-bearing memories take more."""
+        return token_budget if token_budget >= self.floor else None
+
     @property
     def _prunable(self) -> int:
         return int(np.ceil((self.most - self.floor) / self.mean))
+
+
+AnySizing = Sizing | BudgetSizing
 
 
 def prepare_sizing(
@@ -338,19 +380,8 @@ def prepare_sizing(
     return prepared(frame, references, confidence, until, law, call=call)
 
 
-def prepare_budget(
-    frame: Memories,
-    references: pd.DataFrame | None = None,
-    *,
-    confidence: float = DEFAULT_CONFIDENCE,
-    until: float = DEFAULT_UNTIL,
-) -> BudgetSizing:
-    """Prepare a frame for look-ups at many budgets in tokens, as :func:`prepare_sizing` for caps.
-
-    The result has ``curve``, ``at(budgets)`` and ``ahead``.
-    """
-    call = "memlab.sizing.prepare_budget"
-    sizing = prepared(frame, references, confidence, until, call=call)
+def in_tokens(sizing: Sizing) -> BudgetSizing:
+    """Return a store that is prepared for caps prepared for budgets in tokens."""
     history, found = sizing.history, sizing.references
     alone = history.largest_ranks(found.target, found.at, in_tokens=True)
     took = history.largest_ranks(found.target, found.at, in_tokens=True, with_floor=True)
@@ -364,7 +395,8 @@ def prepare_budget(
         # The budget that deleted what is gone had room for all since, and not for one more.
         since = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(since / mean)))
-    seen = vars(sizing) | {"references": in_means, "gaps": gaps}
+    seen = {each.name: getattr(sizing, each.name) for each in fields(sizing)}
+    seen |= {"references": in_means, "gaps": gaps}
     return BudgetSizing(**seen, took=took + further, mean=mean)
 
 
@@ -449,26 +481,6 @@ def cap_curve(
     """
     call = "memlab.sizing.cap_curve"
     return prepared(frame, references, confidence, until, call=call).curve
-
-
-def budget_curve(
-    frame: Memories,
-    references: pd.DataFrame | None = None,
-    *,
-    confidence: float = DEFAULT_CONFIDENCE,
-    until: float = DEFAULT_UNTIL,
-) -> pd.DataFrame:
-    """Compute what every budget in tokens serves, and what it keeps; see :func:`cap_curve`.
-
-    Returns
-    -------
-    DataFrame
-        Indexed by ``max_tokens`` from the floor of now to what is loaded now, and further as long
-        as references reached so far: all budgets at which what was served changes, and a spread of
-        others. ``served``, ``low``, ``high``, ``served_observed`` (NaN without a reference),
-        ``kept``, ``pruned``, ``boot_tokens`` and ``days``, as for a cap.
-    """
-    return prepare_budget(frame, references, confidence=confidence, until=until).curve
 
 
 def _curve(name: str, numbers: Ints, columns: Columns) -> pd.DataFrame:

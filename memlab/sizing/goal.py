@@ -9,12 +9,14 @@ from memlab import arguments
 from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import SETTINGS, Settings
-from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
+from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import (
+    AnySizing,
     BudgetSizing,
     Prepared,
     Sizing,
-    prepare_budget,
+    TradeEnd,
+    in_tokens,
     prepare_sizing,
     prepared,
 )
@@ -82,143 +84,90 @@ def recommend_cap(
 
 
 def advised(
-    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, in_tokens: bool = False
-) -> tuple[Any, Any]:
+    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, tokens: bool
+) -> tuple[AnySizing, Advice]:
     """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""
-    by: Any = (prepare_budget, advise_budget) if in_tokens else (prepare_sizing, advise)
-    prepare, advise_on = by
-    sizing = prepare(past, references, confidence=asked.confidence, until=asked.until)
-    return sizing, advise_on(sizing, target=asked.target, token_budget=asked.token_budget)
+    sizing = prepared_for(past, references, asked, tokens=tokens)
+    return sizing, advise(sizing, target=asked.target, token_budget=asked.token_budget)
+
+
+def prepared_for(
+    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, tokens: bool
+) -> AnySizing:
+    """Return a store prepared for sizing, by caps or by budgets in tokens."""
+    sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
+    return in_tokens(sizing) if tokens else sizing
 
 
 def advise(
-    sizing: Sizing, *, target: float = DEFAULT_TARGET, token_budget: int | None = None
+    sizing: AnySizing, *, target: float = DEFAULT_TARGET, token_budget: int | None = None
 ) -> Advice:
     """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
 
     `target` and `token_budget` are those of :func:`memlab.recommend_cap`.
     """
-    arguments.expect(sizing, Sizing, call="memlab.sizing.advise", name="sizing")
+    arguments.expect(sizing, Prepared, call="memlab.sizing.advise", name="sizing")
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
     choice = sizing.choose(target)
-    needed = _end(sizing, choice.keep_recent)
-    cap = None if token_budget is None else sizing.largest_within(token_budget)
-    fits = None if cap is None else _end(sizing, cap)
-    verdict = _under_budget(sizing, choice, token_budget, fits)
-    found = _found(sizing, choice, verdict, target)
+    needed = sizing.end(sizing.number_for(choice.keep_recent))
+    largest = None if token_budget is None else sizing.largest_within(token_budget)
+    fits = None if largest is None else sizing.end(largest)
+    verdict = _under_budget(sizing, choice.verdict, needed, token_budget, fits)
     conflict = verdict is Verdict.TARGET_EXCEEDS_BUDGET
-    safe: dict[str, Any] = vars(needed)
-    if conflict or found["likely"] is None:
-        safe = dict.fromkeys(safe)
-    changes = _what_would_change(sizing, verdict, safe["keep_recent"], target, token_budget)
-    return Advice(
-        **found,
+    likely, *interval = map(sizing.number_for, (choice.likely, *choice.interval))
+    is_number = verdict not in _WITHOUT
+    safe = vars(needed) if is_number and not conflict else dict.fromkeys(vars(needed))
+    said: dict[str, Any] = {
         **safe,
-        token_budget=token_budget,
-        sittings=sizing.references.sittings,
-        widened=sizing.ahead.widened,
-        prunable=sizing.present.prunable,
-        within_budget=fits,
-        trade=(needed, fits) if conflict and fits else (),
-        floor=sizing.present.floor,
-        would_change=tuple(changes),
-    )
-
-
-def recommend_budget(
-    frame: Memories,
-    references: pd.DataFrame | None = None,
-    *,
-    target: float = DEFAULT_TARGET,
-    confidence: float = DEFAULT_CONFIDENCE,
-    until: float = DEFAULT_UNTIL,
-) -> BudgetAdvice:
-    """Recommend a safe budget in tokens, whose lower limit meets the target, and a likely one.
-
-    The budget is that of :class:`memlab.TokenBudget`, the floor included. The arguments, the
-    evidence and its limits are those of :func:`memlab.recommend_cap`.
-    """
-    sizing = prepare_budget(frame, references, confidence=confidence, until=until)
-    return advise_budget(sizing, target=target)
-
-
-def advise_budget(
-    prepared: BudgetSizing, *, target: float = DEFAULT_TARGET, token_budget: int | None = None
-) -> BudgetAdvice:
-    """Recommend a budget from what `prepare_budget` returned; cheap to ask again.
-
-    The words say whether the `target` is met within `token_budget` tokens.
-    """
-    target = arguments.share("target", target)
-    choice = prepared.choose(target)
-    budget = prepared.number_for(choice.keep_recent)
-    (row,) = prepared.at([budget]).to_dict("records")
-    found = _found(prepared, choice, choice.verdict, target)
-    is_number = found["likely"] is not None
-    return BudgetAdvice(
-        **found,
-        token_budget=token_budget,
-        max_tokens=budget if is_number else None,
-        served=row["served"] if is_number else None,
-        served_limits=(row["low"], row["high"]) if is_number else None,
-        served_observed=row["served_observed"] if len(prepared.took) else None,
-        notes=tuple(_what_is_missing(prepared)),
-        floor=prepared.floor,
-        kept=row["kept"],
-        pruned=row["pruned"],
-        days=row["days"],
-        mean=prepared.mean,
-    )
-
-
-def _found(sizing: Prepared, choice: Choice, verdict: Verdict, target: float) -> dict[str, Any]:
-    record = record_of(sizing.cuts, target)
-    likely, interval = None, None
-    if verdict not in _WITHOUT:
-        likely = sizing.number_for(choice.likely)
-        low, high = choice.interval
-        interval = sizing.number_for(low), sizing.number_for(high)
-    return {
+        **record_of(sizing.cuts, target)._asdict(),
         "verdict": verdict,
-        "likely": likely,
-        "interval": interval,
+        "likely": likely if is_number else None,
+        "interval": tuple(interval) if is_number else None,
         "references": len(sizing.references),
+        "sittings": sizing.references.sittings,
         "weight": sizing.ahead.weight,
         "projects": len(sizing.terms.law.projects),
         "missing": sizing.missing,
-        **record._asdict(),
+        "widened": sizing.ahead.widened,
         "memories": sizing.ahead.memories,
         "until": sizing.ahead.everything,
         "loaded": sizing.present.tokens,
+        "prunable": sizing.present.prunable,
         "target": target,
         "confidence": sizing.terms.confidence,
+        "token_budget": token_budget,
+        "within_budget": fits,
+        "trade": (needed, fits) if conflict else (),
+        "floor": sizing.present.floor,
+        "would_change": tuple(_what_would_change(sizing, verdict, choice, target, token_budget)),
         "token_rule": sizing.present.token_rule,
         "source": sizing.source,
     }
+    if isinstance(sizing, BudgetSizing):
+        return BudgetAdvice(**said, mean=sizing.mean)
+    return Advice(**said)
 
 
 def _under_budget(
-    sizing: Sizing, choice: Choice, token_budget: int | None, fits: TradeEnd | None
+    sizing: AnySizing,
+    verdict: Verdict,
+    needed: TradeEnd,
+    token_budget: int | None,
+    fits: TradeEnd | None,
 ) -> Verdict:
     if token_budget is None:
-        return choice.verdict
+        return verdict
     if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
-    if min(choice.keep_recent, sizing.present.prunable) > fits.keep_recent:
-        return Verdict.TARGET_EXCEEDS_BUDGET
-    return choice.verdict
+    takes = needed.number
+    if isinstance(sizing, Sizing):  # a cap beyond all there is costs no more than all
+        takes = min(takes, sizing.most)
+    return Verdict.TARGET_EXCEEDS_BUDGET if takes > fits.number else verdict
 
 
-def _end(sizing: Sizing, cap: int) -> TradeEnd:
-    (row,) = sizing.at([cap]).to_dict("records")
-    limits = row["low"], row["high"]
-    boot = row["boot_tokens"], row["boot_tokens_p95"]
-    return TradeEnd(cap, row["served"], limits, *boot, row["days"])
-
-
-def _what_is_missing(sizing: Prepared) -> Iterator[str]:
+def _what_is_missing(sizing: AnySizing) -> Iterator[str]:
     """Say what of its past a store is sized without."""
     gaps = sizing.gaps
     if sizing.lacks_past:
@@ -233,7 +182,7 @@ def _what_is_missing(sizing: Prepared) -> Iterator[str]:
 
 
 def _what_would_change(
-    sizing: Sizing, verdict: Verdict, cap: int | None, target: float, token_budget: int | None
+    sizing: AnySizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
     yield from _what_is_missing(sizing)
@@ -244,23 +193,24 @@ def _what_would_change(
         )
     if sizing.gaps.cap is not None:
         yield (
-            f"the number is no smaller than {sizing.gaps.cap:,}, all prunable memories written "
-            "since: the cap that deleted those memories was no larger, and what it lost would ask "
-            "for more; memlab compact, and SqliteMemoryStore(path, archive=True), keep what they "
-            "delete"
+            f"the number is no smaller than {sizing.number_for(sizing.gaps.cap):,}, all prunable "
+            f"memories written since: the {sizing.WORD} that deleted those memories was no larger, "
+            "and what it lost would ask for more; memlab compact, and SqliteMemoryStore(path, "
+            "archive=True), keep what they delete"
         )
-    yield from _by_verdict(sizing, verdict, cap, target, token_budget)
+    yield from _by_verdict(sizing, verdict, choice, target, token_budget)
     if verdict is not Verdict.NOTHING_PRUNABLE:
         yield from _on_the_limits(sizing)
     served = len(sizing.references) - int(sizing.references.losable.sum())
     if served:
-        yield f"{counted(served, 'references')} to load-bearing memories, which every cap serves"
+        to_floor = f"{counted(served, 'references')} to load-bearing memories"
+        yield f"{to_floor}, which every {sizing.WORD} serves"
     if sizing.misfits:
         misfits = counted(sizing.misfits, "references")
         yield f"left out: {misfits} to something that is no earlier memory of this store"
 
 
-def _on_the_limits(sizing: Sizing) -> Iterator[str]:
+def _on_the_limits(sizing: AnySizing) -> Iterator[str]:
     if sizing.missing:
         yield (
             f"with {counted(sizing.missing, 'more references')} or reads, this store's own would "
@@ -280,13 +230,14 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
 
 
 def _by_verdict(
-    sizing: Sizing, verdict: Verdict, cap: int | None, target: float, token_budget: int | None
+    sizing: AnySizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     match verdict:
-        case Verdict.CAP_HAS_NO_EFFECT if cap == sizing.ahead.everything:
+        case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.ahead.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"
         case Verdict.CAP_HAS_NO_EFFECT:
-            yield f"ask again when the store holds more than {cap:,} prunable memories"
+            most = counted(choice.keep_recent, "prunable memories")
+            yield f"ask again when the store holds more than {most}"
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
             over = max(floor - (token_budget or 0), 0)
@@ -295,7 +246,8 @@ def _by_verdict(
                 "budget: supersede or shorten decisions and skills, or raise the budget"
             )
         case Verdict.TARGET_EXCEEDS_BUDGET:
-            yield "a larger budget, a lower target, or the cap that fits and what it serves"
+            fits = f"the {sizing.WORD} that fits and what it serves"
+            yield f"a larger budget, a lower target, or {fits}"
         case Verdict.HORIZON_TOO_SHORT:
             yield (
                 f"{sizing.references.far_share:.0%} of references reach beyond half of what there "
@@ -309,4 +261,5 @@ def _by_verdict(
                 f"{sizing.references.sittings:,} are known"
             )
         case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:
-            yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
+            smaller = f"takes a smaller {sizing.WORD}, a higher one a larger"
+            yield f"a lower target than {target:.0%} {smaller}"

@@ -80,14 +80,13 @@ def _found_now(source: Source) -> InForce:
     settings = found.settings
     in_tokens = (settings.policy or {})["name"] == "tokens"
     asked = Question.of(settings)
-    _, advice = advised(found.past, found.references, asked, in_tokens=in_tokens)
+    _, advice = advised(found.past, found.references, asked, tokens=in_tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
-    verdict = advice.verdict if advice.is_within else Verdict.TARGET_EXCEEDS_BUDGET
     if advice.policy is None:
         raise settings.error(
             "policy",
-            f"{_number_of(settings)} finds no number, for {verdict.meaning}; "
+            f"{_number_of(settings)} finds no number, for {advice.verdict.meaning}; "
             f"{_size(source, settings).removesuffix(' --save')} shows what can be had",
         )
     return InForce(policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}")

@@ -168,6 +168,16 @@ def start_words(name: str) -> str:
     return (system or next(usual, known["file"])).start
 
 
+def can_delete_from(name: str) -> bool:
+    """Whether memlab deletes from a store of such a name, or its system's own cap alone does.
+
+    >>> can_delete_from("claude-mem:claude-mem.db"), can_delete_from("memory.db")
+    (False, True)
+    """
+    system = schemes().get(name.partition(":")[0])
+    return system is None or system.kind.deletes
+
+
 def is_searched(name: str) -> bool:
     """Whether agents search a store of such a name, whatever a start loads of it.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memlab.compaction.wire import sized
 from memlab.frame.labelling import called
+from memlab.settings import NOTHING, Settings
 from memlab.sizing import Advice
 from memlab.sources.opening import start_words
 from memlab.text import counted, for_terminal
@@ -20,12 +21,16 @@ def decision_record(
     plan: "Plan",
     *,
     now: datetime,
+    settings: Settings = NOTHING,
     plan_file: Path | None = None,
     receipt: "Receipt | None" = None,
 ) -> str:
     """Return a sizing decision in Markdown for a pull request; a store's words are in fences."""
     cap = plan.policy.get("keep")
-    names = {advice.likely: "the likely one", advice.keep_recent: "the safe one"}
+    names = {advice.budget_cap: "the largest within the token budget"}
+    if settings.sized is not None:
+        names[settings.keep_recent] = f"found on {settings.sized.at:%Y-%m-%d} and remembered"
+    names |= {advice.likely: "the likely one", advice.keep_recent: "the safe one"}
     facts = {
         "store": f"`{_inline(called(plan.store))}`",
         "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",

@@ -20,9 +20,9 @@ from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
-from memlab.sizing import Advice, Sizing
+from memlab.sizing import Advice, Sizing, advise, prepare_sizing
 from memlab.sizing.advice import share_in_words
-from memlab.sizing.goal import Question, advised
+from memlab.sizing.goal import Question
 from memlab.sources.base import TODAY
 from memlab.text import Sheet, command, counted
 from memlab.views.recommendation import Recommendation
@@ -144,7 +144,10 @@ def examine(
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = evidence_of(memories, log, call="memlab.views.examine", now=now)
     found, question = found.by_folder(), Question.of(found.settings, **asked)
-    sizing, advice = advised(found.past, found.references, question)
+    sizing = prepare_sizing(
+        found.past, found.references, confidence=question.confidence, until=question.until
+    )
+    advice = advise(sizing, target=question.target, token_budget=question.token_budget)
     summary, alerts = summarize(found.past, now=found.now), list[Alert]()
     if found.source is not None:
         past, option = arrays_of(found.past), found.log_option

@@ -124,7 +124,10 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     elif made.memories:
         plan_file = record.with_suffix(".plan.json")
         write_whole(plan_file, made.to_json(), limit=limit)
-    text = decision_record(findings.advice, made, now=now, plan_file=plan_file, receipt=receipt)
+    advice, settings = findings.advice, findings.evidence.settings
+    text = decision_record(
+        advice, made, now=now, settings=settings, plan_file=plan_file, receipt=receipt
+    )
     write_whole(record, text, limit=limit)
     return plan_file
 

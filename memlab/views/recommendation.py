@@ -18,7 +18,7 @@ from memlab.evidence.references import Evidence, counted_in_words, evidence_of, 
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import BudgetSizing, Sizing
+from memlab.sizing.curve import AnySizing, BudgetSizing, Sizing
 from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
@@ -42,7 +42,7 @@ class Recommendation(Shown):
         The store's past, its references and what was not counted.
     asked, kept, explain : Question, dict, bool
         What was asked for, what of it is remembered with the number, and whether to show all.
-    sizing : Sizing or BudgetSizing
+    sizing : Sizing, or the like for budgets
         The store, prepared for look-ups at any number.
     advice : Advice or BudgetAdvice
         The numbers.
@@ -50,8 +50,8 @@ class Recommendation(Shown):
 
     evidence: Evidence
     asked: Question
-    sizing: Sizing | BudgetSizing
-    advice: Advice | BudgetAdvice
+    sizing: AnySizing
+    advice: Advice
     kept: dict[str, Any] = field(default_factory=dict)
     explain: bool = False
 
@@ -136,7 +136,7 @@ class Recommendation(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Return the advice's own fields, its command, and what it rests on, as JSON values."""
         advice, name, source = self.advice, self.evidence.name, self.evidence.source
-        is_cap, deletes = isinstance(advice, Advice), source is None or source.deletes
+        is_cap = not isinstance(advice, BudgetAdvice)
         setting = None
         if is_cap and source is not None and advice.number is not None:
             setting = source.cap_setting(advice.number)
@@ -144,7 +144,7 @@ class Recommendation(Shown):
         told = {
             **json.loads(advice.to_json()),
             "store": name,
-            "command": advice.command(name) if advice.policy and deletes else None,
+            "command": advice.command(name),
             "setting": setting,
             "not_counted": {
                 kind: {reason: count for reason, count in reasons.items() if count}
@@ -264,7 +264,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     if only_log and found.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
     goal = Question.of(found.settings, **asked)
-    sizing, advice = advised(found.past, found.references, goal, in_tokens=unit == "tokens")
+    sizing, advice = advised(found.past, found.references, goal, tokens=unit == "tokens")
     log_file = None if log is None else found.log_file
     kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
     kept = {name: value for name, value in kept.items() if value is not None}

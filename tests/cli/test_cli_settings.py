@@ -86,7 +86,7 @@ def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store:
     assert [each.deleted for each in fleet.plan(store).stores] == [80 - advice.keep_recent]
     said("size", store, "--unit", "tokens", "--save")
     made = json.loads(said("compact", store, "--json"))["policy"]
-    tokens = memlab.sizing.recommend_budget(store, target=0.5).max_tokens
+    tokens = memlab.size(store, target=0.5, unit="tokens").advice.number
     assert made == {"policy": "tokens", "max_tokens": tokens}
 
 

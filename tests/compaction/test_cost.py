@@ -30,8 +30,8 @@ def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(store: 
     assert cost.references == advice.references
     at_safe = cost_of(memlab.plan(store, memlab.KeepRecent(advice.keep_recent), now=NOW))
     assert at_safe.lost < 0.1 < cost.lost
-    advice = memlab.sizing.recommend_budget(store)
-    served = memlab.sizing.prepare_budget(store).at([3_000]).loc[3_000]
+    sized = memlab.size(store, unit="tokens")
+    advice, served = sized.advice, sized.sizing.at([3_000]).loc[3_000]
     cost = cost_of(memlab.plan(store, memlab.TokenBudget(3_000), now=NOW))
     assert cost.lost == pytest.approx(1 - served["served"])
     assert (cost.safe, cost.likely) == (advice.max_tokens, advice.likely)

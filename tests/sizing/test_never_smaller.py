@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from histories import recorded_rows
+from histories import recommend_budget, recorded_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stores import episodes, row, run_sql, write_rows
@@ -20,7 +20,7 @@ from memlab import columns as c
 from memlab.compaction import archived_plans, drop_archived
 from memlab.evidence.past import gaps_of, load_past, with_gaps
 from memlab.policies import KeepRecent, TokenBudget
-from memlab.sizing import Verdict, recommend_budget, recommend_cap
+from memlab.sizing import Verdict, recommend_cap
 from memlab.store import SqliteMemoryStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -23,14 +23,12 @@ from memlab.sizing import (
     age_rank_quantiles,
     backtest_cap,
     boot_over_time,
-    budget_curve,
     cap_curve,
-    prepare_budget,
     prepare_sizing,
     recommend_cap,
 )
 from memlab.sizing import history as history_module
-from memlab.sizing.curve import EXACT_AT
+from memlab.sizing.curve import EXACT_AT, in_tokens
 from memlab.sizing.history import history_of, ranked
 from memlab.store import SqliteMemoryStore
 
@@ -92,23 +90,21 @@ def test_a_budget_serves_what_a_replay_under_it_serves(
 ) -> None:
     references = find_references(frame)
     with patch.object(history_module, "SHORT", 0 if long else 2_048):
-        took = prepare_budget(frame, references).took
+        took = in_tokens(prepare_sizing(frame, references)).took
     telling = np.unique(np.concatenate([[0], took, took - 1]).clip(0)).tolist()
     for budget in data.draw(st.sets(st.sampled_from(telling), min_size=1, max_size=4)):
         kept = replay(frame, references, TokenBudget(budget)).references["kept"]
         assert (took <= budget).tolist() == kept.tolist()
 
 
-@pytest.mark.parametrize("curve_of", [cap_curve, budget_curve])
 @given(frame=LIVES)
-def test_a_larger_number_serves_keeps_and_costs_no_less(
-    curve_of: Callable[[pd.DataFrame], pd.DataFrame], frame: pd.DataFrame
-) -> None:
-    curve = curve_of(frame)
-    assert curve.index.is_monotonic_increasing
-    assert (curve.drop(columns="pruned").diff().iloc[1:].fillna(0) >= -1e-12).all(axis=None)
-    assert (curve["low"] <= curve["served"] + 1e-12).all()
-    assert (curve["served"] <= curve["high"] + 1e-12).all()
+def test_a_larger_number_serves_keeps_and_costs_no_less(frame: pd.DataFrame) -> None:
+    sizing = prepare_sizing(frame)
+    assert sizing.curve.index.is_monotonic_increasing
+    for curve in (sizing.curve, in_tokens(sizing).at(range(0, sizing.present.tokens + 20, 9))):
+        assert (curve.drop(columns="pruned").diff().iloc[1:].fillna(0) >= -1e-12).all(axis=None)
+        assert (curve["low"] <= curve["served"] + 1e-12).all()
+        assert (curve["served"] <= curve["high"] + 1e-12).all()
 
 
 @given(frame=LIVES, cap=st.integers(0, 6))

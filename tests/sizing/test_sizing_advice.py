@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import make_episodes, make_references
-from histories import recorded, simulate_history, work
+from histories import recommend_budget, recorded, simulate_history, work
 from shell import run
 from stores import run_sql
 
@@ -25,9 +26,9 @@ from memlab.sizing import (
     advise,
     cap_curve,
     prepare_sizing,
-    recommend_budget,
     recommend_cap,
 )
+from memlab.sizing.curve import in_tokens
 
 World = tuple[pd.DataFrame, pd.DataFrame]
 """Memories, and the references to them."""
@@ -77,6 +78,8 @@ def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     assert (advice.weight, advice.references, advice.projects) == (0, 0, 9)
     assert advice.boot_tokens == 10 * advice.keep_recent
     assert "all from nine other projects" in str(advice)
+    assert advice.command("memory.db") is not None
+    assert replace(advice, source="claude-mem:x.db").command() is None  # nothing deletes there
 
 
 def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> None:
@@ -190,7 +193,10 @@ def two_kinds() -> World:
 
 def test_load_bearing_rows_over_the_budget_are_a_floor_no_cap_can_lower() -> None:
     frame, references = two_kinds()
-    advice = recommend_cap(frame, references, token_budget=199)
+    sizing = prepare_sizing(frame, references)
+    budget = advise(in_tokens(sizing), token_budget=199)
+    assert (budget.verdict, budget.max_tokens) == (Verdict.FLOOR_EXCEEDS_BUDGET, None)
+    advice = advise(sizing, token_budget=199)
     assert advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET
     assert advice.keep_recent is advice.within_budget is advice.budget_cap is None
     assert advice.floor.by_kind == (("semantic", 2, 150), ("procedural", 1, 50))
@@ -285,12 +291,12 @@ def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: in
     assert cap.keep_recent is not None
     assert (cap.verdict == "history-incomplete") == (after is not None)
     over = after == 0  # a budget may have deleted the oldest for want of room for one memory
-    assert budget.max_tokens == budget.floor + 10 * (cap.keep_recent + over)
-    assert budget.likely == budget.floor + 10 * (cap.likely + over)
+    assert budget.max_tokens == budget.floor.tokens + 10 * (cap.keep_recent + over)
+    assert budget.likely == budget.floor.tokens + 10 * (cap.likely + over)
     assert budget.served == pytest.approx(cap.served, abs=0.01 * over)
     assert (budget.weight, budget.track_record) == (cap.weight, cap.track_record)
-    gone = [] if after is None else ["700 memories"]
-    assert [note.partition(" were")[0] for note in budget.notes] == gone
+    gone = [note for note in budget.would_change if " were deleted without an archive" in note]
+    assert [note.split()[0] for note in gone] == ["700"] * (after is not None)
 
 
 def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_archive(
@@ -308,7 +314,7 @@ def test_a_safe_budget_keeps_what_the_policy_keeps_and_meets_the_target() -> Non
     frame[c.TOKENS] = 3 + np.arange(len(frame)) % 16
     advice = recommend_budget(frame, references, target=0.5)
     decided = memlab.decide(frame, TokenBudget(advice.max_tokens))
-    assert int((~decided["keep"]).sum()) == advice.pruned > 0
+    assert int((~decided["keep"]).sum()) == advice.prunable - advice.keep_recent > 0
     assert advice.served_limits[0] >= 0.5
 
 
@@ -323,7 +329,7 @@ def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, s
     assert takes + spare in [each["max_tokens"] for each in told["budgets"]]
     shown = run(*asked, "--save", "--explain")
     if spare == 0:
-        assert (shown.exit_code, "the target is met within it" in shown.output) == (0, True)
+        assert (shown.exit_code, f"up to {takes:,} fit" in shown.output) == (0, True)
         assert read_settings(tmp_path, "memory.db").token_budget == takes
     else:
         assert told["command"] is None

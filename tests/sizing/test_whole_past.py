@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from histories import recorded_rows
+from histories import recommend_budget, recorded_rows
 from stores import write_rows
 
 import memlab
@@ -107,11 +107,9 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "find_references": memlab.find_references,
     "count_references": memlab.evidence.count_references,
     "recommend_cap": lambda store: memlab.recommend_cap(store).to_json(),
-    "recommend_budget": lambda store: memlab.sizing.recommend_budget(store).to_json(),
+    "recommend_budget": lambda store: recommend_budget(store).to_json(),
     "prepare_sizing": lambda store: memlab.sizing.prepare_sizing(store).curve,
-    "prepare_budget": lambda store: memlab.sizing.prepare_budget(store).at([0, 500, 5_000]),
     "cap_curve": cap_curve,
-    "budget_curve": memlab.sizing.budget_curve,
     "backtest_cap": backtest_cap,
     "age_ranks": age_ranks,
     "age_rank_quantiles": memlab.sizing.age_rank_quantiles,
@@ -172,7 +170,7 @@ def test_a_store_is_sized_with_the_reads_that_its_settings_remember(
 def test_a_frame_that_lacks_the_past_of_its_store_is_sized_with_a_warning(
     emptied: Path, whole: Path
 ) -> None:
-    for recommend in (memlab.recommend_cap, memlab.sizing.recommend_budget):
+    for recommend in (memlab.recommend_cap, recommend_budget):
         assert "give the store's path in place of the frame" in str(recommend(memlab.load(emptied)))
         for complete in (emptied, load_past(emptied), memlab.load(whole)):
             assert "in place of the frame" not in str(recommend(complete))

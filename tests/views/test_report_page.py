@@ -17,6 +17,8 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.cli import main
 from memlab.evidence.references import FOUND
+from memlab.settings import Settings, Sized
+from memlab.sizing import TradeEnd
 from memlab.views.decision import decision_record
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
@@ -289,3 +291,9 @@ def test_a_record_says_of_one_memory_that_it_is_one(tmp_path: Path) -> None:
     for number, name in {advice.likely: "likely", advice.keep_recent: "safe"}.items():
         record = decision_record(advice, memlab.plan(store, memlab.KeepRecent(number)), now=NOW)
         assert f"| cap | `keep_recent = {number}`, the {name} one |" in record
+    saved = Settings({"name": "recent", "keep": 1, "sized": Sized(NOW, 2, 4)})
+    assert "= 1`, found on 2026-06-30 and " in decision_record(
+        advice, plan, now=NOW, settings=saved
+    )
+    fits = replace(advice, within_budget=TradeEnd(1, 0.5, (0.4, 0.6), 9, 9, 1.0))
+    assert "= 1`, the largest within the token budget" in decision_record(fits, plan, now=NOW)
