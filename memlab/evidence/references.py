@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
 from os import PathLike
+from os.path import relpath
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -171,8 +172,11 @@ class Evidence(NamedTuple):
     """How a command is given the log; nothing where there is none or the settings name it."""
 
     def by_folder(self) -> "Evidence":
-        """Return it with store and log called as in the folder that each lies in."""
-        log = self.log_option and ("--log", Path(self.log_option[-1]).name)
+        """Return it with store and log called as in the folder that the store lies in."""
+        log = self.log_option
+        if log and self.log_file is not None and self.source is not None and self.source.like:
+            folder = Path(self.name.rpartition(":")[2]).parent
+            log = ("--log", relpath(self.log_file, folder))
         return self._replace(name=called(self.name), log_option=log)
 
 

@@ -1,6 +1,5 @@
 """Everything that a report shows of a store, computed once from one look at it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -35,8 +34,6 @@ class Findings(Recommendation):
     sizing: Sizing
     advice: Advice
     summary: StoreSummary = field(kw_only=True)
-    alerts: Sequence[Alert] = ()
-    """What costs much, or is at risk, the costliest first."""
 
     def sheet(self) -> Sheet:
         """Return the answer that a report begins with, and the figures that people choose on."""
@@ -75,6 +72,15 @@ class Findings(Recommendation):
         """What the log is called, which a frame is not."""
         file = self.evidence.log_file
         return "a frame" if file is None else file.name
+
+    @cached_property
+    def alerts(self) -> list[Alert]:
+        """What costs much, or is at risk, the costliest first."""
+        found = self.evidence
+        if found.source is None:
+            return []
+        seen = arrays_of(found.past), self.summary, found.name, found.log, found.log_option
+        return alerts_of(Look(found.source, *seen))
 
     @cached_property
     def present(self) -> pd.DataFrame:
@@ -143,13 +149,10 @@ def examine(
 ) -> Findings:
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = evidence_of(memories, log, call="memlab.views.examine", now=now)
-    found, question = found.by_folder(), Question.of(found.settings, **asked)
+    question = Question.of(found.settings, **asked)
     sizing = prepare_sizing(
         found.past, found.references, confidence=question.confidence, until=question.until
     )
     advice = advise(sizing, target=question.target, token_budget=question.token_budget)
-    summary, alerts = summarize(found.past, now=found.now), list[Alert]()
-    if found.source is not None:
-        past, option = arrays_of(found.past), found.log_option
-        alerts = alerts_of(Look(found.source, past, summary, found.name, found.log, option))
-    return Findings(found, question, sizing, advice, summary=summary, alerts=alerts)
+    summary = summarize(found.past, now=found.now)
+    return Findings(found, question, sizing, advice, summary=summary)

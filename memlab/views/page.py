@@ -102,8 +102,6 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     source = findings.evidence.source
     limit = ANYBODY if source is None else limit_like(source.like)
     write_whole(output, page_of(findings, progress).encode(), limit=limit)
-    if source is not None and isinstance(frame, str | PathLike):
-        findings = replace(findings, evidence=findings.evidence._replace(name=str(frame)))
     plan_file = None
     if record is not None:
         if source is None:
@@ -144,6 +142,7 @@ class Section:
 
 def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -> str:
     """Return the report as one HTML page, which holds its charts and asks for nothing."""
+    findings = replace(findings, evidence=findings.evidence.by_folder())
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
         for section in sections_of(findings):

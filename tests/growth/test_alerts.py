@@ -167,8 +167,8 @@ def test_the_command_after_an_alert_names_a_log_where_the_settings_do_not(tmp_pa
     log = bundled.with_suffix(".searches.jsonl")
     (tmp_path / FILE).write_text(f"log = {json.dumps([str(log), str(log)])}\n")
 
-    steps = {"memlab size m.db", "memlab rows m.db --where unread"}
+    steps = {f"memlab size {store}", f"memlab rows {store} --where unread"}
     assert {each.next for each in examine(store, now=NOW).alerts} == steps
     (tmp_path / FILE).unlink()
     found = {each.next for each in examine(store, now=NOW, log=log).alerts}
-    assert found == {f"{step} --log {log.name}" for step in steps}
+    assert found == {f"{step} --log {log}" for step in steps}
