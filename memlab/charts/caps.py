@@ -82,8 +82,8 @@ def mark_cap_curve(
         plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
         if marked.value > curve.index[-1]:
             continue  # of what will be written: the curve does not go so far yet
-        dot: dict[str, Any] = {"color": marked.colour, "label": "_chosen", "zorder": 3}
-        ax.plot(marked.value, _served(curve, marked, paint), "o", **dot)
+        place = marked.value, _served(curve, marked, paint)
+        ax.plot(*place, "o", color=marked.colour, label="_chosen", zorder=3, clip_on=False)
 
 
 @on_its_own
@@ -135,6 +135,9 @@ def mark_trade_off(
         return
     plot = Plot(ax)
     paint, names = plot.paint, Names(plot)
+    # A cost of nothing stands at the edge of a logarithmic axis.
+    tokens = curve["boot_tokens_p95"].clip(lower=ax.get_xlim()[0])
+    curve = curve.assign(boot_tokens_p95=tokens)
     if advice is not None:
         plot.draw_target(advice.target)
         if advice.token_budget is not None:
@@ -148,7 +151,7 @@ def mark_trade_off(
         row = _row(curve, int(round_cap))
         place = float(row["boot_tokens_p95"]), float(row["served"])
         if names.name(*place, f"{round_cap:,}", paint.muted) is not None:
-            ax.plot(*place, "o", color=paint.likely, markersize=4, label="_named")
+            ax.plot(*place, "o", color=paint.likely, markersize=4, label="_named", clip_on=False)
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
@@ -176,16 +179,16 @@ def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, n
     """Set an axis of tokens from zero, or a logarithmic one where they range widely."""
     ax = plot.ax
     most = max(1.0, float(tokens.iloc[-1]), budget or 0)
-    least = float(tokens[tokens > 0].min()) if (tokens > 0).any() else most
-    if most < _WIDE_RANGE * least:
-        room = 1.02 * most
-        # Where the floor is most of it, the caps would be squeezed into what is left.
-        ax.set_xlim(0 if least < most / 2 else least - 0.15 * (room - least), room)
-        plot.count_axis(ax.xaxis, name)
+    least = float(tokens[tokens > 0].min())  # no number where there is none
+    if most >= _WIDE_RANGE * least:
+        ax.set_xscale("log")
+        ax.set_xlim(0.7 * min(least, budget or least), 1.25 * most)
+        plot.log_axis(ax.xaxis, f"{name}, log scale")
         return
-    ax.set_xscale("log")
-    ax.set_xlim(0.7 * min(least, budget or least), 1.25 * most)
-    plot.log_axis(ax.xaxis, f"{name}, log scale")
+    room = 1.02 * most
+    # Where the floor is most of it, the caps would be squeezed into what is left.
+    ax.set_xlim(least - 0.15 * (room - least) if least > most / 2 else 0, room)
+    plot.count_axis(ax.xaxis, name)
 
 
 def _dot(plot: Plot, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> None:
@@ -193,7 +196,8 @@ def _dot(plot: Plot, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> No
     paint = plot.paint
     across = float(_row(curve, marked.value)["boot_tokens_p95"])
     place = across, _served(curve, marked, paint)
-    plot.ax.plot(*place, "o", color=marked.colour, markersize=7, label="_cap", zorder=3)
+    look: dict[str, Any] = {"markersize": 7, "label": "_cap", "zorder": 3, "clip_on": False}
+    plot.ax.plot(*place, "o", color=marked.colour, **look)
     names.keep_clear(*place)
     note = names.name(*place, marked.name, marked.colour, above=marked.colour == paint.likely)
     if note is not None:
@@ -219,8 +223,8 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
 def _curve_note(advice: Advice | None) -> str:
     """Say how to read the lines and the shade."""
     if advice is None:
-        return "Limits are for the next stretch of the store."
-    ahead = f"Limits hold until {advice.until:,} memories are written."
+        return "A cap is for the store as it grows on: limits are for its next stretch."
+    ahead = f"A cap is for the store as it grows on, until {advice.until:,} memories are written."
     own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
     return f"Estimated: {own}. {ahead}"
 

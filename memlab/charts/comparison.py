@@ -176,7 +176,7 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         style = style_of(label, regret.attrs.get(c.GOES_BY))
         when = parts.without_zone(regret[c.AT])
         look = {**style.drawn(paint, width), "markevery": max(1, len(regret) // 8)}
-        ax.step(when, regret["lost"], where="post", label=label, **look)
+        ax.step(when, regret["lost"], where="post", label=label, clip_on=False, **look)
         lost = int(regret["lost"].iloc[-1])
         plot.end(lost, f"{style.glyph} {label}: {lost:,}", look["color"])
     ax.margins(x=0.01)

@@ -106,7 +106,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         (~below & ~safe & ~likely, "D", paint.grey, "no cap helps yet"),
     )
     points = np.maximum(np.column_stack([floor, rest]), 1.0)
-    ends = float(points.min()) * 0.8, max(float(points.max()), 10.0) * 1.3
+    ends = float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5
     ax.set(xlim=ends, ylim=ends)
     plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories")
     plot.log_axis(ax.yaxis, "tokens of prunable memories")

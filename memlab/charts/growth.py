@@ -165,7 +165,8 @@ def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
     dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
     look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
     ax.step(times, values.to_numpy(), where="post", label=name, **look)
-    ax.plot(times[-1:], values.iloc[-1:], "o", color=colour, markersize=4, label="_now")
+    dot: dict[str, Any] = {"color": colour, "markersize": 4, "label": "_now", "clip_on": False}
+    ax.plot(times[-1:], values.iloc[-1:], "o", **dot)
 
 
 def _time_by_count(plot: parts.Plot, curve: pd.DataFrame, name: str) -> None:

@@ -5,7 +5,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patheffects import AbstractPathEffect, withStroke
 
 from memlab import columns as c
 from memlab.charts import parts
@@ -206,13 +205,13 @@ def plot_law(
     ):
         plot.end(float(law[name].iloc[-1]), words, colour)
     if store is not None and len(store):
-        ax.plot(store["memories"], store["cap"], color=paint.ink, linewidth=1.6, label="this store")
-        last = float(store["memories"].iloc[-1]), float(store["cap"].iloc[-1])
-        ax.plot(*last, "o", color=paint.ink, markersize=8, label="_now")
-        left = plot.in_axes(*last)[0] < 0.3
-        side: dict[str, Any] = {"ha": "left" if left else "right", "bbox": plot.on_paper}
-        name, offset = f"this store: {last[1]:,.0f}", (6 if left else -6, 8)
-        plot.write(name, last, offset, colour=paint.ink, fontweight="bold", **side)
+        along = store[["memories", "cap"]].clip(lower=1).to_numpy(float)
+        ax.plot(*along.T, color=paint.ink, linewidth=1.6, label="this store")
+        ax.plot(*along[-1], "o", color=paint.ink, markersize=8, label="_now", clip_on=False)
+        side = ("left", "center", "right")[int(2.99 * plot.in_axes(*along[-1])[0])]
+        bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": plot.on_paper}
+        name = f"this store: {store['cap'].iloc[-1]:,.0f}"
+        plot.write(name, tuple(along[-1]), (0, 8), ha=side, **bold)
     plot.label_ends()
     served = parts.percent_of(law["share"].iloc[0])
     plot.log_axis(ax.xaxis, "memories written")
@@ -234,19 +233,17 @@ def plot_law(
 
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
-    """Draw median and 90th percentile of each part on top, and name the last ones."""
-    paint = plot.paint
-    around: list[AbstractPathEffect] = [withStroke(linewidth=6, foreground=paint.paper)]
-    for name, words, colour, style in (
-        ("p50", "median", paint.ink, "-"),
-        ("p90", "90th percentile", paint.ink, (0, (4, 1))),
+    """Draw median and 90th percentile of each part below the dots, and name the last ones."""
+    for name, words, style in (
+        ("p50", "median", "-"),
+        ("p90", "90th percentile", (0, (4, 1))),
     ):
         level = quantiles[name].astype("float64")
         part = quantiles["first"], quantiles["last"]
-        lines = plot.ax.hlines(level, *part, color=colour, label=name)
-        lines.set(linewidth=3, linestyle=style, zorder=3, path_effects=around)
+        look: dict[str, Any] = {"color": plot.paint.ink, "linewidth": 3, "linestyle": style}
+        plot.ax.hlines(level, *part, label=name, **look)
         if level.notna().any():
-            plot.end(float(level.dropna().iloc[-1]), words, colour)
+            plot.end(float(level.dropna().iloc[-1]), words, plot.paint.ink)
 
 
 def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:

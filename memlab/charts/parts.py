@@ -266,7 +266,7 @@ class Plot:
         x, y = ax.transData.inverted().transform(middle * point).T
         for size in np.unique(wide):  # a mark of each size is written into an SVG once
             these = wide == size
-            dots: dict[str, Any] = {"linestyle": "none", "markersize": size, "markeredgewidth": 0}
+            dots: dict[str, Any] = {"ls": "none", "ms": size, "mew": 0, "clip_on": False}
             ax.plot(x[these], y[these], alpha=0.6, zorder=2.5, **dots, **style)
         return int(counts.max(initial=0))
 

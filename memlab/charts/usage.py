@@ -84,8 +84,10 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     ):
         line = served[column]
         key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
+        for at in line.items():
+            names.keep_clear(*at)
         for size, part in line.loc[[*SIZES]].items():
-            ax.plot(size, part, "o", color=colour, markersize=6, label="_size")
+            ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
             is_best = part == served.loc[size].max()
             names.name(size, part, share(part), paint.muted, above=is_best)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))

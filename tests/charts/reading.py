@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -61,3 +62,9 @@ def assert_within_its_figure(ax: Axes) -> None:
     assert min(inside.x0, inside.y0) >= -0.02, title(ax)
     assert inside.x1 <= width + 0.02, title(ax)
     assert inside.y1 <= height + 0.02, title(ax)
+    for line in ax.lines:
+        if line.get_marker() != "None" and line.get_clip_on():
+            room = line.get_markersize() / 144 * ax.figure.dpi
+            x, y = ax.transData.transform(line.get_path().vertices).T
+            edges = np.abs([x - ax.bbox.x0, x - ax.bbox.x1, y - ax.bbox.y0, y - ax.bbox.y1])
+            assert (edges > room - 1).all(), f"{title(ax)}: a mark of {line.get_label()} is cut"
