@@ -1,4 +1,4 @@
-"""MemForge's tables on PostgreSQL with pgvector: those that a deletion in ``warm_tier`` touches."""
+"""MemForge's tables that a deletion in ``warm_tier`` touches, with such columns as matter to it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,20 +16,13 @@ CREATE TABLE warm_tier (
     id BIGSERIAL PRIMARY KEY, {AGENT}, content TEXT NOT NULL,
     content_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
     embedding halfvec, source_hot_ids BIGINT[] NOT NULL DEFAULT '{{}}', metadata {JSON},
-    consolidated_at {NOW}, time_start TIMESTAMPTZ, time_end TIMESTAMPTZ, occurred_at TIMESTAMPTZ,
-    access_count INT NOT NULL DEFAULT 0, last_accessed TIMESTAMPTZ,
+    consolidated_at {NOW}, access_count INT NOT NULL DEFAULT 0, last_accessed TIMESTAMPTZ,
     importance REAL NOT NULL DEFAULT 0.5, confidence REAL NOT NULL DEFAULT 0.5,
-    revision_count INT NOT NULL DEFAULT 0, content_hash TEXT NOT NULL DEFAULT '',
     outcome_type TEXT NOT NULL DEFAULT 'neutral'
         CHECK (outcome_type IN ('error', 'success', 'decision', 'observation', 'neutral')),
     graduated BOOLEAN NOT NULL DEFAULT false, retrieval_success_count INT NOT NULL DEFAULT 0,
-    first_successful_retrieval TIMESTAMPTZ,
-    content_code_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('simple', content)) STORED,
-    summary TEXT, surprise_score REAL NOT NULL DEFAULT 0, staleness_score REAL NOT NULL DEFAULT 0,
-    last_corroborated TIMESTAMPTZ, {NAMESPACE}, valid_until TIMESTAMPTZ, embedding_model TEXT,
-    session_id TEXT, context_signals {JSON},
-    epistemic_status TEXT NOT NULL DEFAULT 'provisional', evidence_count INTEGER NOT NULL DEFAULT 1,
-    last_corroborated_at TIMESTAMPTZ
+    first_successful_retrieval TIMESTAMPTZ, summary TEXT,
+    staleness_score REAL NOT NULL DEFAULT 0, {NAMESPACE}, valid_until TIMESTAMPTZ, session_id TEXT
 );
 CREATE TABLE cold_tier (
     id BIGSERIAL PRIMARY KEY, {AGENT},
@@ -46,22 +39,14 @@ CREATE TABLE warm_tier_entities (
 );
 CREATE TABLE retrieval_log (
     id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id {MEMORY}, query_text TEXT NOT NULL,
-    query_mode TEXT NOT NULL DEFAULT 'keyword', rank_position INT NOT NULL DEFAULT 0,
-    metadata {JSON}, created_at {NOW},
-    outcome TEXT CHECK (outcome IN ('positive', 'negative', 'neutral')), feedback_at TIMESTAMPTZ,
-    feedback_metadata {JSON}, {NAMESPACE}
+    metadata {JSON}, created_at {NOW}, outcome TEXT, {NAMESPACE}
 );
 CREATE TABLE memory_revisions (
-    id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id {MEMORY}, revision_number INT NOT NULL,
-    previous_content TEXT NOT NULL, new_content TEXT NOT NULL,
-    revision_type TEXT NOT NULL
-        CHECK (revision_type IN ('augment', 'correct', 'merge', 'compress')),
-    reason TEXT NOT NULL DEFAULT '', confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW},
-    {NAMESPACE}
+    id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id {MEMORY}, previous_content TEXT NOT NULL,
+    new_content TEXT NOT NULL, confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW}
 );
 CREATE TABLE memory_conflicts (
     id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id_a {MEMORY}, warm_tier_id_b {MEMORY},
-    severity REAL NOT NULL DEFAULT 0.5, resolved BOOLEAN NOT NULL DEFAULT false,
     winner_id BIGINT REFERENCES warm_tier (id), detected_at {NOW}
 );
 CREATE TABLE memory_sequences (
@@ -70,9 +55,7 @@ CREATE TABLE memory_sequences (
 );
 CREATE TABLE causal_edges (
     id BIGSERIAL PRIMARY KEY, {AGENT}, cause_id {MEMORY}, effect_id {MEMORY},
-    strength REAL NOT NULL DEFAULT 0.0, observation_count INTEGER NOT NULL DEFAULT 1,
-    avg_lag_seconds REAL, confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW},
-    UNIQUE (agent_id, cause_id, effect_id)
+    observation_count INTEGER NOT NULL DEFAULT 1, UNIQUE (agent_id, cause_id, effect_id)
 );
 CREATE TABLE shared_pools (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE shared_memories (
@@ -80,9 +63,7 @@ CREATE TABLE shared_memories (
     pool_id TEXT NOT NULL REFERENCES shared_pools (id) ON DELETE CASCADE,
     source_agent_id TEXT NOT NULL REFERENCES agents (id),
     source_warm_tier_id BIGINT REFERENCES warm_tier (id) ON DELETE SET NULL,
-    content TEXT NOT NULL,
-    content_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
-    embedding halfvec, published_at {NOW}
+    content TEXT NOT NULL, embedding halfvec, published_at {NOW}
 );
 CREATE FUNCTION prevent_audit_delete() RETURNS trigger LANGUAGE plpgsql AS
     $$BEGIN RAISE EXCEPTION 'the audit chain is kept'; END$$;
@@ -151,8 +132,9 @@ HISTORY = {
     "retrieval_log (agent_id, warm_tier_id, query_text, outcome) VALUES": (
         "(%(agent)s, %(memory)s, 'where is it', 'positive')"
     ),
-    "memory_revisions (agent_id, warm_tier_id, revision_number, previous_content, new_content, "
-    "revision_type) VALUES": "(%(agent)s, %(memory)s, 1, 'old', 'new', 'augment')",
+    "memory_revisions (agent_id, warm_tier_id, previous_content, new_content) VALUES": (
+        "(%(agent)s, %(memory)s, 'old', 'new')"
+    ),
     "shared_memories (pool_id, source_agent_id, source_warm_tier_id, content, embedding) VALUES": (
         "('team', %(agent)s, %(memory)s, 'shared', '[1, 0.5]')"
     ),

@@ -205,14 +205,12 @@ class HashReader(Reader):
         return shown_key(key).removeprefix(self.prefix)
 
     def _keys(self) -> Iterator[bytes]:
-        seen: set[bytes] = set()  # a scan may tell of a key twice
         literally = re.sub(r"[*?\[\]\\^-]", r"\\\g<0>", self.prefix)
         options = ("MATCH", f"{literally}*", "COUNT", _SCAN_AT_ONCE, "TYPE", "hash")
         cursor = b"0"
         while True:
             cursor, keys = self.line.ask("SCAN", cursor, *options)
-            yield from (key for key in dict.fromkeys(keys) if key not in seen)
-            seen.update(keys)
+            yield from keys  # one of them twice, perhaps
             if cursor == b"0":
                 return
 
@@ -338,10 +336,6 @@ class BetterdbWriter(HashReader, Writer):
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
         self._ends.update((key, each.ends) for key, each in found.items() if each.ends != FOREVER)
 
-    def _print(self, key: bytes, stored: Hash) -> str:
-        """Return the fingerprint that a plan holds a memory to."""
-        return fingerprint_of(lasting_of(self._id(key), stored))
-
     def _print_back(self, key: bytes, stored: Hash) -> str:
         """Return one that tells when it ends, too; it may be recalled as soon as it is back."""
         return fingerprint_of(self.record(key, without_use(stored)))
@@ -352,7 +346,8 @@ class BetterdbWriter(HashReader, Writer):
             found = dict(self._watch(keys))
             gone = [key for key in keys if key not in found]
             if (gone and not self._have_ended(gone)) or any(
-                self._print(key, stored) != wanted[key] for key, stored in found.items()
+                fingerprint_of(lasting_of(self._id(key), each)) != wanted[key]
+                for key, each in found.items()
             ):
                 return False
             counted = ("HINCRBY", f"{self.store}:__mem_stats", "evictions", len(found))

@@ -19,8 +19,6 @@ _RELATE: Final = (
     "INSERT INTO causal_edges (agent_id, cause_id, effect_id) "
     "VALUES (%(agent)s, %(memory)s, %(other)s) ON CONFLICT DO NOTHING"
 )
-_REVISE: Final = "UPDATE warm_tier SET content = %(content)s WHERE id = %(memory)s"
-_EVICT: Final = "DELETE FROM warm_tier WHERE id = %(memory)s"
 
 
 @dataclass
@@ -80,7 +78,7 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
 
 
 def write_memforge(url: str, writer: int, steps: int) -> Written:
-    """Consolidate, retrieve, relate, revise and evict, by statements like MemForge's."""
+    """Consolidate, retrieve and relate, by statements like MemForge's."""
     import psycopg
     from memforge_store import add_memory
 
@@ -97,22 +95,14 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
 
         for step in range(steps):
             time.sleep(rng.uniform(0, 0.06))
-            content = f"writer {writer}, step {step}"
-            what = rng.choices(
-                ["consolidate", "retrieve", "relate", "revise", "evict"], [40, 40, 18, 1, 1]
-            )[0]
-            if what == "consolidate" or not written.contents:
+            if rng.random() < 0.4 or not written.contents:
+                content = f"writer {writer}, step {step}"
                 memory = add_memory(connection, AGENT, content=content, importance=rng.random())
                 written.contents[memory], written.uses[memory] = content, 0
                 continue
             memory, other = written.some(rng, 2)
-            match what:
-                case "retrieve":
-                    written.uses[memory] += done(_READ, _LOG, memory=memory, agent=AGENT)
-                case "relate" if done(_RELATE, agent=AGENT, memory=memory, other=other):
-                    written.links.append((memory, other))
-                case "revise" if done(_REVISE, content=content, memory=memory):
-                    written.contents[memory] = content
-                case "evict" if done(_EVICT, memory=memory):
-                    del written.contents[memory]
+            if rng.random() < 0.7:
+                written.uses[memory] += done(_READ, _LOG, memory=memory, agent=AGENT)
+            elif done(_RELATE, agent=AGENT, memory=memory, other=other):
+                written.links.append((memory, other))
     return written

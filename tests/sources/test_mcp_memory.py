@@ -1,7 +1,6 @@
 """mcp-memory-service's databases, written by its own code, changed here, and read back by it."""
 
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +14,6 @@ import memlab
 from memlab.errors import (
     ArchiveError,
     BadRowError,
-    ChangedWhileReadError,
     MemlabError,
     StalePlanError,
     StoreError,
@@ -283,28 +281,6 @@ def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> No
         patch.setattr("memlab.systems.mcp_memory._WAIT", 0.1)
         with pytest.raises(StoreError, match="is locked by another process"):
             memlab.apply(plan)
-
-
-@pytest.mark.long
-def test_the_service_writes_on_while_memories_are_deleted_and_put_back(file: Path) -> None:
-    mcp_memory(file, *(stored(n, f"before {n}") for n in range(30)))
-    plan = memlab.plan(file, memlab.KeepRecent(5))
-    with ThreadPoolExecutor(1) as service:
-        calls = [stored(100 + n, f"meanwhile {n}") for n in range(200)]
-        writing = service.submit(mcp_memory, file, *calls)
-        begun = False
-        while not (writing.done() or begun):
-            with suppress(ChangedWhileReadError):
-                begun = "meanwhile 0 100" in memlab.load(file)["title"].tolist()
-        receipt = memlab.apply(plan)
-        restored = memlab.restore(receipt)
-        assert all(len(each) == 64 for each in writing.result())
-    assert (receipt.deleted, restored) == (25, 25)
-    wanted = ["before 3 3", "meanwhile 199 299"]
-    health, *found = mcp_memory(file, ["health"], *(["retrieve", each, 1] for each in wanted))
-    assert health == "ok"
-    assert [each[0][0] for each in found] == wanted
-    assert len(memlab.load(file)) == 230
 
 
 @pytest.mark.parametrize(
