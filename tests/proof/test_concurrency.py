@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from invariants import assert_sound, is_prunable_row, rows_of
+from invariants import assert_sound, rows_of
 from programs import Children, Ended, Task
 
 import memlab
@@ -21,9 +21,8 @@ from memlab.compaction.restorer import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
-from proof import tasks, writing
+from proof import writing
 from proof.scenes import row_scene
-from proof.stores import NOW
 from proof.writing import Written
 
 WRITERS = 8
@@ -108,23 +107,3 @@ def test_of_several_who_do_the_same_one_does_it(
             refused = [each for each in ended if isinstance(each.error, AlreadyAppliedError)]
             assert len(receipts) + len(refused) == WRITERS
         scene.check_done(scene.store)
-
-
-def test_of_plans_that_overlap_each_is_applied_whole_or_refused(
-    journal: str, scratch: Path, children: Children
-) -> None:
-    scene = row_scene(scratch / "whole", "apply", journal)
-    plans = [
-        replace(plan(scene.store, KeepRecent(keep), now=NOW), store="elsewhere.db")
-        for keep in range(5, 5 + WRITERS)
-    ]
-    ended = together(children, tasks.apply_plan, scene.store, *(each.to_json() for each in plans))
-    gone: set[int] = set()
-    for each, made in zip(ended, plans, strict=True):
-        if each.error is None:
-            gone |= {row.position for row in made.memories}
-        else:
-            assert isinstance(each.error, StalePlanError)
-    assert gone
-    assert rows_of(scene.store) == {p: row for p, row in scene.before.items() if p not in gone}
-    assert all(is_prunable_row(scene.before[position]) for position in gone)

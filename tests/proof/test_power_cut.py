@@ -3,20 +3,16 @@
 import os
 import pickle
 import random
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from invariants import rows_of
 from programs import Children
 
 from proof.folders import FOLDER_SCENES, FolderScene
 from proof.power import Disk, Image, put_on_disk
 from proof.recording import Event, recorded
 from proof.scenes import ROW_SCENES, Scene
-from proof.stores import make_store
 
 CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "840"))
 """How many different images of a disk are looked at, over all operations."""
@@ -27,12 +23,6 @@ import pickle, sys
 from pathlib import Path
 operation, store, what = pickle.loads(Path(sys.argv[1]).read_bytes())
 operation(store, what)
-"""
-_CARELESS = """
-import sqlite3, sys
-with sqlite3.connect(sys.argv[1]) as connection:
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.execute("UPDATE memory_items SET body = body || 'x'")
 """
 _RENAMES = """
 import os, sys
@@ -102,28 +92,6 @@ def _look_at(scene: Scene, images: list[Image], children: Children, *, every: bo
             scene.take_back(children, scene.store)
         else:
             scene.finish(children, scene.store)
-
-
-def test_the_simulated_disk_finds_what_a_process_did_not_sync(
-    scratch: Path, recorder: Path
-) -> None:
-    folder = scratch / "careless"
-    folder.mkdir()
-    store = make_store(folder / "memory.db", rows=120, journal="delete")
-    before = rows_of(store)
-    disk = Disk(folder)
-    events = recorded(_CARELESS, [str(store)], folder, recorder)
-    after = rows_of(store)
-    broken = 0
-    for image in images_of(disk, events, seed="careless"):
-        put_on_disk(image, folder)
-        try:
-            with closing(sqlite3.connect(store)) as connection:
-                sound = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-            broken += not sound or rows_of(store) not in (before, after)
-        except sqlite3.DatabaseError:
-            broken += 1
-    assert broken
 
 
 def test_the_simulated_disk_may_keep_a_later_change_of_names_and_lose_an_earlier_one(
