@@ -87,6 +87,10 @@ class TestExporting:
         assert [line["memory_id"] for line in lines] == ["odd", *SIX]
         assert lines[0]["source_event_id"] == {"text": "ff00"}
         assert lines[0]["source_sequence"] == {"blob": "fe"}
+        table = tmp_path / "out.parquet"
+        export_archived(store, table)
+        records = map(json.loads, pd.read_parquet(table)["record"])
+        assert [each["title"] for each in records] == [line["title"] for line in lines]
         assert lines[1]["digest"] == receipt.digest
         assert lines[1]["memory_signals"][0]["importance"] == 0.25
         assert {name: lines[1][name] for name in row("e1")} == row("e1", "episodic", "merged")

@@ -303,17 +303,14 @@ class Recalls(Reader):
         sessions = self.folder / ".codex" / "sessions" / "2026" / "08" / "01"
         sessions.mkdir(parents=True)
         ids = "<rollout_ids>\n{}\n</rollout_ids>".format("\n".join(threads))
-        cited = f"\n<oai-mem-citation>\n{ids}\n</oai-mem-citation>"
-        said = {"type": "message", "role": "assistant"}
-        said |= {"content": [{"type": "output_text", "text": cited}]}
+        content = [{"type": "output_text", "text": f"<oai-mem-citation>{ids}</oai-mem-citation>"}]
+        said = {"type": "message", "role": "assistant", "content": content}
         for thread in threads:
-            lines = [
-                {"type": "session_meta", "payload": {"id": thread, "cwd": "/w"}},
-                {"type": "response_item", "payload": said},
-            ]
-            stamped = [json.dumps({"timestamp": "2026-08-01T09:00:00.000Z"} | x) for x in lines]
+            lines = {"session_meta": {"id": thread, "cwd": "/w"}, "response_item": said}
             path = sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
-            path.write_text("".join(f"{line}\n" for line in stamped))
+            stamp = {"timestamp": "2026-08-01T09:00:00.000Z"}
+            stamped = [stamp | {"type": kind, "payload": each} for kind, each in lines.items()]
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in stamped))
         hits = recall(NOW, *(f"memory/{n}.md" for n in range(3)))
         events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
         write_events(events, hits, hits, hits)

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 import nbformat
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from invariants import rows_of
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from shell import run
@@ -21,11 +19,10 @@ from stores import row, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, apply, plan, restore
-from memlab.compaction.contents import archived_rows, export_archived
+from memlab.compaction.contents import archived_rows
 from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
-from memlab.store.database import COLUMNS
 from memlab.upkeep.health import doctor
 from proof.stores import NOW, START, copy_aside
 
@@ -178,25 +175,6 @@ def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
         assert max(len(page), len(printed)) < MOST_SHOWN, type(shown)
         if not isinstance(shown, pd.DataFrame):  # pandas prints what it does not know as it is
             assert steering(printed) == set(), type(shown)
-
-
-def test_exports_keep_every_text(store: Path, scratch: Path) -> None:
-    made = plan(store, KeepRecent(3), now=NOW)
-    rows = rows_of(store)
-    wanted = [
-        [each.decode() if isinstance(each, bytes) else each for each in rows[memory.key][1:15]]
-        for memory in made.memories
-    ]
-    apply(made, now=NOW)
-    lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
-    assert export_archived(store, lines) == export_archived(store, table) == len(wanted)
-    assert lines.read_bytes().isascii()
-    objects = [json.loads(line) for line in lines.read_text().split("\n")[:-1]]
-    parquet = pq.read_table(table).to_pylist()
-    assert [each["title"] for each in parquet] == [each["title"] for each in objects]
-    records = [json.loads(each["record"]) for each in parquet]
-    for said in (objects, records):
-        assert [[each.get(name) for name in COLUMNS] for each in said] == wanted
 
 
 def report_of(store: Path, page: Path) -> Path:
