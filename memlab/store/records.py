@@ -297,8 +297,6 @@ def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterab
         if texts.translate(_ESCAPED) == texts:
             return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
         return [repeat(head, len(values)), map(in_quotes, values)]
-    if types == {float} and all(map(math.isfinite, values)):
-        return [repeat(head, len(values)), map(repr, values)]
     absent = f"{head}null" if defaulted else ""
     return [
         [
