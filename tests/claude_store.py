@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
 STYLES = ("origin", "type", "metadata", "node origin", "node", "modified", "none", "broken")
@@ -91,21 +90,11 @@ def index_lines(folder: Path) -> list[str]:
     return index.read_text().splitlines() if index.exists() else []
 
 
-def call(
-    tool: str,
-    path: Path | str,
-    moment: datetime,
-    session: str,
-    number: int,
-    *,
-    failed: bool = False,
-) -> list[str]:
+def call(tool: str, path: Path | str, moment: datetime, session: str, number: int) -> list[str]:
     """The two lines of a call of a tool: the call, and its result."""
     name = f"toolu_{session}_{number}"
     use = {"type": "tool_use", "id": name, "name": tool, "input": {"file_path": str(path)}}
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
-    if failed:
-        result |= {"is_error": True, "content": "File does not exist."}
+    result = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
     told = {"sessionId": session, "timestamp": stamp(moment)}
     lines = (("assistant", f"u_{name}", use), ("user", f"r_{name}", result))
     return [

@@ -59,7 +59,8 @@ class OpenClaw(NotesSource):
             return path if has_own else None
         except OSError:
             return None
-        is_one = _DREAMS in names or (has_own and any(map(_day_of, names)))
+        has_notes = has_own and any(map(_day_of, names))
+        is_one = has_notes or _DREAMS in names or bool(logs_of(path))
         return path if is_one else None
 
     @staticmethod
@@ -146,12 +147,9 @@ def _length_of_index(moment: FolderMoment) -> int:
     return len(moment.read(INDEX).data.decode(errors="replace")) if INDEX in moment.names else 0
 
 
-def logs_of(path: Path) -> list[Path]:
-    """Return the recall events of a workspace; a log is its own."""
-    if path.is_dir():
-        return sorted(log for name in _LOGS for log in path.glob(name))
-    is_log = path.name in {Path(name).name for name in _LOGS} and path.is_file()
-    return [path] if is_log else []
+def logs_of(workspace: Path) -> list[Path]:
+    """Return the recall events of a workspace."""
+    return sorted(log for name in _LOGS for log in workspace.glob(name))
 
 
 def _day_of(name: str) -> date | None:
@@ -162,17 +160,15 @@ def _day_of(name: str) -> date | None:
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is a workspace, with such a log or before its first, or the log."""
-    return bool(logs_of(asked.path)) or OpenClaw.recognise(asked.path, {}) is not None
+    """Whether the source is a workspace, even before its first log."""
+    return OpenClaw.recognise(asked.path, {}) is not None
 
 
 def find(asked: Asked) -> Found:
     """Return what was recalled."""
-    folders = [asked.path] if asked.path.is_dir() else []
-    folders += [each.parent for each in asked.path.parents if each.name == NOTES]
-    stores = (OpenClaw(each).name for each in folders if OpenClaw.recognise(each, {}))
-    found = Found(store=next(stores, None))
-    lines = LineReader(logs_of(asked.path), asked.progress, found)
+    workspace = OpenClaw(asked.path)
+    found = Found(store=workspace.name)
+    lines = LineReader(logs_of(workspace.path), asked.progress, found)
     kept: dict[str, Read] = {}
     kinds = set()
     for event in _events(lines):

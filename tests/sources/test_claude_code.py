@@ -142,8 +142,8 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
         *call("Edit", folder / "b.md", at(3), "s", 2),
         *call("Write", folder / "c.md", at(1), "s", 3),
         *call("Write", folder / "a.md", at(9), "s", 4),
-        *call("Read", folder / "d.md", at(0), "s", 5, failed=True),
-        *call("Read", folder / "e.md", at(60), "s", 7),  # the first that is left of 30 days
+        *call("Read", folder / "d.md", at(0), "s", 5),
+        *call("Edit", folder / "e.md", at(60), "s", 7),  # the first that is left of 30 days
         *call("Write", folder.parent / "elsewhere" / "d.md", at(0), "s", 6),
         '{"type":"assistant","timestamp":"no time","message":{"content":"x"}}',
         '{"broken "name":"Write" memory',
@@ -212,7 +212,7 @@ def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folde
     frame = memlab.load(folder).set_index("memory_id")
     assert frame["created_at"].tolist() == [at(1), at(2), at(500)]
     assert dict(ClaudeCode(folder).about().said["dated"]) == {"transcripts": 2, "file time": 1}
-    write_transcript(worktree, "s1", call("Read", folder / "a.md", at(0), "s1", 9))
+    write_transcript(worktree, "s1", call("Write", folder / "a.md", at(0), "s1", 9))
     assert memlab.load(folder)["created_at"][0] == at(0)  # read again, for it is another file
 
 

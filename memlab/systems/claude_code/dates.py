@@ -1,4 +1,4 @@
-"""When a memory's file was first there, by front matter, times, git and calls that succeeded."""
+"""When a memory's file was first there, by front matter, times, git and calls that write it."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from memlab.clock import moment_and_zone
 from memlab.sources.base import Key
 from memlab.sources.reads import Found, LineReader, moment
-from memlab.sources.transcripts import blocks_of, calls_in, transcript_files
+from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code.markdown import FrontMatter
 
 FROM_FRONT_MATTER: Final = "front matter"
@@ -25,8 +25,8 @@ FROM_LINES: Final = "line of MEMORY.md"
 PROJECTS: Final = "projects"
 """The folder in which Claude Code keeps what belongs to projects."""
 
-_TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit", "Read"})
-_CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
+_TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit"})
+_CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit)"')
 
 Call = tuple[tuple[str, ...], str, datetime]
 """The last three folders of a path, the file's name, and when the call was."""
@@ -123,26 +123,19 @@ def first_calls(folder: Path) -> dict[str, datetime]:
 
 @lru_cache(maxsize=2**16)
 def _calls(path: Path, size: int, written: int) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
-    """Return what calls in a transcript were about, unless the call failed."""
-    calls: dict[str, Call] = {}
-    failed: set[str] = set()
+    """Return what calls in a transcript wrote."""
 
     def matters(line: bytes) -> bool:
-        is_call = PROJECTS.encode() in line and _CALL.search(line) is not None
-        return is_call or (bool(calls) and re.search(rb'"is_error"\s*:\s*true', line) is not None)
+        return PROJECTS.encode() in line and _CALL.search(line) is not None
 
-    for line in LineReader([path]).objects(path, matters):
-        calls.update(_calls_in(line))
-        for block in blocks_of(line, "tool_result"):
-            if block.get("is_error") is True:
-                failed.add(str(block.get("tool_use_id")))
-    return tuple(call for number, call in calls.items() if number not in failed)
+    lines = LineReader([path]).objects(path, matters)
+    return tuple(call for line in lines for call in _calls_in(line))
 
 
-def _calls_in(line: dict[str, Any]) -> Iterator[tuple[str, Call]]:
+def _calls_in(line: dict[str, Any]) -> Iterator[Call]:
     at = moment(line.get("timestamp"), Found())
-    for call, tool, given in calls_in(line):
+    for _, tool, given in calls_in(line):
         path = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
         *_, projects, project, folder, name = ("", "", "", "", *path.parts)
         if at is not None and tool in _TOOLS and projects == PROJECTS:
-            yield call, ((projects, project, folder), name, at)
+            yield (projects, project, folder), name, at
