@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -124,8 +124,13 @@ class FileNames:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def _known(self) -> tuple[Mapping[str, str | None], ...]:
-        return *(_unique(self.names, spelt) for spelt in _SPELLINGS), self.aliases
+    def _by_folded(self) -> dict[str, str | None]:
+        """Each name by what is left of it without case; None where several share that."""
+        found: dict[str, str | None] = {}
+        for name in self.names:
+            folded = _folded(name)
+            found[folded] = None if folded in found else name
+        return found
 
     @cached_property
     def _found(self) -> dict[str, str | None]:
@@ -134,14 +139,14 @@ class FileNames:
     def file_of(self, target: str) -> str | None:
         """Return the file a target means, as written, else by Unicode or case if one alone fits."""
         if target not in self._found:
-            meant = (
-                known[spelt]
-                for path in _candidates(target, self.folder)
-                for spell, known in zip((*_SPELLINGS, _SPELLINGS[0]), self._known, strict=True)
-                if (spelt := spell(path)) in known
-            )
-            self._found[target] = next(meant, None)
+            meant = map(self._named, _candidates(target, self.folder))
+            self._found[target] = next(filter(None, meant), None)
         return self._found[target]
+
+    def _named(self, path: str) -> str | None:
+        if path in self.names:
+            return path
+        return self._by_folded.get(_folded(path)) or self.aliases.get(path)
 
 
 def mentions_in(text: str) -> tuple[Mention, ...]:
@@ -201,20 +206,8 @@ def _words(mention: Mention, names: FileNames) -> str:
     return mention.label
 
 
-_SPELLINGS: Final[tuple[Callable[[str], str], ...]] = (
-    str,
-    lambda name: normalize("NFC", name),
-    lambda name: normalize("NFC", name).casefold(),
-)
-
-
-def _unique(names: Collection[str], spell: Callable[[str], str]) -> dict[str, str | None]:
-    """Return each name by its spelling; None for a spelling that several share."""
-    found: dict[str, str | None] = {}
-    for name in names:
-        spelt = spell(name)
-        found[spelt] = None if spelt in found else name
-    return found
+def _folded(name: str) -> str:
+    return normalize("NFC", name).casefold()
 
 
 def _candidates(target: str, folder: Path) -> Iterator[str]:
