@@ -298,12 +298,10 @@ def insert_entries(raw: bytes, back: Entries, there: Iterable[str], folder: Path
     """Return an index that says of files again what it said."""
     names = _names(back, there, folder)
     missing = back.keys() - MemoryIndex(raw).named(names).keys()
-    forms: list[_Form] = []
-    for files in (set(back), missing):
-        kept = {(each["line"], each["text"]): each for file in files for each in back[file]}
-        forms = [_form(kept[place], files, names) for place in sorted(kept)]
-        if (index := _as_it_stood(raw, forms)) is not None:
-            return index
+    kept = {(each["line"], each["text"]): each for file in missing for each in back[file]}
+    forms = [_form(kept[place], missing, names) for place in sorted(kept)]
+    if (index := _as_it_stood(raw, forms)) is not None:
+        return index
     lines = lines_of(raw)
     for form in forms:
         _put_near(lines, *form)

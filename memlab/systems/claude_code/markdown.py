@@ -11,8 +11,6 @@ from typing import Any, Final, NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
-from memlab.errors import StoreError
-
 LONGEST: Final = 2**16
 """Characters at the beginning of a file in which its front matter must end."""
 
@@ -35,8 +33,6 @@ _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![
 _TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _SUFFIX: Final = ".md"
-_DEEPEST: Final = 20
-"""Links inside one another that are looked for."""
 
 
 class FrontMatter(NamedTuple):
@@ -178,19 +174,14 @@ def is_local(target: str) -> bool:
     return bool(path) and not _SCHEME.match(path) and path[0] != "#" and "/" not in path
 
 
-def unlinked(text: str, gone: Collection[str], names: FileNames) -> str:
-    """Return a text without its links to `gone`; their words stay."""
-    for _ in range(_DEEPEST):
-        found = [m for m in mentions_in(text) if names.file_of(m.target) in gone]
-        if not found:
-            return text
-        ends = [0, *(mention.end for mention in found)]
-        between = [text[end : m.start] + _words(m, names) for end, m in zip(ends, found)]  # noqa: B905
-        text = "".join([*between, text[ends[-1] :]])
-    raise StoreError(
-        f"a line of the index names {found[0].target[:80]!r} in links inside one another, more "
-        f"than {_DEEPEST} deep; take that line out by hand"
-    )
+def unlinked(text: str, gone: Collection[str], names: FileNames) -> str | None:
+    """Return a text without its links to `gone`, whose words stay; None where that takes more."""
+    found = [m for m in mentions_in(text) if names.file_of(m.target) in gone]
+    ends = [0, *(mention.end for mention in found)]
+    between = [text[end : m.start] + _words(m, names) for end, m in zip(ends, found)]  # noqa: B905
+    left = "".join([*between, text[ends[-1] :]])
+    # In links inside one another the inner ones are links only once the outer ones have gone.
+    return None if any(names.file_of(m.target) in gone for m in mentions_in(left)) else left
 
 
 def wikilinks_in(text: str) -> list[str]:
