@@ -34,21 +34,6 @@ LISTED: Final = 20
 ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
 
-STYLE: Final = """<style>
-.memlab-sizing img { margin: 0; max-width: 100%; height: auto; }
-.memlab-sizing .widget-html-content { line-height: 1.5; }
-.memlab-sizing table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.memlab-sizing td { padding: 0 1em 0 0; vertical-align: top; }
-.memlab-sizing td:first-child { white-space: nowrap; opacity: 0.75; }
-.memlab-sizing pre { margin: 0; padding: 0.4em 0.6em; white-space: pre-wrap; word-break: normal; }
-.memlab-sizing pre { border: 1px solid #8a8d9180; overflow-wrap: anywhere; }
-.memlab-sizing .going { max-height: 16em; overflow-y: auto; }
-.memlab-sizing .going td:nth-child(2) { text-align: right; }
-.memlab-sizing .going td:last-child { overflow-wrap: anywhere; }
-.memlab-sizing p { margin: 0.2em 0; max-width: 62em; }
-body[data-jp-theme-light="false"] .memlab-sizing img { filter: invert(0.93) hue-rotate(180deg); }
-</style>"""
-
 Mark = Callable[..., None]
 Plot = Callable[..., Axes]
 
@@ -196,7 +181,6 @@ class SizingPanel:
         row = widgets.Layout(flex_flow="row wrap", align_items="center")
         self.widget = widgets.VBox(
             [
-                widgets.HTML(STYLE, layout=widgets.Layout(display="none")),
                 widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
                 widgets.HBox([self.target, self.token_budget], layout=row),
                 widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=row),
