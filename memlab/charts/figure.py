@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from io import BytesIO, StringIO
 from typing import Any, Final, ParamSpec, cast
@@ -58,26 +58,21 @@ STYLE: Final = (
 theme come before the system's, and paper is light."""
 
 
-def as_svg(chart: "Chart") -> str:
-    """Return a chart as one SVG element with its colours by name."""
-    body = _drawn(chart)
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
-    body = body[body.index("<svg") :]
-    head, body = body.split(">", 1)
+def as_svg(chart: "Chart", name: str, style: str = "") -> str:
+    """Return a chart as one SVG element of the class `name`, its colours by name."""
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _drawn(chart), flags=re.DOTALL)
+    body = body.partition("<svg")[2].partition(">")[2]
     body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
     used = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
     body = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", body)
     body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _by_name, tag[0]), body)
     body = body.replace("'DejaVu Sans'", _FONTS).replace("xlink:href", "href")
     body = re.sub(r">\s+<", "><", body)
-    size = re.findall(r'(width|height)="([\d.]+)pt"', head)
-    box = " ".join(value for _, value in sorted(size, key=lambda each: each[0], reverse=True))
-    words = f"<title>{_harmless(chart.title)}</title><desc>{_harmless(chart.alt)}</desc>"
-    sizes = " ".join(f'{name}="{value}pt"' for name, value in size)
-    return (
-        f'<svg {NAMESPACE} class="memlab-chart" role="img" {sizes} viewBox="0 0 {box}">'
-        f"{words}<style>{_BY_SYSTEM}</style>{body.strip()}"
-    )
+    wide, high = 72 * chart.get_size_inches()
+    size = f'width="{wide:g}pt" height="{high:g}pt" viewBox="0 0 {wide:g} {high:g}"'
+    title, alt = (escape(words, quote=False) for words in (chart.title, chart.alt))
+    words = f"<title>{title}</title><desc>{alt}</desc>"
+    return f'<svg {NAMESPACE} class="{name}" role="img" {size}>{words}{style}{body.strip()}'
 
 
 def _drawn(figure: Figure) -> str:
@@ -92,17 +87,6 @@ def _drawn(figure: Figure) -> str:
             figure.set_canvas(canvas)
             figure.dpi = dpi
     return drawn.getvalue()
-
-
-def as_html(drawings: dict[str, str]) -> str:
-    """Return drawings of one chart, by the class of their width, as a piece of a page."""
-    parts = [
-        drawing.replace('class="memlab-chart"', f'class="{width}"', 1).replace(
-            f"<style>{_BY_SYSTEM}</style>", "", 1
-        )
-        for width, drawing in sorted(drawings.items())
-    ]
-    return f'<div class="memlab-chart"><style>{STYLE}</style>{"".join(parts)}</div>'
 
 
 def _thinned(path: str) -> str:
@@ -124,12 +108,6 @@ def _by_name(found: re.Match[str]) -> str:
     return f"var(--chart-{name},{found[0]})" if name else found[0]
 
 
-def _harmless(text: str) -> str:
-    """Escape, and leave out what XML does not allow."""
-    allowed = "".join(char for char in text if char in "\t\n" or ord(char) >= 32)
-    return escape(allowed, quote=False)
-
-
 P = ParamSpec("P")
 
 WIDTH: Final = 8.0
@@ -148,31 +126,27 @@ FOOTNOTE: Final = "footnote"
 class Chart(Figure):
     """A figure with one chart, which can be drawn again on other paper."""
 
-    def __init__(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> None:
+    def __init__(
+        self, draw: Callable[..., Axes], *, width: float = WIDTH, palette: Palette = LIGHT
+    ) -> None:
         super().__init__(figsize=(width, width / 2), dpi=DPI, facecolor=palette.paper)
         self.set_layout_engine("constrained", **AROUND)
         FigureCanvasAgg(self)
-        self.again: Callable[..., Axes] | None = None
+        self.again = draw
+        draw(ax=self.add_subplot())
 
     def at(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> "Chart":
         """Return the same chart drawn anew at another width, on other paper."""
-        if self.again is None:
-            raise ValueError("this chart was drawn on axes of its own making; draw it anew instead")
-        other = Chart(width=width, palette=palette)
-        other.again = self.again
-        self.again(ax=other.add_subplot())
-        return other
+        return Chart(self.again, width=width, palette=palette)
 
     @property
     def title(self) -> str:
         """What is said above the chart, on one line."""
-        return " ".join(self.axes[0].get_title(loc="left").split()) if self.axes else ""
+        return " ".join(self.axes[0].get_title(loc="left").split())
 
     @property
     def alt(self) -> str:
         """What is to be seen, in words: everything written on the chart but the ticks."""
-        if not self.axes:
-            return ""
         ax = self.axes[0]
         legend = ax.get_legend()
         texts: list[Text] = [*(legend.get_texts() if legend else []), *ax.texts]
@@ -192,7 +166,7 @@ class Chart(Figure):
 
     def svg(self) -> str:
         """Return an SVG file that is light or dark as its reader's system is; text stays text."""
-        return as_svg(self)
+        return as_svg(self, "memlab-chart", f"<style>{_BY_SYSTEM}</style>")
 
     def png(self, *, dpi: int = DPI) -> bytes:
         """Return a PNG file."""
@@ -205,9 +179,8 @@ class Chart(Figure):
 
     def _repr_html_(self) -> str:
         """Show the chart wide and narrow; the page shows the one that fits."""
-        if self.again is None:
-            return as_html({"wide": self.svg()})
-        return as_html({"wide": self.svg(), "narrow": self.at(width=NARROW).svg()})
+        drawings = as_svg(self.at(width=NARROW), "narrow"), as_svg(self, "wide")
+        return f'<div class="memlab-chart"><style>{STYLE}</style>{"".join(drawings)}</div>'
 
 
 def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
@@ -218,12 +191,6 @@ def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
         if kwargs.get("ax") is not None:
             return plot(*args, **kwargs)
         rest = {name: value for name, value in kwargs.items() if name != "ax"}
-        chart = Chart()
-
-        def again(*, ax: Axes) -> Axes:
-            return cast("Callable[..., Axes]", plot)(*args, ax=ax, **rest)
-
-        chart.again = again
-        return again(ax=chart.add_subplot())
+        return Chart(partial(cast("Callable[..., Axes]", plot), *args, **rest)).axes[0]
 
     return drawn

@@ -3,6 +3,7 @@
 import html
 from base64 import b64encode
 from collections.abc import Callable, Iterable
+from functools import partial
 from io import BytesIO
 from os import PathLike, fspath
 from typing import Any, Final
@@ -42,10 +43,9 @@ class Picture:
     """A chart drawn once, and a copy of it with the marks of the moment."""
 
     def __init__(self, plot: Plot, mark: Mark, curve: pd.DataFrame) -> None:
-        figure = Chart(width=5.4)
+        figure = Chart(partial(plot, curve, bare=True), width=5.4)
         self._canvas = FigureCanvasAgg(figure)
-        self._axes, self._mark, self._curve = figure.add_subplot(), mark, curve
-        plot(curve, ax=self._axes, bare=True)
+        self._axes, self._mark, self._curve = figure.axes[0], mark, curve
         self.title = figure.title
         self._canvas.draw()  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")

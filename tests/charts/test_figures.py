@@ -45,6 +45,11 @@ def chart_of(ax: Axes) -> Chart:
     return ax.figure
 
 
+def bare(width: float = 8.0) -> Axes:
+    """Axes of a chart that has drawn nothing yet."""
+    return Chart(lambda ax: ax, width=width).axes[0]
+
+
 def texts(svg: str) -> list[str]:
     return [
         "".join(text.itertext()).strip() for text in ElementTree.fromstring(svg).iter(f"{SVG}text")
@@ -118,7 +123,7 @@ def test_a_long_curve_is_a_small_svg() -> None:
 def test_an_axis_of_time_has_ticks_none_too_many_and_says_the_year(
     minutes: int, size: float, width: float
 ) -> None:
-    ax = Chart(width=width).add_subplot()
+    ax = bare(width)
     begins = datetime(2010, 1, 31, tzinfo=UTC) + timedelta(minutes=minutes)
     ax.plot([begins, begins + timedelta(hours=10**size)], [0, 1])
     ax.margins(x=0)
@@ -135,7 +140,7 @@ def test_an_axis_of_time_has_ticks_none_too_many_and_says_the_year(
     [(1, 2), (7, 9), (700_000, 950_000), (0.8, 12), (3, 40), (1, 10**6), (1, 10**9)],
 )
 def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float) -> None:
-    ax = Chart().add_subplot()
+    ax = bare()
     ax.set_xlim(low, high)
     Plot(ax).log_axis(ax.xaxis)
     places = np.array(ax.get_xticks())
@@ -160,7 +165,7 @@ def test_spread_keeps_order_and_room_and_moves_nothing_in_vain(
 
 
 def test_a_figure_grows_until_every_name_at_its_edge_has_room() -> None:
-    plot = Plot(Chart().add_subplot())
+    plot = Plot(bare())
     for number in range(40):
         plot.end(0, f"line {number}", LIGHT.ink)
     plot.label_ends()
@@ -177,7 +182,7 @@ def test_a_figure_grows_until_every_name_at_its_edge_has_room() -> None:
     ],
 )
 def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
-    ax = Chart().add_subplot()
+    ax = bare()
     ax.set_ylim(0, top)
     Plot(ax).count_axis(ax.yaxis)
     drawn(ax)
@@ -185,7 +190,7 @@ def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
 
 
 def test_text_is_never_read_as_mathematics() -> None:
-    ax = Chart().add_subplot()
+    ax = bare()
     plot = Plot(ax)
     plot.heading("costs $x_{$ and $5", "from $1 to $y^{$")
     plot.footnote("$\\frac{$")
