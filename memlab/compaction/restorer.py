@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from datetime import datetime
 from itertools import chain
 from os import PathLike
@@ -138,35 +138,30 @@ class _Asked(NamedTuple):
 
 
 def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
-    source, archive = asked.source, asked.archive
-    committed, back = False, 0
+    source, archive, back = asked.source, asked.archive, 0
+    with source.changing() as writer:
+        settle(archive, writer, source, now)
+        watch("locked")
+        entry = archive.entry(asked.digest)
+        copies = _chosen(asked, entry)
+        with archive.one_moment():
+            missing = _missing(writer, archive, entry, copies)
+            watch("checked")
+            if missing.wanted:
+                back = writer.insert(missing, watch=watch)
+                watch("verified")
+        left_out = set[Key]()  # their time has passed
+        if back < len(missing.wanted):
+            there = (key for key, _ in writer.records(missing.wanted))
+            left_out = set(missing.wanted).difference(there)
+    watch("committed")
+    # Of a plan that was cut short others may never have gone.
+    gone = missing.wanted if entry.finished_at is None else [copy.key for copy in copies]
+    marked = set(gone) - left_out
+    unmarked = [copy.key for copy in copies if copy.restored_at is None and copy.key in marked]
     try:
-        with ExitStack() as noting:
-            with source.changing() as writer:
-                settle(archive, writer, source, now)
-                watch("locked")
-                entry = archive.entry(asked.digest)
-                copies = _chosen(asked, entry)
-                with archive.one_moment():
-                    missing = _missing(writer, archive, entry, copies)
-                    watch("checked")
-                    if missing.wanted:
-                        back = writer.insert(missing, watch=watch)
-                        watch("verified")
-                left_out = set[Key]()  # their time has passed
-                if back < len(missing.wanted):
-                    there = (key for key, _ in writer.records(missing.wanted))
-                    left_out = set(missing.wanted).difference(there)
-                # Of a plan that was cut short others may never have gone.
-                gone = missing.wanted if entry.finished_at is None else [c.key for c in copies]
-                marked = set(gone) - left_out
-                unmarked = [c.key for c in copies if c.restored_at is None and c.key in marked]
-                noting.enter_context(archive.marking_restored(entry.digest, unmarked, now))
-            committed = True
-            watch("committed")
+        archive.mark_restored(entry.digest, unmarked, now)
     except ArchiveError as error:
-        if not committed:
-            raise
         raise not_noted(f"{back:,} memories were restored into {source.name}", error) from error
     watch("recorded")
     restored = Restored(back)

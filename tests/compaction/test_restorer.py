@@ -9,14 +9,11 @@ from programs import run_program
 from stores import Row, row, run_sql, write_rows, write_signals
 
 from memlab import files
-from memlab.compaction import archived_plans, drop_archived
+from memlab.compaction import drop_archived
 from memlab.compaction.applier import apply
 from memlab.compaction.plans import Plan
 from memlab.compaction.restorer import restore
 from memlab.errors import ArchiveError, MemlabError
-from memlab.store.archive import opening
-from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import open_archive
 
 
 def test_restoring_twice_restores_nothing_even_where_a_row_has_changed_since(store: Path) -> None:
@@ -93,25 +90,6 @@ def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
     with pytest.raises(ArchiveError, match=r"1 place .*position 13.*the other 9 by id"):
         restore(receipt)
     assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]) == 9
-
-
-def test_a_drop_waits_until_what_is_restored_is_noted(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the note would be made of whatever plan has that name by then."""
-    digest, seen = compacted(store).digest, []
-    monkeypatch.setattr(opening, "_PATIENCE", 0.05)
-
-    def watch(step: str) -> None:
-        if step == "committed":
-            with open_archive(location_beside(store)) as archive:
-                with pytest.raises(ArchiveError, match="is locked by another process"):
-                    archive.forget(digest)
-                seen.append(step)
-
-    assert restore(digest, store=store, watch=watch) == 6
-    assert seen == ["committed"]
-    assert [entry.restored for entry in archived_plans(store)] == [6]
 
 
 class TestIntoANewFile:

@@ -300,16 +300,14 @@ class Archive:
         with self.changing():
             self.erase(digest)
 
-    @contextmanager
-    def marking_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> Iterator[None]:
-        """Record that copies are back, once the block, which holds the store, has committed."""
+    def mark_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> None:
+        """Record that copies are back."""
         with self.changing() as connection:
             connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
                 "(SELECT apply FROM applies WHERE digest = ?)",
                 ((entries.moment_text(at), key, digest) for key in keys),
             )
-            yield
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
