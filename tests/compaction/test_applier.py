@@ -1,8 +1,6 @@
 """Applying a plan to a store file: what goes, what stays, and what stops it."""
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows, write_sig
 
 from memlab.compaction.applier import apply
 from memlab.compaction.contents import archived_plans, last_applied
-from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import (
@@ -27,8 +24,6 @@ from memlab.errors import (
     MemlabError,
     StalePlanError,
 )
-from memlab.policies import KeepRecent
-from memlab.store import SqliteMemoryStore
 
 
 class TestApplying:
@@ -47,16 +42,6 @@ class TestApplying:
         restore(receipt, ids=["e1", "e2"])
         with pytest.raises(AlreadyAppliedError, match="2 of them restored since"):
             apply(made)
-
-    def test_a_link_shares_the_archive_of_its_store_which_may_be_open(
-        self, store: Path, tmp_path: Path
-    ) -> None:
-        link = tmp_path / "linked" / "link.db"
-        link.parent.mkdir()
-        link.symlink_to(store)
-        with SqliteMemoryStore(store) as opened:
-            assert compacted(link).archive == str(archive_of(store))
-            assert len(opened.list_active()) == 6
 
 
 STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
@@ -123,20 +108,6 @@ class TestStalePlans:
         assert apply(made).deleted == 6
         gone = {each.position for each in made.memories}
         assert rows_of(store) == {p: r for p, r in before.items() if p not in gone}
-
-    def test_a_plan_is_of_one_moment_though_somebody_writes_while_it_is_made(
-        self, store: Path
-    ) -> None:
-        def watch(step: str) -> None:
-            if step == "read":
-                run_sql(store, "UPDATE memory_items SET title = 'new' WHERE memory_id = 'e1'")
-
-        with closing(sqlite3.connect(store)) as connection:
-            connection.execute("SELECT * FROM memory_items")  # somebody has the store open
-            made = plan(store, KeepRecent(4), now=NOON, watch=watch)
-        assert made.memories[0].title == "title of e1"
-        with pytest.raises(StalePlanError, match=r"1 changed \(e1\)"):
-            apply(made)
 
 
 GREEDY = [

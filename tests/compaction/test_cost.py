@@ -52,20 +52,6 @@ def test_every_plan_says_how_many_references_led_to_what_it_deletes(
     assert (cost.lost is None) == (not isinstance(policy, memlab.KeepRecent))
 
 
-def test_the_past_counts_after_a_compaction_as_before(store: Path, tmp_path: Path) -> None:
-    again = memlab.copy_store(store, tmp_path / "memory.db")
-    memlab.apply(memlab.plan(again, memlab.KeepRecent(100), now=NOW), now=NOW)
-    before, after = (
-        cost_of(memlab.plan(each, memlab.KeepRecent(50), now=NOW)) for each in (store, again)
-    )
-    assert (after.lost, after.safe, after.references) == (
-        before.lost,
-        before.safe,
-        before.references,
-    )
-    assert 0 < after.to_deleted < before.to_deleted
-
-
 def test_the_dry_run_says_it_in_words_and_in_json(store: Path) -> None:
     cost = cost_of(memlab.plan(store, memlab.KeepRecent(50), now=NOW))
     low, high = cost.lost_limits or (0, 0)

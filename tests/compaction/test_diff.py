@@ -55,10 +55,3 @@ def test_another_memory_that_stands_for_one_is_told_beside_the_first(store: Path
     found = difference_of(first, plan_supersession(store, {"d1": "d2"}, now=NOON))
     assert [after.memory_id for _, after in found.changes["supersedes"].rewritten] == ["d1"]
     assert found.differs
-
-
-def test_more_links_than_are_listed_are_counted(store: Path) -> None:
-    write_rows(store, [row(f"x{number}", "semantic") for number in range(14)])
-    links = {f"x{number}": "d1" for number in range(14)}
-    (table,) = between(store, {}, links).sheet().tables
-    assert (len(table.rows), table.remark) == (10, "and 4 more")

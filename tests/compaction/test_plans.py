@@ -125,12 +125,6 @@ class TestJson:
         assert Receipt.from_json(text) == receipt
         assert text.isascii()
 
-    def test_a_receipt_without_what_an_earlier_version_did_not_say_can_be_read(self) -> None:
-        content = json.loads(receipt().to_json())
-        for later in ("superseded", "expired", "finished"):
-            del content[later]
-        assert Receipt.from_json(json.dumps(content)) == receipt()
-
 
 class TestNames:
     def test_the_digest_depends_on_everything_and_the_fingerprint_on_the_memories(self) -> None:
