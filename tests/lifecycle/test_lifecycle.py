@@ -25,6 +25,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
 TICK = timedelta(microseconds=1)
+DEDUP = NearDuplicate(0.92)
 
 
 def columns_of(path: Path) -> dict[str, Any]:
@@ -50,13 +51,6 @@ def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(
         plain.supersede("a", by_memory_id="b")
         assert plain.compact_episodic(1) == 1
         assert ids(plain) == ["c"]
-
-
-def test_opening_twice_changes_nothing(path: Path) -> None:
-    LifecycleStore(path).close()
-    before = path.read_bytes()
-    LifecycleStore(path).close()
-    assert path.read_bytes() == before
 
 
 def test_a_frame_shows_what_was_put(open_store: Open, path: Path) -> None:
@@ -109,17 +103,6 @@ def test_a_ttl_that_is_not_positive_is_durable(open_store: Open, clock: Any) -> 
     clock.now = START + 3650 * DAY
     assert store.expire(clock.now) == 0
     assert len(ids(store)) == 6
-
-
-def test_load_bearing_rows_do_not_expire(open_store: Open, clock: Any) -> None:
-    store = open_store()
-    store.put(item("d", kind="semantic"), ttl=1)
-    store.put(item("r", tags=("rejected-path",)), ttl=1)
-    clock.now = START + DAY
-    assert store.expire(clock.now) == 0
-    assert ids(store) == ["d", "r"]
-    assert store.get("d") is not None
-    assert store.touch(["d"], now=clock.now) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,10 +175,13 @@ def test_a_put_is_counted_against_all_that_matches_it(
     assert ids(store) == left
 
 
-def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
+def test_load_bearing_rows_take_up_room_and_are_not_evicted(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2))
     store.put(item("low"), agent_id="h", importance=0.1)
-    for name in "abc":
+    store.put(item("a"), agent_id="g", importance=0.0, ttl=HOUR)
+    with SqliteMemoryStore(path) as plain:
+        plain.put(item("a", tags=("rejected-path",)))
+    for name in "bc":
         store.put(item(name, kind="procedural"), agent_id="g", importance=0.0)
     store.put(item("e"), agent_id="g", importance=1.0)
     assert ids(store) == ["low", "a", "b", "c"]
@@ -204,6 +190,21 @@ def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
     assert stats.floor_over_capacity == {'{"agent_id": "g"}': 3}
     assert stats.enforcement_failures == 0
     assert stats.evicted == {"lowest-value": 1}
+
+
+def test_load_bearing_rows_neither_expire_nor_replace_nor_are_replaced(
+    open_store: Open, clock: Any
+) -> None:
+    store = open_store(duplicates=DEDUP)
+    store.put(item("d", SAME, kind="semantic"), ttl=1)
+    store.put(item("e", SAME))
+    store.put(item("s", SAME, kind="procedural"))
+    store.put(item("r", SAME, tags=("rejected-path",)), ttl=1)
+    clock.now = START + DAY
+    assert store.expire(clock.now) == 0
+    assert ids(store) == ["d", "e", "s", "r"]
+    assert store.get("d") is not None
+    assert store.touch(["d"], now=clock.now) == 1
 
 
 SPOILS = "CREATE TRIGGER spoils {} DELETE ON memory_items BEGIN {}; END"
@@ -245,31 +246,14 @@ def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, 
     with closing(sqlite3.connect(path)) as other, other:
         nothing = "importance = 9e999, last_accessed_at = NULL, access_count = NULL"
         other.execute(f"UPDATE memory_signals SET {nothing}")
+    assert store.touch(["a", "a", "nobody"], now=START + HOUR) == 1
     assert store.touch(["a"], now=START) == 1
     signals = columns_of(path)["a"]
-    assert (signals["access_count"], signals["last_accessed_at"][:10]) == (1, "2026-03-01")
+    used = "2026-03-01T12:00:00.000000+00:00"
+    assert (signals["access_count"], signals["last_accessed_at"]) == (2, used)
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
-
-
-def test_a_row_another_store_made_load_bearing_is_not_evicted(open_store: Open, path: Path) -> None:
-    store = open_store(capacity=ValueCap(1))
-    store.put(item("a"), agent_id="g", importance=0.0, ttl=HOUR)
-    with SqliteMemoryStore(path) as plain:
-        plain.put(item("a", tags=("rejected-path",)))
-    store.put(item("b"), agent_id="g")
-    assert ids(store) == ["a"]
-
-
-def test_a_touch_sets_last_access_and_adds_to_the_count(open_store: Open, path: Path) -> None:
-    store = open_store()
-    store.put(item("a"))
-    assert store.touch(["a", "a", "nobody"], now=START + HOUR) == 1
-    assert store.touch(["a"], now=START + DAY) == 1
-    signals = columns_of(path)["a"]
-    assert signals["access_count"] == 2
-    assert signals["last_accessed_at"] == "2026-03-02T12:00:00.000000+00:00"
 
 
 def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) -> None:
@@ -288,8 +272,6 @@ def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) 
 
 # Near-duplicates on write: odek's order tries likeness and trust
 
-DEDUP = NearDuplicate(0.92)
-
 
 @pytest.mark.parametrize(
     ("settings", "trust", "left"),
@@ -307,14 +289,6 @@ def test_a_newer_near_duplicate_replaces_the_older_trust_permitting(
         store.put(item(f"m{number}", SAME), trust=who)
     assert ids(store) == left
     assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
-
-
-def test_load_bearing_rows_neither_replace_nor_are_replaced(open_store: Open) -> None:
-    store = open_store(duplicates=DEDUP)
-    store.put(item("d", SAME, kind="semantic"))
-    store.put(item("e", SAME))
-    store.put(item("s", SAME, kind="procedural"))
-    assert ids(store) == ["d", "e", "s"]
 
 
 steps = st.lists(
