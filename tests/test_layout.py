@@ -1,6 +1,7 @@
 """Imports run one way, importing is light, and what only one part may do only one part does."""
 
 import ast
+import doctest
 import re
 import subprocess
 import sys
@@ -141,10 +142,6 @@ def parts_calling(*names: str) -> set[str]:
     return {part_of(path) for path in MODULES if called_names(path) & set(names)}
 
 
-def test_analysis_knows_nothing_of_sqlite() -> None:
-    assert parts_importing("sqlite3", "memlab.store") & NOTHING_OF_SQL == set()
-
-
 def is_for_a_runtime(path: Path) -> bool:
     """The package without its dependencies gives a runtime the store and the access log."""
     own = path.relative_to(PACKAGE)
@@ -164,15 +161,10 @@ def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
     assert tops - sys.stdlib_module_names == {"memlab"}
 
 
-def test_only_charts_and_what_shows_them_know_matplotlib() -> None:
+def test_what_one_part_alone_may_do_no_other_does() -> None:
+    assert parts_importing("sqlite3", "memlab.store") & NOTHING_OF_SQL == set()
     assert parts_importing("matplotlib") <= {"charts", "views"}
-
-
-def test_only_the_command_line_prints() -> None:
     assert parts_calling("print") <= {"cli"}
-
-
-def test_one_module_alone_reads_the_clock() -> None:
     assert parts_calling(*CLOCKS) == {"clock"}
 
 
@@ -193,32 +185,33 @@ def run_python(program: str) -> str:
     return subprocess.run(command, capture_output=True, check=True, text=True).stdout
 
 
-def loaded_by(program: str) -> set[str]:
-    """Modules that a fresh interpreter has once it has run a program."""
-    return set(run_python(f"import sys\n{program}\nprint(*sys.modules)").split())
+OPENED = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"
+SHOWN = "try: main(['show', 'memory.db'])\nexcept SystemExit: pass"
+LOADS = {
+    f"import {', '.join(LIGHT)}\ndir(memlab)": HEAVY | {"sqlite3"},
+    f"from memlab.sources.opening import open_source\n{OPENED}": {
+        *("valkey", "psycopg", "pyarrow", "pandas")
+    },
+    "import memlab.charts": {"matplotlib.pyplot"},
+    f"from memlab.cli import main\n{SHOWN}": {"pandas", "matplotlib", "numba", "yaml", "nbformat"},
+}
+"""Programs, and modules that none of what they do needs."""
 
 
-def test_importing_a_package_loads_nothing_heavy() -> None:
-    loaded = loaded_by(f"import {', '.join(LIGHT)}\ndir(memlab)")
-    assert loaded & (HEAVY | {"sqlite3"}) == set()
+@pytest.mark.parametrize("program", LOADS)
+def test_what_is_not_needed_is_not_loaded(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
+    loaded = run_python(f"import sys\n{program}\nprint(*sys.modules)").split()
+    assert LOADS[program] & {*loaded} == set()
 
 
-def test_naming_a_server_loads_no_client() -> None:
-    opened = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"
-    loaded = loaded_by(f"from memlab.sources.opening import open_source\n{opened}")
-    assert loaded & {"valkey", "psycopg", "pyarrow", "pandas"} == set()
-
-
-def test_charts_need_no_pyplot() -> None:
-    assert "matplotlib.pyplot" not in loaded_by("import memlab.charts")
-
-
-def test_showing_a_store_loads_no_frame(tmp_path: Path) -> None:
-    shown = write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
-    program = (
-        f"from memlab.cli import main\ntry: main(['show', {str(shown)!r}])\nexcept SystemExit: pass"
-    )
-    assert loaded_by(program) & {"pandas", "matplotlib", "numba", "yaml", "nbformat"} == set()
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_the_examples_of_docstrings_hold(path: Path) -> None:
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    assert doctest.testmod(import_module(name.removesuffix(".__init__"))).failed == 0
 
 
 @pytest.mark.parametrize("name", LAZY)

@@ -77,14 +77,9 @@ def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them(
     assert [name for name, kinds in spelled.items() if len(kinds) > 1] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [("shwo", "show"), ("fleet sise x", "size"), ("show --jsno", "--json"), ("doctr", "doctor")],
-)
+@pytest.mark.parametrize(("words", "meant"), [("fleet sise x", "size"), ("show --jsno", "--json")])
 def test_what_was_meant_is_asked(words: str, meant: str) -> None:
-    done = run(*words.split())
-    assert done.exit_code == 2
-    assert f"Did you mean '{meant}'?" in done.stderr
+    assert f"Did you mean '{meant}'?" in said(*words.split(), code=2)
 
 
 @pytest.mark.parametrize("words", [[], ["fleet"]])

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -287,23 +286,6 @@ def test_a_scheduler_that_is_not_there_is_said(named: dict[str, Any], words: str
     pytest.importorskip("distributed")
     with pytest.raises(MemlabError, match=words), cluster_at(**named, patience=0.5):
         pass
-
-
-@pytest.mark.long
-def test_the_work_of_a_worker_that_hangs_goes_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "4s")
-    paths = [agent_store(tmp_path / f"{number}.db", 1) for number in range(6)]
-    with dask_cluster(tmp_path) as file, cluster_at(scheduler_file=file) as cluster:
-        cluster.client.wait_for_workers(2, timeout=120)
-        hangs = min(cluster.client.run(os.getpid).values())
-        os.kill(hangs, signal.SIGSTOP)
-        try:
-            assert survey(paths, now=NOW, runner=cluster)["memories"].tolist() == [2] * 6
-        finally:
-            with suppress(ProcessLookupError):
-                os.kill(hangs, signal.SIGCONT)
 
 
 @pytest.mark.long
