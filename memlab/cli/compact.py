@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import memlab.compaction
 from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
@@ -17,9 +18,6 @@ from memlab.text import Sheet, command, counted, for_terminal
 from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
-    from memlab.compaction.effects import Cost
-    from memlab.compaction.plans import Plan
-    from memlab.policies import Policy
     from memlab.sources.base import Source
 
 _END: Final = "\n}\n"
@@ -61,7 +59,7 @@ def _change_options(command: options.Command) -> options.Command:
 @_change_options
 def compact(
     store: Path,
-    policy: "Policy | None",
+    policy: "memlab.Policy | None",
     retire: bool | None,
     save: bool,
     save_plan: Path | None,
@@ -86,7 +84,6 @@ def compact(
     memlab compact memory.db --keep-recent 200 --retire  show what it would retire
     memlab compact memory.db                             go by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.planner import plan
     from memlab.policies.named import as_setting
     from memlab.sizing.in_force import remembered_policy
     from memlab.sources.opening import open_source, remember, settings_of
@@ -104,7 +101,7 @@ def compact(
     retires = settings_of(source).retire if retire is None else retire
     watch = output.telling("planning")
     with faults_of(policy):
-        made = plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
+        made = memlab.plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
     if save:
         how: dict[str, Any] = {} if retire is None else {"retire": retire or None}
@@ -138,12 +135,12 @@ def compact(
         output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
-def _costliest(source: "Source", policy: "Policy", log: Path | None) -> list[Sheet | str]:
+def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[Sheet | str]:
     """List the costliest that a policy does not keep."""
-    from memlab.compaction.listing import NOT_KEPT, rows, table_of
+    from memlab.compaction.listing import NOT_KEPT, table_of
     from memlab.policies.named import options_of
 
-    listed = rows(source, policy, where=NOT_KEPT, log=log)
+    listed = memlab.rows(source, policy, where=NOT_KEPT, log=log)
     table = table_of(
         listed, most=options.LISTED_ROWS, width=output.terminal_width() or options.WIDTH
     )
@@ -155,23 +152,23 @@ def _costliest(source: "Source", policy: "Policy", log: Path | None) -> list[She
     return [Sheet("", [], [table]), f"next: {every}    all of them", back, ""]
 
 
-def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
+def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None:
     """Write a plan to a new file for review, where one is named."""
     if file is not None:
         write_whole(file, made.to_json(), limit=limit_like(source.like), replace=False)
 
 
-def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bool = False) -> None:
-    from memlab.compaction.applier import apply
-
+def _carry_out(
+    made: "memlab.Plan", told: list[str], *, as_json: bool, all_prunable: bool = False
+) -> None:
     watch = output.telling("applying")
-    receipt = apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
+    receipt = memlab.apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
     output.print_text(receipt.to_json()) if as_json else output.print_lines(
         *told, made, "", receipt
     )
 
 
-def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[str]:
+def _after_planning(made: "memlab.Plan", save_plan: Path | None, nothing: str) -> list[str]:
     """Say how a plan is carried out, or why there is none to be."""
     was = "changed" if made.links else "deleted"
     if made.is_empty:
@@ -183,13 +180,13 @@ def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[
     return [f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed"]
 
 
-def _cost(source: "Source", made: "Plan", log: Path | None) -> "Cost | str":
+def _cost(
+    source: "Source", made: "memlab.Plan", log: Path | None
+) -> "memlab.compaction.Cost | str":
     """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
-    from memlab.compaction.effects import cost_of
-
     output.doing("looking at what was referred to later")
     try:
-        return cost_of(made, store=source, log=log)
+        return memlab.compaction.cost_of(made, store=source, log=log)
     except MemlabError as error:
         return f"what that costs in later references is not known: {error}"
 
@@ -236,18 +233,16 @@ def floor(
     memlab floor memory.db --save-plan floor.json           plan all that is found
     memlab floor memory.db --supersede d1=d9 --apply        supersede d1 by d9
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction import load_bearing
-    from memlab.compaction.planner import plan_supersession
     from memlab.sources.opening import open_source
 
     if ids and pairs:
         raise click.UsageError("give either --id or --supersede")
     path = store or store_path("two_years")
     if not (save_plan or against or do_it or ids or pairs):
-        output.print_result(load_bearing.floor(path), as_json=as_json, is_example=store is None)
+        output.print_result(memlab.floor(path), as_json=as_json, is_example=store is None)
         return
     links = dict(map(_pair, pairs)) if pairs else None
-    made = plan_supersession(path, links, only=ids or None, now=now_utc())
+    made = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
     _save_plan(made, save_plan, open_source(path))
     nothing = "no newer memory is found that could stand for another"
     if against is not None:
@@ -281,20 +276,21 @@ def apply_plan(
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
     memlab doctor STORE says whether one was cut short, and by which digest it is finished.
     """
-    from memlab.compaction.applier import apply, finish
-
     output.doing("reading the plan")
     if digest is None:
         made, watch = _plan_in(place), output.telling("applying")
-        receipt = apply(made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable)
+        receipt = memlab.apply(
+            made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
+        )
     elif store is None:
-        receipt = finish(place, digest, now=now_utc(), watch=output.telling("applying"))
+        watch = output.telling("applying")
+        receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     output.print_result(receipt, as_json=as_json)
 
 
-def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
+def _compare(before: Path, made: "memlab.Plan", *, do_it: bool, as_json: bool) -> None:
     """Show what a plan does otherwise than a saved one; ends with 1 where they differ."""
     from memlab.compaction.diff import difference_of
 
@@ -307,11 +303,9 @@ def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
     output.fail_if(found.differs)
 
 
-def _plan_in(file: Path) -> "Plan":
-    from memlab.compaction.plans import Plan
-
+def _plan_in(file: Path) -> "memlab.Plan":
     try:
-        return Plan.from_json(read_whole(file))
+        return memlab.Plan.from_json(read_whole(file))
     except PlanError as error:
         raise PlanError(f"{file}: {error}") from error
 
@@ -331,12 +325,10 @@ def restore_plan(
 
     The beginning of the digest will do; memlab archive STORE lists them.
     """
-    from memlab.compaction.restorer import restore
-
     if digest is None:
         raise click.UsageError(f"which plan? {command('archive', store)} lists their digests")
     watch = output.telling("restoring")
-    count = restore(digest, store=store, ids=ids or None, into=into, watch=watch)
+    count = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
     if as_json:
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+import memlab.fleet
 from memlab.cli import options, output
 from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
+from memlab.files import check_writable
+from memlab.lazy import import_extra
 from memlab.text import Cell, Sheet, Table, command, counted
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from memlab.fleet import Cohort, Members, Runner
-    from memlab.policies import Policy
 
 Function = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
@@ -77,18 +77,18 @@ class Job:
     as_json: bool = False
 
     @contextmanager
-    def runner(self) -> Iterator["Runner | None"]:
+    def runner(self) -> Iterator["memlab.fleet.Runner | None"]:
         """Hand out who does the work; None where nobody was asked for."""
-        from memlab.fleet import Processes, Serial, cluster_at
-
         asked = ("processes", "scheduler", "scheduler_file")
         given = [f"--{n.replace('_', '-')}" for n in asked if getattr(self, n) is not None]
         if len(given) > 1:
             raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
         if self.processes is not None:
-            yield Serial() if self.processes == 1 else Processes(self.processes)
+            alone = self.processes == 1
+            yield memlab.fleet.Serial() if alone else memlab.fleet.Processes(self.processes)
         elif given:
-            with cluster_at(self.scheduler, scheduler_file=self.scheduler_file) as cluster:
+            file = self.scheduler_file
+            with memlab.fleet.cluster_at(self.scheduler, scheduler_file=file) as cluster:
                 yield cluster
         else:
             yield None
@@ -248,10 +248,8 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
     memlab fleet show '/srv/agents/*/memory.db'
     memlab fleet show @stores.txt --backlog 500 --csv
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.fleet import expand_names, survey
-
-    members, folder = expand_names(names), job.kept()
-    table = job.work("survey", survey, members, now=now_utc(), out=folder)
+    members, folder = memlab.fleet.expand_names(names), job.kept()
+    table = job.work("survey", memlab.fleet.survey, members, now=now_utc(), out=folder)
     bad = int(table["error"].notna().sum())
     title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
     is_read = bad < len(table)
@@ -264,7 +262,7 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
     job.show(title, table, LOADED, *steps, most=table["boot_tokens"], facts=facts, fails=fails)
 
 
-def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
+def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tuple[str, str]]:
     sums = table.sum(numeric_only=True).astype(int)
     share = _share(sums["prunable_tokens"], sums["boot_tokens"])
     disk = f"{sums['bytes'] / 1e6:,.1f} MB"
@@ -304,12 +302,10 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
     \b
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.fleet import cohort_of, expand_names, size
-
-    members, folder = expand_names(names), job.kept()
-    cohort = job.work("references", cohort_of, members)
+    members, folder = memlab.fleet.expand_names(names), job.kept()
+    cohort = job.work("references", memlab.fleet.cohort_of, members)
     asked |= {"token_budget": token_budget, "cohort": cohort}
-    table = job.work("size", size, members, out=folder, **asked)
+    table = job.work("size", memlab.fleet.size, members, out=folder, **asked)
     good = table[table["error"].isna()]
     saved = table["boot_now"] - table["boot_after"]
     verdicts = good["verdict"].value_counts().items()
@@ -334,7 +330,7 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
     job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
 
 
-def _shared(cohort: "Cohort") -> str:
+def _shared(cohort: "memlab.fleet.Cohort") -> str:
     if not cohort.stores:
         return "nothing yet: too few stores have references; other projects stand in"
     return (
@@ -361,18 +357,15 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
 
     The stores are only read.
     """
-    from memlab.files import check_writable
-    from memlab.fleet import examine_fleet, expand_names, write_fleet_report
     from memlab.fleet.page import KEPT_APART
-    from memlab.lazy import import_extra
 
     check_writable(page)
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
-    members, folder = expand_names(names), job.kept(*KEPT_APART)
+    members, folder = memlab.fleet.expand_names(names), job.kept(*KEPT_APART)
     asked = {"token_budget": token_budget, "now": now_utc(), "out": folder}
-    found = job.work("report", examine_fleet, members, **asked)
-    write_fleet_report(page, found)
+    found = job.work("report", memlab.fleet.examine_fleet, members, **asked)
+    memlab.fleet.write_fleet_report(page, found)
     left_out = f", {found.failed:,} left out" if found.failed else ""
     output.print_lines(f"report: {page}", f"  {counted(len(found.stores), 'stores')}{left_out}")
     output.fail_if(found.failed > 0)
@@ -388,7 +381,7 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
 @options.json_option
 @job_options(keeps=False, prints=False)
 def plan_fleet(
-    names: tuple[str, ...], policy: "Policy | None", save_plan: Path | None, job: Job
+    names: tuple[str, ...], policy: "memlab.Policy | None", save_plan: Path | None, job: Job
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
@@ -399,13 +392,12 @@ def plan_fleet(
     memlab fleet plan '/srv/*/memory.db' --keep-recent 200 --save-plan p.json
     memlab fleet apply p.json
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.fleet import plan
     from memlab.fleet.change import saved_beside
 
     job.out = None if save_plan is None else saved_beside(save_plan)
     job.kept(option="--save-plan FILE")
     with faults_of(policy):
-        made = job.work("plan", plan, names, policy, now=now_utc(), save=save_plan)
+        made = job.work("plan", memlab.fleet.plan, names, policy, now=now_utc(), save=save_plan)
     output.print_result(made, as_json=job.as_json)
     output.fail_if(bool(made.refused))
 
@@ -420,9 +412,8 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
     What is deleted goes to the store's own archive first. A store that has changed since is
     refused, alone. Stopped half way, the same command finishes it; nothing is applied twice.
     """
-    from memlab.fleet import apply
-
-    table = job.work("apply", apply, plan_file, now=now_utc(), all_prunable=all_prunable)
+    asked = {"now": now_utc(), "all_prunable": all_prunable}
+    table = job.work("apply", memlab.fleet.apply, plan_file, **asked)
     good = table[table["error"].isna()]
     done = good[good["status"] == "applied"]
     before, after = (int(good[moment].sum()) for moment in ("boot_before", "boot_after"))
@@ -448,10 +439,8 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
 
     A store whose health fails is not changed; one of which nothing is remembered is left out.
     """
-    from memlab.fleet import maintain
-
     how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": job.kept()}
-    table = job.work("maintain", maintain, names, **how)
+    table = job.work("maintain", memlab.fleet.maintain, names, **how)
     failed = table["status"].eq("FAILED").fillna(value=False)
     counts = table["status"].value_counts().items()
     told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"

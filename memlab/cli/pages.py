@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+import memlab
 from memlab.cli.options import FILE, PATH, STORE, question_options, store_and_moment
 from memlab.cli.output import doing, print_lines, print_result, quiet, write_picture
 from memlab.clock import now_utc
@@ -55,8 +56,6 @@ def report(
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from memlab.views import page
-
     output = output or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and output.suffix not in {".svg", ".png"}:
         raise click.UsageError(f"{output.name} must end in .svg or .png")
@@ -70,7 +69,7 @@ def report(
         _draw(name, path, output, narrow=narrow, now=now, **asked)
         return
     telling = lambda title: doing(f"drawing: {title}")  # noqa: E731
-    found = page.report(path, output, record=record, now=now, progress=telling, **asked)
+    found = memlab.report(path, output, record=record, now=now, progress=telling, **asked)
     print_result(found, as_json=False, is_example=store is None)
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import augment_usage_errors
 
+import memlab.policies
 from memlab.errors import MemlabError, PolicyError
 
 if TYPE_CHECKING:
-    from memlab.policies import Policy
     from memlab.policies.named import Named
     from memlab.policies.typed import Setting
 
@@ -22,14 +22,12 @@ class PolicyCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the policies, and the settings of a class that ``--policy`` named before."""
-        from memlab.policies import NAMED, policy_named
-
         with formatter.section("Policies"):
-            formatter.write_dl([(name, one.origin) for name, one in NAMED.items()])
+            formatter.write_dl([(name, one.origin) for name, one in memlab.policies.NAMED.items()])
         asked = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
         for name in asked:
-            if name and name not in NAMED:
-                named = policy_named(name)
+            if name and name not in memlab.policies.NAMED:
+                named = memlab.policies.policy_named(name)
                 with formatter.section(f"Settings of {name} ({named.origin})"):
                     formatter.write_dl([_described(one) for one in named.settings.values()])
 
@@ -39,10 +37,8 @@ class SettingsCommand(PolicyCommand):
 
     @cached_property
     def _settings(self) -> list[click.Parameter]:
-        from memlab.policies import NAMED
-
         takers: dict[str, list[tuple[str, Setting]]] = {}
-        for policy, named in NAMED.items():
+        for policy, named in memlab.policies.NAMED.items():
             for name, one in named.settings.items():
                 if one.metavar:
                     takers.setdefault(name, []).append((policy, one))
@@ -61,8 +57,6 @@ class SettingsCommand(PolicyCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Give the command the policy that was asked for, by a setting alone the newest."""
-        from memlab.policies import policy_named
-
         with augment_usage_errors(ctx):
             name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
             own = [(one.name, ctx.params.pop(one.name, None)) for one in self._settings]
@@ -73,8 +67,8 @@ class SettingsCommand(PolicyCommand):
                     "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by "
                     "an expiry of its own"
                 )
-            is_asked = name or typed
-            ctx.params["policy"] = made(policy_named(name or "recent"), typed) if is_asked else None
+            named = memlab.policies.policy_named(name or "recent")
+            ctx.params["policy"] = made(named, typed) if name or typed else None
         return super().invoke(ctx)
 
 
@@ -105,12 +99,10 @@ def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., A
 
 def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Return the policies whose names begin so, for a shell."""
-    from memlab.policies import NAMED
-
-    return [name for name in NAMED if name.startswith(incomplete)]
+    return [name for name in memlab.policies.NAMED if name.startswith(incomplete)]
 
 
-def made(named: "Named", texts: Mapping[str, str]) -> "Policy":
+def made(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
     """Return a policy with what these texts mean to its settings."""
     from memlab.policies.named import policy_of
 
@@ -134,7 +126,7 @@ def split_setting(text: str) -> tuple[str, str]:
 
 
 @contextmanager
-def faults_of(*policies: "Policy | None") -> Iterator[None]:
+def faults_of(*policies: "memlab.Policy | None") -> Iterator[None]:
     """Say in a sentence what a class of the user's own failed of, and where."""
     own = [step.address for one in policies if one is not None for step in (one, *one.steps)]
     own = [address for address in own if ":" in address]

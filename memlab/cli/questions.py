@@ -2,10 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+import memlab.policies
 from memlab.arguments import confidence
 from memlab.cli import options, output
 from memlab.cli.policy import (
@@ -20,9 +21,6 @@ from memlab.files import check_writable
 from memlab.store.snapshot import copy_store
 from memlab.text import Sheet, command, counted, for_terminal
 from memlab.views.bundled import store_path
-
-if TYPE_CHECKING:
-    from memlab.policies import Policy
 
 
 @click.command(short_help="Show what an agent loads at every start.")
@@ -39,12 +37,10 @@ def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
     the bundled two years.
     """
-    from memlab.views import glance
-
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
     path, now = options.store_and_moment(store)
-    found = glance.show(path, now=now, **asked)
+    found = memlab.show(path, now=now, **asked)
     output.print_result(found, as_json=as_json, is_example=store is None)
 
 
@@ -82,7 +78,7 @@ _WHERE: Final = (
 @options.json_option
 def rows(
     store: Path,
-    policy: "Policy | None",
+    policy: "memlab.Policy | None",
     order: str,
     limit: int | None,
     as_csv: bool,
@@ -130,9 +126,7 @@ def find(folder: str | None, as_json: bool) -> None:
 
     Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
-    from memlab.growth import inventory
-
-    output.print_result(inventory.find(folder), as_json=as_json)
+    output.print_result(memlab.find(folder), as_json=as_json)
 
 
 @click.command(short_help="Look at the health of a store and of its archive.")
@@ -145,12 +139,10 @@ def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> Non
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
-    from memlab.upkeep import health
-
     output.doing("looking at the store and its archive")
-    found = health.doctor(store, backlog=backlog)
+    found = memlab.doctor(store, backlog=backlog)
     output.print_result(found, as_json=as_json)
-    output.fail_if(found.status in {health.Status.FAIL, *([health.Status.WARN] if strict else [])})
+    output.fail_if(found.status in ({"WARN", "FAIL"} if strict else {"FAIL"}))
 
 
 @click.command(short_help="Recommend a keep_recent, with evidence.")
@@ -190,12 +182,10 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
     memlab size memory.db --log reads.csv
     memlab size memory.db --unit tokens --save
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.views import recommendation
-
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")
     output.doing("reading the store and sizing it")
-    found = recommendation.size(store or store_path("two_years"), **asked)
+    found = memlab.size(store or store_path("two_years"), **asked)
     output.print_result(found, as_json=as_json, is_example=store is None)
     if save:
         click.echo(f"\n{for_terminal(found.save())}", err=True)
@@ -232,10 +222,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     memlab harvest ~/.claude-mem/claude-mem.db -o reads.log
     memlab size memory.db --log reads.log
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.evidence import ingestion
-
     with output.bar("harvest", "B", scale=True) as progress:
-        found = ingestion.harvest(source, log, transcripts=transcripts, progress=progress)
+        found = memlab.harvest(source, log, transcripts=transcripts, progress=progress)
     output.print_result(found, as_json=as_json)
 
 
@@ -298,16 +286,17 @@ def compare(
     A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
     too where no policy is named, and its logs are read.
     """
-    from memlab.policies import policy_named
     from memlab.policies.named import check_known
-    from memlab.replay import comparison
     from memlab.replay.candidates import RETIRING, TRIED, variants, with_remembered
     from memlab.sources.opening import open_source
 
     source = open_source(store)
     if chart is not None:
         check_writable(chart)
-    tried = [policy_named(name) for name in policy_names or (RETIRING if retire else TRIED)]
+    tried = [
+        memlab.policies.policy_named(name)
+        for name in policy_names or (RETIRING if retire else TRIED)
+    ]
     texts: dict[str, list[str]] = {}
     for name, text in map(split_setting, given):
         texts.setdefault(name, []).append(text)
@@ -317,7 +306,7 @@ def compare(
     policies = policies if policy_names else with_remembered(policies, source)
     output.quiet()
     with faults_of(*policies):
-        found = comparison.compare(
+        found = memlab.compare(
             store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **asked
         )
     if chart is not None:

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+import memlab.compaction
 from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
@@ -31,10 +32,8 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
-    from memlab.upkeep.maintenance import maintain
-
     output.doing("looking after the store")
-    found = maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
+    found = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
     output.print_result(found, as_json=as_json)
     output.fail_if(found.failed)
 
@@ -90,27 +89,19 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.contents import (
-        archive_listing,
-        archived_rows,
-        export_archived,
-        undo_line,
-    )
-    from memlab.compaction.drops import drop_archived, what_drops
+    from memlab.compaction.contents import archive_listing, undo_line
 
     if copy:
-        from memlab.compaction.recovery import keep_copies
-
         if drop_before or drop or facts_too or do_it or export or rows or digest or search:
             raise click.UsageError("--copy stands alone: it does what it says")
         output.doing("copying what is new")
-        output.print_result(keep_copies(store, now=now_utc()), as_json=as_json)
+        output.print_result(memlab.compaction.keep_copies(store, now=now_utc()), as_json=as_json)
         return
     if drop_before is not None or drop is not None:
         if drop_before is not None and drop is not None:
             raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
-        act = drop_archived if do_it else what_drops
+        act = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
         found = act(store, before=before, digest=drop, facts_too=facts_too)
         after = "nothing was dropped; add --apply to do it"
         after = "nothing to drop" if found.is_empty else after
@@ -121,10 +112,10 @@ def archive(
     elif export is not None:
         if export.suffix not in {".jsonl", ".parquet"}:
             raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
-        count = export_archived(store, export, digest=digest, search=search)
+        count = memlab.compaction.export_archived(store, export, digest=digest, search=search)
         output.print_lines(f"{counted(count)} written to {export}")
     elif rows or digest or search:
-        listed = archived_rows(store, digest=digest, search=search)
+        listed = memlab.compaction.archived_rows(store, digest=digest, search=search)
         if as_json:
             output.print_records(listed)
         else:
@@ -165,7 +156,6 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
     memlab lost ~/.openclaw/workspace --restore all            show
     memlab lost ~/.openclaw/workspace --restore all --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.recovery import plan_recovery, recover
     from memlab.evidence.losses import losses_of
 
     if do_it and not ids:
@@ -177,9 +167,10 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
         return
     some = None if ids == ("all",) else ids
     if do_it:
-        found = recover(store, some, now=now, watch=output.telling("restoring"))
+        watch = output.telling("restoring")
+        found = memlab.compaction.recover(store, some, now=now, watch=watch)
     else:
-        found = plan_recovery(store, some, now=now)
+        found = memlab.compaction.plan_recovery(store, some, now=now)
     output.print_result(found, as_json=as_json)
 
 
@@ -193,10 +184,10 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
     The disk space that it takes meanwhile is checked first.
     """
-    from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, space, vacuum
+    from memlab.compaction.reclaim import checked_for_vacuum, in_bytes
 
     if do_it:
-        done = vacuum(store, watch=output.telling("rewriting the file"))
+        done = memlab.compaction.vacuum(store, watch=output.telling("rewriting the file"))
         output.print_result(done, as_json=as_json, applied=True)
         return
     try:
@@ -204,5 +195,5 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
         size = in_bytes(found.file + found.wal - found.after_vacuum)
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
-        found, after = space(store), str(error)
+        found, after = memlab.compaction.space(store), str(error)
     output.print_result(found, after, as_json=as_json, applied=False)

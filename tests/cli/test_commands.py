@@ -351,7 +351,7 @@ def test_a_file_that_cannot_be_written_stops_a_command_before_it_reads(
     (out / "folder").mkdir()
     (out / "somebodys.json").write_text("somebody's")
     before = files_in(out)
-    for name in ("evidence.past.load_past", "compaction.planner.plan", "fleet.examine_fleet"):
+    for name in ("evidence.past.load_past", "plan", "fleet.examine_fleet"):
         monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
     refused = run(*typed(words, write_rows(tmp_path / "memory.db", episodes(3)), out))
     assert refused.exit_code == 2
