@@ -45,23 +45,6 @@ def test_what_is_load_bearing_is_decided_by_kind_and_tags_wherever_it_lies(
 
 
 @pytest.mark.parametrize(
-    ("kind", "tags_json", "words"),
-    [
-        ("dream", "[]", "kind 'dream' is not one of semantic, episodic, procedural"),
-        ("episodic", "[1]", "tags_json '[1]' is not a JSON list of strings"),
-        ("episodic", "[" * 100_000, "is not JSON"),
-    ],
-)
-def test_a_stored_form_that_cannot_be_classified_is_refused(
-    kind: str, tags_json: str, words: str
-) -> None:
-    with pytest.raises(ValueError, match=r"kind|tags_json") as refused:
-        is_load_bearing_stored(kind, tags_json)
-    assert words in str(refused.value)
-    assert len(str(refused.value)) < 200
-
-
-@pytest.mark.parametrize(
     ("field", "value", "words"),
     [
         ("kind", "dream", "kind must be .*dream"),

@@ -83,7 +83,7 @@ def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: 
     sized = run("size", store, "--log", log, "--explain").output
     needed = "1 read, 2 never read, though they could have been"
     for words in (
-        f"  5 memories: {needed}, 2 written after the last read in the log",
+        f"  5 memories: {needed}, 2 written after the last read in the log\n",
         "1 cut short, or no JSON object",
         "1 time without a zone, taken as UTC",
         "1 with a time after now",

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -230,9 +229,3 @@ def test_beyond_the_last_level_the_cap_is_all_that_there_will_be(share: float) -
     store = known([0.1] * 100_000)
     assert store.cap_for(0.999)[0] < store.cap_for(share)[0] == 1_200
     assert store.share_at(np.array([1_199, 1_200])).tolist() == [0.999, 1.0]
-
-
-def test_what_is_recent_counts_for_more() -> None:
-    near_lately = replace(known([0.2] * 50 + [0.6] * 50), recency=np.repeat([9.0, 1.0], 50))
-    far_lately = replace(near_lately, recency=np.repeat([1.0, 9.0], 50))
-    assert near_lately.cap_for(0.8)[0] < far_lately.cap_for(0.8)[0]

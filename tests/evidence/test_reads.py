@@ -12,10 +12,8 @@ from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.reads import (
-    CHANCES,
     PASSED_OVER,
     apart_of,
-    describe_chances,
     describe_log,
     read_access_log,
     reading_chances,
@@ -203,11 +201,3 @@ def test_who_was_never_read_had_a_chance_or_none(
     frame.attrs[c.SOURCE] = source
     assert reading_chances(frame, log).tolist() == chances
     assert reading_chances(frame.iloc[:0], log).empty
-
-
-def test_the_sentence_counts_every_memory_once() -> None:
-    frame = make_frame("a", "b", "c")
-    chances = reading_chances(frame, make_log(("a", 1.5), ("zz", 1.6)))
-    words = f"3 memories: 1 read, 1 {CHANCES['unread']}, 1 {CHANCES['too new']}"
-    assert describe_chances(chances) == words
-    assert describe_chances(chances.iloc[:0]) == "no memories"

@@ -15,7 +15,6 @@ from openclaw_store import days_before, noon, write_workspace
 from stores import episodes, files_in, run_sql, write_rows
 
 import memlab
-from memlab import SqliteMemoryStore
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
 
@@ -105,18 +104,6 @@ def test_what_a_subagent_remembers_is_found_of_a_person_and_of_a_project(
     (tmp_path / "packages" / kind / "src").mkdir(parents=True)
     assert [each.path for each in find_below([tmp_path]).stores] == of_agents
     assert start_words(str(of_agents[0])) == "in the index"
-
-
-def test_an_open_store_a_source_and_a_url_of_a_file_are_taken(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(1))
-    with SqliteMemoryStore(path) as store:
-        source = open_source(store)
-        assert open_source(source) is source
-        for name in (path, str(path), path.as_uri()):
-            same = open_source(name)
-            assert (same.name, same.archive) == (source.name, source.archive)
-    assert source.name == str(path)
-    assert source.archive == tmp_path / "memory.db.archive.db"
 
 
 def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
