@@ -15,7 +15,7 @@ from memlab.compaction.wire import minute
 from memlab.errors import ArchiveError
 from memlab.evidence.past import facts_of, past_and_deletions
 from memlab.evidence.references import find_references
-from memlab.frame.loading import frame_of, latest_written
+from memlab.frame.loading import frame_of
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
@@ -223,8 +223,9 @@ def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: dateti
     elif at < latest_before:
         why = "before a plan that was applied earlier"
     else:
-        written = latest_written(source.rows_of(archive.records(entry)))
-        if written is None or at >= written:
+        rows = source.rows_of(archive.records(entry))
+        written = frame_of(rows, name=source.name, on_bad_row="keep")[c.CREATED_AT].max()
+        if not at < written:  # or none says when
             return ""
         why = f"before its memories were written ({minute(written)})"
     return (

@@ -254,29 +254,32 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
     """Return a frame's columns as arrays; nothing is copied that need not be."""
     kinds = frame[c.KIND].astype("category").cat
     places = [KINDS.index(kind) if kind in KINDS else -1 for kind in kinds.categories]
-    unreadable = np.zeros(len(frame), dtype=bool)
-    if c.PROBLEM in frame:
-        unreadable = frame[c.PROBLEM].notna().to_numpy()
-    told, gone, left = (c.LOADED_AT_START in frame, c.DELETED_AT in frame, c.RETIRED_AT in frame)
+
+    def if_there(name: str, dtype: str) -> Any:
+        return frame[name].to_numpy(dtype) if name in frame else None
+
     return Arrays(
         kind=np.array([*places, -1], dtype=np.int8)[kinds.codes.to_numpy()],
         tokens=frame[c.TOKENS].to_numpy(np.int64),
         created_at=frame[c.CREATED_AT].to_numpy("datetime64[us]"),
         **{name: frame[name].to_numpy(bool) for name in LABELS},
-        unreadable=unreadable,
+        unreadable=_filled(frame, c.PROBLEM),
         memory_id=pa.array(frame[c.MEMORY_ID]),
         superseded_by=pa.array(frame[c.SUPERSEDED_BY]),
-        at_start=frame[c.LOADED_AT_START].to_numpy(bool) if told else None,
-        deleted_at=frame[c.DELETED_AT].to_numpy("datetime64[us]") if gone else None,
+        at_start=if_there(c.LOADED_AT_START, "bool"),
+        deleted_at=if_there(c.DELETED_AT, "datetime64[us]"),
         namespace=pa.array(frame[c.NAMESPACE]) if c.NAMESPACE in frame else None,
         without_zone=int(frame.attrs.get(c.WITHOUT_ZONE, 0)),
-        retired_at=frame[c.RETIRED_AT].to_numpy("datetime64[us]") if left else None,
+        retired_at=if_there(c.RETIRED_AT, "datetime64[us]"),
         position=frame[c.POSITION].to_numpy(np.int64),
     )
 
 
 def retired_rows(frame: "pd.DataFrame") -> Mask:
     """Return which memories of a frame are retired."""
-    if c.RETIRED_AT not in frame:
-        return np.zeros(len(frame), dtype=bool)
-    return frame[c.RETIRED_AT].notna().to_numpy(bool)
+    return _filled(frame, c.RETIRED_AT)
+
+
+def _filled(frame: "pd.DataFrame", name: str) -> Mask:
+    """Return which rows have something in a column, none where there is no such column."""
+    return frame[name].notna().to_numpy(bool) if name in frame else np.zeros(len(frame), bool)

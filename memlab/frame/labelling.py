@@ -46,7 +46,6 @@ class How(TypedDict, total=False):
 
 _LISTS: Final = (c.TAGS, c.SUPERSEDES, c.EVIDENCE_REFS)
 _NUMBERS: Final = (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE)
-_WORDS: Final = (c.TITLE, c.AUTHORED_BY, c.SOURCE_TASK_REF)
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Labelled:
 
 
 def read_memories(
-    source: SourceLike, *, columns: Sequence[str] = (), with_words: bool = True, **how: Unpack[How]
+    source: SourceLike, *, columns: Sequence[str] = (), **how: Unpack[How]
 ) -> Labelled:
     """Read a store of any kind at one moment."""
     columns = texts(columns, call="memlab.load", name="columns")
@@ -92,17 +91,11 @@ def read_memories(
     expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
     if on_bad_row not in ("raise", "keep"):
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
-    if count_tokens is not None:
-        token_counter(count_tokens)  # what is wrong with it is said before anything is read
     opened = open_source(source)
 
     def look(reader: Reader) -> Labelled:
         with_body = bool(how.get("with_body")) or count_tokens is not None
         batches = reader.batches(with_body=with_body, columns=tuple(columns))
-        if not with_words and count_tokens is None:
-            batches = (
-                Rows(rows.table.drop_columns(_WORDS), rows.faults, rows.others) for rows in batches
-            )
         return memories_of(batches, name=opened.name, protected=opened.protected, **how)
 
     return at_one_moment(opened, look)

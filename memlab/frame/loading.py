@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -12,7 +11,7 @@ import pyarrow as pa
 from memlab import columns as c
 from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
-from memlab.frame.fields import KINDS, LABELS, CountTokens, Faults, moments_of, tuples_of
+from memlab.frame.fields import KINDS, LABELS, CountTokens, tuples_of
 from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
 from memlab.sources.base import Rows, has_past
 from memlab.sources.opening import SourceLike, open_source
@@ -92,16 +91,6 @@ def frame_of(
     `name` is the source's, for messages; `protected` tags make a memory of it load-bearing.
     """
     return frame_from(memories_of(batches, name=name, protected=protected, **how))
-
-
-def latest_written(batches: Iterable[Rows]) -> datetime | None:
-    """Return when the newest of some rows was written, without a frame; None where none says it."""
-    latest = np.datetime64("NaT", "us")
-    for rows in batches:
-        places = rows.table[c.POSITION].to_numpy()
-        moments, _ = moments_of(c.CREATED_AT, rows.table[c.CREATED_AT], Faults(places, []))
-        latest = np.fmax.reduce(moments, initial=latest)
-    return None if np.isnat(latest) else pd.Timestamp(latest, tz=UTC).to_pydatetime()
 
 
 def frame_from(memories: Labelled) -> pd.DataFrame:

@@ -187,7 +187,7 @@ def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[
             return arrays_of(load_past(source, on_bad_row=on_bad_row)), problem
     except ArchiveError as error:
         problem = str(error)
-    return read_memories(source, on_bad_row=on_bad_row, with_words=False).arrays, problem
+    return read_memories(source, on_bad_row=on_bad_row).arrays, problem
 
 
 def summary_of(
