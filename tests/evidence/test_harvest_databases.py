@@ -87,24 +87,19 @@ class TestClaudeMem:
             world._save(session)
         return harvest(source, source.parents[1] / "reads.log")
 
-    def test_a_fetch_reads_every_id_it_asked_for(self, source: Path) -> None:
+    def test_a_fetch_reads_every_id_it_asked_for_but_in_the_session_that_wrote_it(
+        self, source: Path
+    ) -> None:
+        """claude-mem takes ids as one text, too, and answers."""
         before = files_in(source.parent)
-        found = self.harvested(source, ("s1", [5, "6", 5]), ("s1", [7]))
+        asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
+        calls = (*(("s1", ids) for ids in asked), ("content-1", [1, 5]))
+        found = self.harvested(source, *calls, tool="get_observations")
         assert found.way == "claude-mem"
-        assert ids_of(found) == ["5", "6", "7"]
+        assert ids_of(found) == ["5", "6"] * 5 + ["7", "5"]
+        assert found.apart == {"own session": 1}
         assert files_in(source.parent) == before
         assert harvest(source.parent, found.log).new == 0
-
-    def test_ids_may_come_as_one_text(self, source: Path) -> None:
-        """claude-mem takes them so, and answers."""
-        texts = ("[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
-        found = self.harvested(source, *(("s1", text) for text in texts), tool="get_observations")
-        assert ids_of(found) == ["5", "6"] * 4 + ["7"]
-
-    def test_a_fetch_in_the_session_that_wrote_it_is_no_later_need(self, source: Path) -> None:
-        found = self.harvested(source, ("content-1", [1, 5]), ("s1", [1]))
-        assert ids_of(found) == ["5", "1"]
-        assert found.apart == {"own session": 1}
 
     @pytest.mark.parametrize("tool", [TOOL, "mcp__x__timeline", "my_get_observations"])
     def test_other_calls_are_none(self, source: Path, tool: str) -> None:
@@ -154,15 +149,13 @@ class TestMcpMemory:
             for memory, hour in (("a", 0), ("b", 1), ("a", 2))
         ]
         assert not any("last 10" in note for note in found.notes)
-
-    def test_that_ten_are_kept_is_said_and_harvests_keep_more(self, tmp_path: Path) -> None:
-        source = self.make(tmp_path, a=self.queries(*range(10)))
-        found = harvest(source)
-        assert found.notes[0].startswith("of 1 memory the last 10 queries are shown")
-        later = json.dumps(self.queries(*range(7, 17)))
-        database(source, rows=[("UPDATE memories SET metadata = ?", (later,))])
+        ten = json.dumps(self.queries(*range(7, 17)))
+        database(
+            source, rows=[("UPDATE memories SET metadata = ? WHERE content_hash = 'a'", (ten,))]
+        )
         again = harvest(source)
-        assert (again.new, again.kept) == (7, 7)
+        assert again.notes[0].startswith("of 1 memory the last 10 queries are shown")
+        assert (again.new, again.kept) == (10, 2)
 
     def test_what_cannot_be_read_is_counted(self, tmp_path: Path) -> None:
         source = self.make(

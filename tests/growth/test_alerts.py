@@ -146,7 +146,7 @@ def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) 
     (folder.folder / "told.md").unlink()
     folder.commit(3)
     what = "1 memory, load-bearing or asked for since, that somebody else deleted or emptied"
-    assert alerts(folder.folder)["lost"] == Alert("lost", what, 9, "lost", "memlab lost STORE")
+    assert alerts(folder.folder)["lost"] == Alert("lost", what, 8, "lost", "memlab lost STORE")
 
 
 def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: Path) -> None:
