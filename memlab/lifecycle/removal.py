@@ -14,7 +14,6 @@ from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.runtime import Why, archived_first, note_deleted
 from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS
-from memlab.store.triggers import check_deletion
 
 LOWEST_VALUE: Final = "lowest-value"
 EXPIRED: Final = "expired"
@@ -38,7 +37,7 @@ class Removals:
         self._connection = connection
         self._place = place
         self._repeats = repeats
-        self._going: list[tuple[str, datetime]] = []
+        self._going: list[tuple[str | None, datetime]] = []
         self._is_settled = False
 
     def remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
@@ -60,7 +59,7 @@ class Removals:
 
     def note_done(self) -> None:
         """Have the archive note what was deleted, after the commit."""
-        if self._place is None or not self._going:
+        if not self._going:
             return
         going, self._going, self._is_settled = self._going, [], False
         for digest, at in going:
@@ -70,17 +69,14 @@ class Removals:
     @contextmanager
     def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
         """Archive rows before the block deletes them, where the store archives."""
-        connection, place = self._connection, self._place
+        connection = self._connection
         chosen = "rowid IN (SELECT position FROM temp.going)"
         by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
         found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
         fill_positions(connection, "going", (position for (position,) in found))
-        if place is None:
-            check_deletion(connection, chosen)
-            yield
-            return
-        why, settle = Why({"policy": "LifecycleStore", "reason": reason}, reason), self._is_settled
-        with archived_first(connection, place, chosen, why, at=now, settle=not settle) as digest:
+        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
+        settle = not self._is_settled
+        with archived_first(connection, self._place, chosen, why, at=now, settle=settle) as digest:
             yield
         self._going.append((digest, now))
         self._is_settled = True

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from heapq import nlargest
 from os import PathLike
@@ -299,21 +299,13 @@ class SqliteMemoryStore:
             surplus = surplus_condition(opened, keep_recent)
             digest, deleted = None, 0
             if surplus:
-                with self._archived(surplus, keep_recent, now) as digest:
+                policy = {"policy": "recent", "keep": keep_recent, "by": "position"}
+                why = Why(policy, "beyond-newest")
+                with archived_first(opened, self.archive, surplus, why, at=now) as digest:
                     deleted = delete_rows(opened, surplus, load_bearing)
             forget_verdicts(opened)
-        if self.archive is not None and digest is not None:
-            note_deleted(self.archive, digest, at=now)
+        note_deleted(self.archive, digest, at=now)
         return Compacted(deleted, digest=digest, store=self.path)
-
-    def _archived(
-        self, surplus: str, keep_recent: int, now: datetime
-    ) -> AbstractContextManager[str | None]:
-        if self.archive is None:
-            return nullcontext()
-        policy = {"policy": "recent", "keep": keep_recent, "by": "position"}
-        why = Why(policy, "beyond-newest")
-        return archived_first(self.connection, self.archive, surplus, why, at=now)
 
     def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:
         expect(memory_id, str, call="store.supersede", name="memory_id")

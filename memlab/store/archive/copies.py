@@ -101,7 +101,8 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
     run("DELETE FROM temp.there")
     copied, new = 0, dict[bytes, str]()
     for memory in memories:
-        name, digest, fingerprint = memory.memory_id, memory.digest, _fingerprint(memory.record)
+        name, digest = memory.memory_id, memory.digest
+        fingerprint = bytes.fromhex(fingerprint_of(memory.record))
         run("INSERT OR REPLACE INTO temp.there VALUES (?, ?)", (name, digest))
         known = run(
             "SELECT digest, fingerprint, missed_at FROM copies WHERE memory_id = ?", (name,)
@@ -195,10 +196,6 @@ def erase_copies(archive: Archive, names: Collection[str], before: datetime) -> 
 
 def _packed(record: bytes) -> bytes:
     return entries.packed(lambda: [record.decode()], _WORDS)
-
-
-def _fingerprint(record: bytes) -> bytes:
-    return bytes.fromhex(fingerprint_of(record))
 
 
 def _text(moment: datetime) -> str:

@@ -12,7 +12,7 @@ from memlab import columns as c
 from memlab.clock import moment_of
 from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
-from memlab.store.archive.archive import Archive, archive_errors
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import DROPPED, Dropped, Entry, moment_text, text_in
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
@@ -26,14 +26,11 @@ _MOST: Final = 2**45
 
 def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
     """Return the facts of a deletion, those of each memory."""
-    with archive_errors(archive.path):
-        found = archive.connection.execute(
-            "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid", (dropped.apply,)
-        )
-        facts = []
-        for rowid, written in found:
-            with archive.leaving_out(f"facts {rowid} of plan {dropped.digest[:12]}"):
-                facts.append(_read(written))
+    facts = []
+    find = "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid"
+    for rowid, written in archive.rows(find, dropped.apply):
+        with archive.leaving_out(f"facts {rowid} of plan {dropped.digest[:12]}"):
+            facts.append(_read(written))
     return facts
 
 

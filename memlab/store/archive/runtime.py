@@ -57,15 +57,21 @@ class Compacted(int):
 @contextmanager
 def archived_first(
     connection: sqlite3.Connection,
-    location: ArchiveLocation,
+    location: ArchiveLocation | None,
     chosen: str,
     why: Why,
     *,
     at: datetime,
     settle: bool = True,
-) -> Iterator[str]:
-    """Archive and sync rows; then let the block delete them. If it raises, take them out again."""
+) -> Iterator[str | None]:
+    """Archive and sync rows; then let the block delete them. If it raises, take them out again.
+
+    Without a location nothing is archived.
+    """
     check_deletion(connection, chosen)
+    if location is None:
+        yield None
+        return
     if settle:
         check_archive_of(location)
     layout = layout_of(connection)
@@ -88,8 +94,10 @@ def archived_first(
             yield digest
 
 
-def note_deleted(location: ArchiveLocation, digest: str, *, at: datetime) -> None:
+def note_deleted(location: ArchiveLocation | None, digest: str | None, *, at: datetime) -> None:
     """Note in the archive that a deletion is done; call it after the store's commit."""
+    if location is None or digest is None:
+        return
     try:
         with open_archive(location) as archive:
             archive.finish(digest, at)
