@@ -17,6 +17,5 @@ from memlab.policies.rules import PurgeSuperseded as PurgeSuperseded
 from memlab.policies.rules import TimeToLive as TimeToLive
 from memlab.policies.rules import TokenBudget as TokenBudget
 from memlab.policies.rules import ValueCap as ValueCap
-from memlab.policies.rules import composite_score as composite_score
 from memlab.policies.rules import recency_decay as recency_decay
 from memlab.policies.rules import value_score as value_score

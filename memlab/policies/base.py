@@ -2,9 +2,10 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -185,16 +186,15 @@ class CappedPolicy(Policy):
         """Name the lowest rows of each scope, as many as it has no room for."""
         if self.slots is None or rows.empty:
             return pd.Series(dtype="str")
-        size, here = self.sizes(rows), np.ones(len(rows), dtype=bool)
-        floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-        counted = size * (~floor | self.counts_load_bearing)
-        keys: Keys | None = None
-        for candidates, surplus in outgrown(self, self.scopes(rows), counted, here, ~spared(rows)):
-            keys = self.eviction_keys(rows, now=now) if keys is None else keys
-            lowest = lowest_of(
-                [key[candidates] for key in keys], size[candidates], surplus, fill=self.fills
-            )
-            here[candidates[lowest]] = False
+        here, floor = np.ones(len(rows), dtype=bool), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+        size = self.sizes(rows) * (~floor | self.counts_load_bearing)
+        keys = cache(partial(self.eviction_keys, rows, now=now))
+
+        def keys_of(some: npt.NDArray[np.int64]) -> Keys:
+            return tuple(key[some] for key in keys())
+
+        for lowest in evicted(self, self.scopes(rows), size, here, ~spared(rows), keys_of):
+            here[lowest] = False
         return pd.Series(self.reason, index=np.flatnonzero(~here), dtype="str")
 
 
@@ -224,14 +224,15 @@ def spared(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     return floor | rows[HELD].to_numpy(dtype=bool) if HELD in rows else floor
 
 
-def outgrown(
+def evicted(
     policy: CappedPolicy,
     scopes: Iterable[Scope],
     size: npt.NDArray[np.int64],
     here: npt.NDArray[np.bool_],
     may_go: npt.NDArray[np.bool_],
-) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-    """Yield scopes without room and the surplus; the caller first takes out of `here` what goes."""
+    keys_of: Callable[[npt.NDArray[np.int64]], Keys],
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield what goes from each scope without room; the caller takes it out of `here` first."""
     owned = [(scope.owners[here.take(scope.owners)], scope.members) for scope in scopes]
     newest = [(int(owners[-1]), members) for owners, members in owned if len(owners)]
     for _, members in sorted(newest, key=itemgetter(0)):
@@ -239,7 +240,8 @@ def outgrown(
         surplus = int(size[there].sum()) - (policy.slots or 0)
         candidates = there[may_go[there]]
         if surplus > 0 and len(candidates):
-            yield candidates, surplus
+            keys, sizes = keys_of(candidates), size[candidates]
+            yield candidates[lowest_of(keys, sizes, surplus, fill=policy.fills)]
 
 
 def lowest_of(

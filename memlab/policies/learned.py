@@ -196,7 +196,8 @@ class Expectation:
             for line, tokens in zip(reach, (np.ones_like(past.tokens), past.tokens), strict=True):
                 size, whole = tokens[memory], np.append(0, np.cumsum(tokens))[written[:, 0]]
                 share = size[:, 1:] * np.exp(-log_odds[:, 1:])
-                share *= ((whole - size[:, 0]) / share.sum(axis=1))[:, None]
+                drawn = share.sum(axis=1)  # nothing where none of them has a token
+                share *= ((whole - size[:, 0]) / np.where(drawn > 0, drawn, 1.0))[:, None]
                 cost = np.log(size + HEAD) * (tokens is past.tokens)
                 by_age = -np.log(written - memory) - LENGTH_UNKNOWN * cost
                 for kind, rank in enumerate((score - cost, by_age)):

@@ -27,7 +27,6 @@ from memlab.policies.base import (
 )
 
 HALF_LIFE: Final = timedelta(days=7)
-SIMILARITY_WEIGHT: Final = 0.6
 RECENCY_WEIGHT: Final = 0.25
 IMPORTANCE_WEIGHT: Final = 0.15
 
@@ -50,38 +49,6 @@ def recency_decay(age: Any, half_life: Any) -> Any:
     return 2.0**-bounded
 
 
-def composite_score(
-    similarity: Any, age: Any, importance: Any, *, half_life: Any = HALF_LIFE
-) -> Any:
-    """Return what a recall ranks by: similarity, recency and importance at 0.6, 0.25, 0.15.
-
-    Parameters
-    ----------
-    similarity, importance : float or array
-        Of the memory to the query, and of itself, in [0, 1].
-    age : timedelta, float or array
-        Since the later of its creation and its last access, in the unit of `half_life`. (What
-        evicts goes by the last access alone.)
-    half_life : timedelta or float
-        Above zero; seven days by default.
-
-    Returns
-    -------
-    float or array
-        In [0, 1] for an age of 0 or more. Source: BetterDB agent-memory.
-
-    Examples
-    --------
-    >>> round(composite_score(1.0, timedelta(0), 1.0), 12)
-    1.0
-    """
-    return (
-        SIMILARITY_WEIGHT * similarity
-        + RECENCY_WEIGHT * recency_decay(age, half_life)
-        + IMPORTANCE_WEIGHT * importance
-    )
-
-
 def value_score(
     age: Any,
     importance: Any,
@@ -90,7 +57,7 @@ def value_score(
     recency_weight: float = RECENCY_WEIGHT,
     importance_weight: float = IMPORTANCE_WEIGHT,
 ) -> Any:
-    """Return what an eviction ranks by: the composite score without similarity, renormalised.
+    """Return what an eviction ranks by: what a recall does, without similarity, renormalised.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
-from memlab.policies.base import lowest_of, named_by, outgrown, runner_for
+from memlab.policies.base import evicted, named_by, runner_for
 from memlab.policies.duplicates import (
     BLOCK,
     cosines,
@@ -86,9 +87,8 @@ class Capped(Runner):
         grown = {number for row in self.signals.new for number in self._scopes_of[row]}
         scopes = [self._scopes[number] for number in grown]
         here = self.signals.here & self.signals.active
-        for rows, surplus in outgrown(self.policy, scopes, self._size, here, self._may_go):
-            keys, size = self.keys(rows, moment, now), self._size[rows]
-            lowest = rows[lowest_of(keys, size, surplus, fill=self.policy.fills)]
+        keys_of = partial(self.keys, moment=moment, now=now)
+        for lowest in evicted(self.policy, scopes, self._size, here, self._may_go, keys_of):
             here[lowest] = False
             yield from zip(lowest.tolist(), repeat(self.reason(moment)))
 
@@ -151,31 +151,24 @@ class Repeating(Runner):
         super().__init__(policy, life, signals)
         texts = texts_of(life.frame)
         self._vectors: Any = vectors_of(texts, policy) if texts else None
-        self._unit: Any = unit_rows(self._vectors) if texts else None
+        unit: Any = unit_rows(self._vectors) if texts else None
         self._trust, self._by_age = trust_in(life.frame), oldest_first(life.frame)
         self._alike = np.zeros(len(life), dtype=bool)
+        """Rows that any other is like, now or later: none else is ever replaced."""
+        for start in range(0, len(life) if policy.threshold else 0, BLOCK):
+            alike = cosines(unit, unit[start : start + BLOCK]) >= policy.threshold - 1e-4
+            np.fill_diagonal(alike[start:], val=False)  # each is itself
+            self._alike[start : start + BLOCK] = alike.any(axis=0)
         self._left = np.empty(0, dtype=np.int64)
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name what a newer row replaces, unless the rows are those that were left last time."""
         there = self.signals.here & self.signals.active & self.life.history.ever_prunable
-        compared, threshold = np.flatnonzero(there), self.policy.threshold
-        if not threshold or not len(compared):
-            return ()
-        # New rows stand last; some at a time meet all before them, and both of an alike pair count.
-        is_new = np.isin(compared, self.signals.new)
-        ordered = np.concatenate([compared[~is_new], compared[is_new]])
-        unit = self._unit[ordered]
-        for start in range(np.count_nonzero(~is_new), len(ordered), BLOCK):
-            until = min(start + BLOCK, len(ordered))
-            alike = cosines(unit[:until], unit[start:until]) >= threshold - 1e-4
-            np.fill_diagonal(alike[start:], val=False)  # each is itself
-            self._alike[ordered[:until][alike.any(axis=1)]] = True
-            self._alike[ordered[start:until][alike.any(axis=0)]] = True
         rows = self._by_age[(there & self._alike)[self._by_age]]
         if np.array_equal(rows, self._left):
             return ()
-        winner, _ = replace_older(self._vectors[rows], self._trust[rows], threshold)
+        vectors, trust = self._vectors[rows], self._trust[rows]
+        winner, _ = replace_older(vectors, trust, self.policy.threshold)
         self._left = rows[winner < 0]
         return [(row, self.policy.reason) for row in rows[winner >= 0].tolist()]
 

@@ -13,8 +13,7 @@ from servers import RedisServer
 import memlab
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
-from memlab.policies import ValueCap
-from memlab.policies.rules import composite_score
+from memlab.policies import ValueCap, value_score
 
 pytest.importorskip("betterdb_agent_memory")
 pytestmark = needs_search
@@ -82,7 +81,7 @@ class Both:
             name = self.names[hit.item.id]
             used = max(rows.loc[name, ["created_at", "last_accessed_at"]])
             likeness = similarity_from_distance(hit.similarity)
-            ours = composite_score(likeness, now - used, rows.loc[name, "importance"])
+            ours = 0.6 * likeness + 0.4 * value_score(now - used, rows.loc[name, "importance"])
             assert ours == pytest.approx(hit.score)
             assert self.ours.touch([name], now=now) == 1
 

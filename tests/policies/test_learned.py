@@ -16,8 +16,6 @@ from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy, TokenBudget, decide
 from memlab.policies.experience import experience_of
 from memlab.policies.learned import (
-    LIVED,
-    WRITTEN,
     Expectation,
     Learned,
     Moment,
@@ -56,14 +54,6 @@ def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
         assert 0 <= left < tokens[~keep].min()
 
 
-def test_weights_say_what_made_the_difference() -> None:
-    weights = Expectation(experience_of(*work())).weights[-1]
-    by_name = dict(zip((*WRITTEN, *LIVED), weights, strict=True))
-    assert by_name["size"] > 0.3
-    assert by_name["tag rate"] > 0.1
-    assert by_name["age"] < 0
-
-
 def days_of_writing(count: int) -> pd.DataFrame:
     """So many episodes, one a day."""
     return make_frame(*(row(f"m{n}") for n in range(count)), minutes=24 * 60)
@@ -98,6 +88,12 @@ def test_reads_of_nothing_that_is_there_or_was_yet_change_nothing() -> None:
         decide(frame, Learned(5).after(frame, each), now=last) for each in (strange, strange[:0])
     )
     pd.testing.assert_frame_equal(told, untold)
+
+
+def test_memories_without_a_token_are_decided_about() -> None:
+    frame = days_of_writing(10).assign(**{c.TOKENS: 0})
+    taught = Learned(5).after(frame, find_references(frame, make_log(("m3", 240))))
+    assert decide(frame, taught, now=NOW)[c.KEEP].sum() == 5
 
 
 def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -174,12 +170,6 @@ def test_the_weights_that_ship_are_what_the_histories_give() -> None:
         import fit_weights
     fitted = fit_weights.fit(fit_weights.read_stores(data, "reads"), "reads")
     np.testing.assert_allclose(fitted, fitted_weights("reads"), atol=0.001)
-
-
-@pytest.mark.parametrize("room", [{}, {"max_items": 5, "max_tokens": 5}])
-def test_room_is_measured_in_one_way(room: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"give either max_items \(--max-items\) or max_tokens"):
-        Learned(**room)
 
 
 def test_a_past_is_no_part_of_what_a_policy_is() -> None:

@@ -23,7 +23,6 @@ from memlab.policies import (
     TimeToLive,
     TokenBudget,
     ValueCap,
-    composite_score,
     decide,
     near_duplicates,
     recency_decay,
@@ -231,8 +230,7 @@ def test_recency_halves_with_each_half_life(lives: int, left: float) -> None:
     assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [left]
 
 
-def test_a_recall_scores_similarity_recency_and_importance_and_an_eviction_the_last_two() -> None:
-    assert composite_score(1, WEEK, 0) == pytest.approx(0.6 + 0.125)
+def test_an_eviction_scores_recency_and_importance() -> None:
     assert value_score(WEEK, 1.0) == pytest.approx((0.15 + 0.125) / 0.4)
 
 
