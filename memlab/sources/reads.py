@@ -101,8 +101,6 @@ _LARGEST: Final = 2**36
 """Bytes of a file that is read; holes count."""
 _PIECE: Final = 2**20
 """Bytes of such a line that are read at once."""
-_TOLD_EVERY: Final = 2**23
-"""Bytes between two words about progress."""
 _MARK: Final = b"\xef\xbb\xbf"
 
 BROKEN: Final = "lines that are broken or cut short"
@@ -131,8 +129,7 @@ class LineReader:
 
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
         """Yield the objects of a file whose lines are wanted."""
-        broken, known = 0, False
-        start, size = self.done, 0
+        broken, known, size = 0, False, 0
         try:
             with ordinary_file(file, most=_LARGEST) as opened:
                 size = os.fstat(opened.fileno()).st_size
@@ -152,22 +149,17 @@ class LineReader:
             self.left_out[BROKEN] += broken
         elif size:
             self.left_out[ANOTHER_FORMAT] += 1
-        self.done = start + size
+        self.done += size
         self._progress(self.done, self.total)
 
     def _lines(self, opened: IO[bytes]) -> Iterator[bytes]:
-        told = self.done
         while line := opened.readline(LONGEST):
-            self.done += len(line)
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 self.left_out[TOO_LONG] += 1
                 while (rest := opened.readline(_PIECE)) and not rest.endswith(b"\n"):
-                    self.done += len(rest)
+                    continue
             elif stripped := line.removeprefix(_MARK).strip():
                 yield stripped
-            if self.done - told > _TOLD_EVERY:
-                told = self.done
-                self._progress(min(self.done, self.total), self.total)
 
 
 def parsed(text: Any) -> Any:

@@ -181,11 +181,10 @@ class MemoryReader(TableReader):
         vectors = self._vectors(list(live))
         edges = self._edges({str(row.get("content_hash")) for row in live.values()})
         for key, row in live.items():
-            name = row.get("content_hash")  # SQLite holds anything in any column
             if key in vectors:
                 row[VECTOR] = vectors[key]
-            if isinstance(name, str) and name in edges:
-                row[EDGES] = edges[name]
+            if found := edges.get(str(row.get("content_hash"))):  # which may be of any type
+                row[EDGES] = found
         return {key: encoded(row) for key, row in live.items()}
 
     def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:

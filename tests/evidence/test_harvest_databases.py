@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from sqlite3 import connect
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from memforge_store import add_memory, create_tables
@@ -20,19 +20,13 @@ from stores import files_in
 from transcripts import SLUG, Session, World
 
 from memlab import columns as c
+from memlab.errors import MemlabError
 from memlab.evidence.ingestion import Harvest, harvest
 from memlab.evidence.reads import read_access_log
 from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
-
-
-class Postgres(NamedTuple):
-    """A database of the test's own."""
-
-    url: str
-    connection: Any
 
 
 def database(
@@ -230,62 +224,47 @@ def server() -> Iterator[PostgresServer]:
         yield started
 
 
-@pytest.fixture
-def postgres(server: PostgresServer) -> Iterator[Postgres]:
+RETRIEVED = (
+    "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
+    "VALUES (%s, %s, 'q', %s)"
+)
+
+
+def test_every_retrieval_of_memforge_is_a_read_of_one_agent_or_of_all(
+    server: PostgresServer, tmp_path: Path
+) -> None:
     name = server.new_database()
     with server.connect(name) as connection:
-        yield Postgres(server.url(name), connection)
-    server.drop(name)
-
-
-class TestMemForge:
-    @pytest.fixture
-    def memforge(self, postgres: Postgres) -> Postgres:
-        create_tables(postgres.connection)
-        return postgres
-
-    def retrieve(self, memforge: Postgres, agent: str, memory: int, day: int) -> None:
-        memforge.connection.execute(
-            "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
-            "VALUES (%s, %s, 'q', %s)",
-            (agent, memory, f"2026-08-{day:02}T00:00:00+02:00"),
-        )
-
-    def test_every_retrieval_is_a_read_of_one_agent_or_of_all(
-        self, memforge: Postgres, tmp_path: Path
-    ) -> None:
-        one, other = (add_memory(memforge.connection, agent) for agent in "ab")
+        create_tables(connection)
+        one, other = (add_memory(connection, agent) for agent in "ab")
         for day, (agent, memory) in enumerate((("a", one), ("b", other), ("a", one)), 1):
-            self.retrieve(memforge, agent, memory, day)
-        found = harvest(memforge.url, tmp_path / "reads.log")
-        assert found.way == "MemForge"
-        assert ids_of(found) == ["1", "2", "1"]
-        assert harvest(memforge.url, found.log).new == 0
-        found = harvest(f"{memforge.url}&agent=b", tmp_path / "b.log")
-        assert ids_of(found) == ["2"]
-        assert found.chances.startswith("1 memory: 1 read")
+            connection.execute(RETRIEVED, (agent, memory, f"2026-08-0{day}T00:00:00+02:00"))
+    found = harvest(server.url(name), tmp_path / "reads.log")
+    assert found.way == "MemForge"
+    assert ids_of(found) == ["1", "2", "1"]
+    assert harvest(server.url(name), found.log).new == 0
+    found = harvest(f"{server.url(name)}&agent=b", tmp_path / "b.log")
+    assert ids_of(found) == ["2"]
+    assert found.chances.startswith("1 memory: 1 read")
 
 
-class TestLangGraphOnPostgres:
-    STORE = TestLangGraph.CREATE.replace("_at TIMESTAMP", "_at TIMESTAMPTZ")
-    """As LangGraph's migrations make it."""
-    PUT = (
-        "INSERT INTO store (prefix, key, value, expires_at, ttl_minutes) "
-        "VALUES ('users.1', %s, '{}', NOW() + %s * interval '1 minute', %s)"
-    )
-
-    def test_an_expiry_that_was_put_off_is_a_read(self, postgres: Postgres, tmp_path: Path) -> None:
-        postgres.connection.execute(self.STORE)
-        for key, minutes in (("a", 60), ("b", 60), ("c", None)):
-            postgres.connection.execute(self.PUT, (key, minutes, minutes))
-        moved = "UPDATE store SET expires_at = expires_at + interval '1 hour' WHERE key = 'a'"
-        postgres.connection.execute(moved)
-        found = harvest(postgres.url, tmp_path / "reads.log")
-        assert found.way == "LangGraph"
-        assert ids_of(found) == ["users.1/a"]
-        assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
+PUT = (
+    "INSERT INTO store (prefix, key, value, expires_at, ttl_minutes) "
+    "VALUES ('users.1', %s, '{}', NOW() + %s * interval '1 minute', 60)"
+)
 
 
-def test_a_database_of_something_else_is_said(postgres: Postgres, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="has neither MemForge's retrieval_log nor LangGraph's"):
-        harvest(postgres.url, tmp_path / "reads.log")
+def test_langgraphs_store_on_postgresql_is_one_and_a_database_of_something_else_is_said(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    name = server.new_database()
+    with server.connect(name) as connection:
+        with pytest.raises(MemlabError, match="neither MemForge's retrieval_log nor LangGraph's"):
+            harvest(server.url(name), tmp_path / "reads.log")
+        connection.execute(TestLangGraph.CREATE.replace("_at TIMESTAMP", "_at TIMESTAMPTZ"))
+        for each in (("read", 120), ("written", 60), ("for good", None)):
+            connection.execute(PUT, each)
+    found = harvest(server.url(name), tmp_path / "reads.log")
+    assert found.way == "LangGraph"
+    assert ids_of(found) == ["users.1/read"]
+    assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
