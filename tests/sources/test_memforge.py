@@ -41,7 +41,6 @@ from memlab.systems.memforge import MemforgeWriter
 from sources.conformance import (
     COUNT,
     TEXTS,
-    Changing,
     OnServer,
     delete_all,
     prints,
@@ -58,44 +57,38 @@ JSON_VALUES = st.recursive(
 
 
 class MemforgeLab:
-    """A database of one agent, and of another whose memories stand between."""
+    """A database, of one agent unless told otherwise."""
 
-    def __init__(self, server: PostgresServer, database: str, agent: str | None = None) -> None:
+    def __init__(self, server: PostgresServer, database: str) -> None:
         self.connection = server.connect(database)
         self.connection.execute("SET TIME ZONE 'UTC'")
-        self.agent = agent
-        self.name = server.url(database) + ("" if agent is None else f"&agent={agent}")
+        self.name = server.url(database)
 
     def fill(self, count: int) -> None:
-        mine = []
-        for number in range(count):
-            if self.agent is not None:
-                self.add("another", content=f"not mine {number}")
-            mine.append(
-                self.add(
-                    content=TEXTS[number % len(TEXTS)] + str(number),
-                    embedding=[None, "[0.1, 65504, -1e-7]"][number % 2],
-                    metadata='{"n": 1e-300, "text": "ü\\"", "list": [1, null]}',
-                    source_hot_ids=[1, 2**40],
-                    consolidated_at=f"2026-03-01 12:00:{number:02}.123456+02",
-                    importance=[0.7, 3.0, 0.1 + 0.2, float("inf"), 1e-38][number % 5],
-                    confidence=[0.5, 0.1][number % 2],
-                    outcome_type=["error", "neutral", "decision"][number % 3],
-                    graduated=bool(number % 2),
-                    access_count=number,
-                    last_accessed=[None, "2026-04-01 00:00:00.000001+00"][number % 2],
-                    valid_until=["2026-03-02+00", None, "2099-01-01+00", "infinity"][
-                        min(number, 3)
-                    ],
-                    session_id=[None, "s1"][number % 2],
-                    namespace=["default", "n"][number % 2],
-                )
+        mine = [
+            self.add(
+                content=TEXTS[number % len(TEXTS)] + str(number),
+                embedding=[None, "[0.1, 65504, -1e-7]"][number % 2],
+                metadata='{"n": 1e-300, "text": "ü\\"", "list": [1, null]}',
+                source_hot_ids=[1, 2**40],
+                consolidated_at=f"2026-03-01 12:00:{number:02}.123456+02",
+                importance=[0.7, 3.0, 0.1 + 0.2, float("inf"), 1e-38][number % 5],
+                confidence=[0.5, 0.1][number % 2],
+                outcome_type=["error", "neutral", "decision"][number % 3],
+                graduated=bool(number % 2),
+                access_count=number,
+                last_accessed=[None, "2026-04-01 00:00:00.000001+00"][number % 2],
+                valid_until=["2026-03-02+00", None, "2099-01-01+00", "infinity"][min(number, 3)],
+                session_id=[None, "s1"][number % 2],
+                namespace=["default", "n"][number % 2],
             )
-        add_history(self.connection, mine, self.agent or "a")
-        add_links(self.connection, zip(mine, mine, strict=True), self.agent or "a")
+            for number in range(count)
+        ]
+        add_history(self.connection, mine)
+        add_links(self.connection, zip(mine, mine, strict=True))
 
-    def add(self, agent: str | None = None, **columns: Any) -> int:
-        return add_memory(self.connection, agent or self.agent or "a", **columns)
+    def add(self, agent: str = "a", **columns: Any) -> int:
+        return add_memory(self.connection, agent, **columns)
 
     def everything(self, *tables: str) -> dict[str, list[str]]:
         return everything(self.connection, *tables)
@@ -119,13 +112,8 @@ class MemforgeLab:
         self.connection.execute(f"UPDATE warm_tier SET {used} WHERE id = %s", (key,))
 
     def exactly(self) -> dict[Any, Any]:
-        memories = {
-            memory_id: [row]
-            for memory_id, agent, row in self.connection.execute(
-                "SELECT id, agent_id, t::text FROM warm_tier AS t ORDER BY id"
-            )
-            if self.agent in (None, agent)
-        }
+        rows = self.connection.execute("SELECT id, t::text FROM warm_tier AS t ORDER BY id")
+        memories = {memory_id: [row] for memory_id, row in rows}
         for table in TOUCHED:
             for row, values in self.connection.execute(
                 f"SELECT t::text, to_jsonb(t) FROM {table} AS t ORDER BY 1"
@@ -136,32 +124,18 @@ class MemforgeLab:
         return memories
 
 
-def lab_of(
-    server: PostgresServer, database: str, agent: str | None = None
-) -> Iterator[MemforgeLab]:
-    made = MemforgeLab(server, database, agent)
-    made.fill(COUNT)
+@pytest.fixture
+def empty(one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
+    made = MemforgeLab(one_postgres, memforge)
     yield made
     made.connection.close()
 
 
 class TestMemforge(OnServer):
     @pytest.fixture
-    def lab(self, one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
-        yield from lab_of(one_postgres, memforge)
-
-
-class TestMemforgeOfOneAgent(Changing):
-    @pytest.fixture
-    def lab(self, one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
-        yield from lab_of(one_postgres, memforge, "a")
-
-
-@pytest.fixture
-def empty(one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
-    made = MemforgeLab(one_postgres, memforge)
-    yield made
-    made.connection.close()
+    def lab(self, empty: MemforgeLab) -> MemforgeLab:  # type: ignore[override]
+        empty.fill(COUNT)
+        return empty
 
 
 def delete(lab: MemforgeLab, *keys: int) -> list[tuple[Key, bytes]]:
@@ -408,13 +382,16 @@ def test_the_least_privileges_of_the_documentation_are_enough(own: TwoAgents) ->
 
 
 def test_an_agent_that_is_named_has_its_own_memories_alone(own: TwoAgents) -> None:
-    records, whole = records_of(own, own.others), own.name
-    for agent, found in (("nobody", []), ("a", own.mine)):
-        own.name = f"{whole}&agent={agent}"
-        assert memlab.load(own.name)["position"].tolist() == found
+    before, records = own.everything(), records_of(own, own.others)
+    own.name += "&agent=a"
+    assert memlab.load(own.name)["position"].tolist() == own.mine
     with pytest.raises(StalePlanError):
         delete_all(own, records)
-    assert len(memlab.load(whole)) == 6
+    for key, record in records:
+        with pytest.raises(ValueError, match="it is a memory of agent 'b'"):
+            open_source(own.name).check_record(key, record, json.loads(record))
+    assert put_back(own, delete(own, *own.mine)) == 4
+    assert own.everything() == before
 
 
 TRIGGER = "CREATE TRIGGER tell BEFORE {} FOR EACH ROW EXECUTE FUNCTION prevent_audit_delete()"
