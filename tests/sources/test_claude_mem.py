@@ -107,24 +107,19 @@ def test_a_project_is_a_store_of_its_own_merged_ones_with_it(file: Path) -> None
 
 
 def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path) -> None:
-    first, second = session("s1", "web", 6), session("s2", "api", 3)
+    first, second, batch = session("s1", "web", 6), session("s2", "api", 3), session("s3", "job", 4)
     first["observations"][5]["type"] = "heartbeat"
     first["observations"][4]["concepts"] = ["none"]
-    write_claude_mem(file, [first, second])
-    assert loaded(file, **{SETTING: "2"}) == ["api 1", "api 2", "web 2", "web 3"]
+    for each in batch["observations"]:
+        each["at"] = START  # of one millisecond claude-mem loads the first
+    write_claude_mem(file, [first, second, batch])
+    others = ["api 1", "api 2", "job 0", "job 1"]
+    assert loaded(file, **{SETTING: "2"}) == [*others, "web 2", "web 3"]
     frame = memlab.load(file)
     assert frame["tokens"].sum() < frame["chars"].sum() / 4
     other = {"CLAUDE_MEM_MODE": "law-study"}  # whose types are not known
-    assert loaded(file, **{SETTING: "2"}, **other) == ["api 1", "api 2", "web 4", "web 5"]
+    assert loaded(file, **{SETTING: 2}, **other) == [*others, "web 4", "web 5"]
     assert "law-study: its types are not known" in str(ClaudeMem(file).about())
-
-
-def test_of_one_millisecond_the_first_are_loaded_as_claude_mem_loads_them(file: Path) -> None:
-    batch = session("s1", "web", 4)
-    batch["observations"] = [each | {"at": START} for each in batch["observations"]]
-    write_claude_mem(file, [batch])
-    assert loaded(file, **{SETTING: 3}) == ["web 0", "web 1", "web 2"]
-    assert memlab.load(file)["memory_id"].tolist() == ["1", "2", "3", "4"]
 
 
 IN_FILE = '{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}'
