@@ -197,7 +197,8 @@ class Expectation:
                 size, whole = tokens[memory], np.append(0, np.cumsum(tokens))[written[:, 0]]
                 share = size[:, 1:] * np.exp(-log_odds[:, 1:])
                 drawn = share.sum(axis=1)  # nothing where none of them has a token
-                share = share * ((whole - size[:, 0]) / np.where(drawn > 0, drawn, 1.0))[:, None]
+                scale: Any = (whole - size[:, 0]) / np.where(drawn > 0, drawn, 1.0)
+                share *= scale[:, None]
                 cost = np.log(size + HEAD) * (tokens is past.tokens)
                 by_age = -np.log(written - memory) - LENGTH_UNKNOWN * cost
                 for kind, rank in enumerate((score - cost, by_age)):
