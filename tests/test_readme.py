@@ -57,16 +57,6 @@ def test_sample_output_is_what_the_command_prints(
     assert OutputChecker().check_output(wanted, output, ELLIPSIS)
 
 
-def test_the_store_that_it_speaks_of_is_made_as_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    CliRunner().invoke(main, ["show", "--example"], catch_exceptions=False)
-    sized = CliRunner().invoke(main, ["size", "memory.db"], catch_exceptions=False).output
-    (quoted,) = re.findall(r"\d+% from this store.*", README)
-    assert quoted in " ".join(sized.split())
-
-
 INSTALLS = re.compile(r"pip install (?:-\S+ |\[[^\]]*\] )*['\"]?memlab\b(?!-\d)")
 
 

@@ -193,11 +193,14 @@ def test_a_class_of_ones_own_is_imported_only_where_a_person_lists_its_module(
         memlab.KeepRecent(546),
         memlab.TimeToLive(timedelta(days=30)),
         memlab.Pipeline.odek(keep=20),
+        memlab.Learned(max_tokens=2000),
         memlab.policies.ValueCap(30, half_life=timedelta(hours=36), scope=("agent_id",)),
     ],
 )
 def test_what_is_written_of_a_policy_is_read_as_it_was(policy: memlab.Policy) -> None:
-    assert policy_in(Settings(policy=as_setting(policy))) == policy
+    written = as_setting(policy)
+    assert policy_in(Settings(policy=written)) == policy
+    assert "none" not in written.values()
 
 
 @pytest.mark.parametrize(

@@ -407,10 +407,11 @@ def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
         settings = NAMED[name].settings
     else:
         return None
+    size = _first_size(settings) if sized else None
     apart = {
         each: values[each]
         for each, setting in settings.items()
-        if values[each] != setting.default or (sized and each == _first_size(settings))
+        if values[each] != setting.default or (each == size and values[each] is not None)
     }
     return name, settings, apart
 

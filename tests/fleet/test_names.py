@@ -80,12 +80,6 @@ def test_a_name_that_is_no_text_is_said_and_the_others_are_read(agents: Path) ->
     assert "b/\\xff.db is a name that is not UTF-8" in found["error"][1]
 
 
-def test_a_url_of_a_file_is_its_path(agents: Path) -> None:
-    store = agents / "a" / "memory.db"
-    (by_url,), (by_path,) = (expand_names(each).stores for each in (store.as_uri(), store))
-    assert (by_url.size, by_url.state()) == (store.stat().st_size, by_path.state())
-
-
 def test_a_server_is_called_without_its_password_and_counts_once() -> None:
     given = ["redis://:secret@localhost:6379/0?name=mem", "redis://localhost:6379/0?name=mem"]
     found = expand_names(given)
