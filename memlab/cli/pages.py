@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-import memlab
+import memlab.views
 from memlab.cli.options import FILE, PATH, STORE, question_options, store_and_moment
 from memlab.cli.output import doing, print_lines, print_result, quiet, write_picture
 from memlab.clock import now_utc
@@ -66,22 +66,17 @@ def report(
     path, now = store_and_moment(store)
     doing("reading the store and sizing it")
     if name:
-        _draw(name, path, output, narrow=narrow, now=now, **asked)
+        from memlab.charts.figure import NARROW
+        from memlab.sources.opening import open_source
+
+        check_writable(output)
+        drawn = draw(name, memlab.views.examine(path, now=now, **asked))
+        write_picture(drawn.at(width=NARROW) if narrow else drawn, output, open_source(path))
+        print_lines(f"chart: {output}", f"  {drawn.title}")
         return
     telling = lambda title: doing(f"drawing: {title}")  # noqa: E731
     found = memlab.report(path, output, record=record, now=now, progress=telling, **asked)
     print_result(found, as_json=False, is_example=store is None)
-
-
-def _draw(name: str, store: Path, file: Path, *, narrow: bool, **asked: Any) -> None:
-    from memlab.charts.figure import NARROW
-    from memlab.sources.opening import open_source
-    from memlab.views.findings import examine
-
-    check_writable(file)
-    drawn = draw(name, examine(store, **asked))
-    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, open_source(store))
-    print_lines(f"chart: {file}", f"  {drawn.title}")
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")

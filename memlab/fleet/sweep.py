@@ -85,14 +85,10 @@ def outcomes_of(
 
 def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFrame":
     """Do a task to every store, as :func:`outcomes_of` does; return a row for each."""
-    return frame_of(task, outcomes_of(task, sources, **how))
-
-
-def frame_of(task: FleetTask[Any], found: Sequence[Outcome[Any]]) -> "pd.DataFrame":
-    """Return a row for each outcome."""
     import pandas as pd
 
-    table = pa.Table.from_pylist([_line_of(each) for each in found], _schema_of(task))
+    lines = [_line_of(each) for each in outcomes_of(task, sources, **how)]
+    table = pa.Table.from_pylist(lines, _schema_of(task))
     types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype()}
     frame: pd.DataFrame = table.to_pandas(types_mapper=types.get)
     return frame.drop(columns=["error_kind", "store_state"])
@@ -131,6 +127,7 @@ class Parts:
     def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
         self.folder, self._task = folder, task
         self._schema = _schema_of(task)
+        self._question = {"asked": task.name, **task.asked, "columns": self._schema.names}
         self._waiting: list[dict[str, Any]] = []
         self._since = monotonic()
         self._is_fresh = self._begin()
@@ -175,7 +172,7 @@ class Parts:
 
     def finish(self) -> None:
         """Note that every store has its result."""
-        self._note({**self._read_note(), "finished": True})
+        self._note(finished=True)
 
     def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
         """Whether a result need not be asked for again: an error always is.
@@ -210,8 +207,6 @@ class Parts:
 
     def _begin(self) -> bool:
         """Whether this is a new run: the last one finished, or there was none."""
-        question = {"asked": self._task.name, **self._task.asked, "columns": self._schema.names}
-        rests_on = self._task.rests_on
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -219,16 +214,15 @@ class Parts:
         before = self._read_note()
         if not before and any(self.folder.iterdir()):
             raise MemlabError(f"{self.folder} holds other files; name a new folder")
-        if before and before.get("question") != question:
+        if before and before.get("question") != self._question:
             raise MemlabError(
                 f"{self.folder} holds the answers to another question, or those of another memlab; "
                 "name a new folder, or add --fresh to throw these away"
             )
-        is_fresh = bool(before.get("finished", True))
+        is_fresh, rests_on = bool(before.get("finished", True)), self._task.rests_on
         if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
             self._keep({})
-        asked = {"question": question, "rests_on": rests_on}
-        self._note({"memlab_fleet_run": 1, **asked, "finished": False})
+        self._note(finished=False)
         return is_fresh
 
     def _read_note(self) -> dict[str, Any]:
@@ -237,7 +231,9 @@ class Parts:
             found = json.loads(read_whole(file)) if file.exists() else None
         return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
 
-    def _note(self, note: Mapping[str, Any]) -> None:
+    def _note(self, *, finished: bool) -> None:
+        on = {"question": self._question, "rests_on": self._task.rests_on}
+        note = {"memlab_fleet_run": 1, **on, "finished": finished}
         write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -156,11 +156,8 @@ class Processes:
         self, task: AnyTask, members: Sequence[Member], given: Given = nothing
     ) -> Iterator[Outcome[Any]]:
         """Yield the outcomes as they come; a MemlabError where no process can be started."""
-        pool = _ProcessPool(self.count or len(os.sched_getaffinity(0)))
-        try:
+        with closing(_ProcessPool(self.count or len(os.sched_getaffinity(0)))) as pool:
             yield from schedule(pool, task, members, given)
-        finally:
-            pool.close()
 
 
 class _ProcessPool(WorkerPool):
