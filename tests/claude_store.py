@@ -11,7 +11,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
-STYLES = ("origin", "type", "metadata", "node origin", "node", "modified", "none", "broken")
+HEADS = {
+    "origin": "type: {kind}\noriginSessionId: {session}",
+    "type": "type: {kind}",
+    "metadata": "metadata: \n  type: {kind}",
+    "node origin": "metadata: \n  node_type: memory\n  type: {kind}\n  originSessionId: {session}",
+    "node": "metadata: \n  node_type: memory\n  type: {kind}",
+    "modified": "metadata: \n  type: {kind}\n  originSessionId: {session}\n  modified: {modified}",
+    "none": "",
+    "broken": "description: [{name}\ntype: {kind}",
+}
+"""Generations of front matter, below the name and the description."""
+STYLES = tuple(HEADS)
 NAMES = ("topic_{}.md", "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "北京_{}.md")
 BODIES = ("Short.", "A longer text. " * 40, "See [[{0}]] [[{1}]].", "né 北京 🦀\r\nend")
 LINES = (
@@ -42,22 +53,12 @@ def memory(
     body: str = "What was found out.",
 ) -> str:
     """The text of a memory file."""
-    head = [f"name: {name}", f"description: about {name}"]
     if style == "none":
         return f"{body}\n"
-    if style == "broken":
-        head = [f"name: {name}: of all", f"description: [{name}", f"type: {kind}"]
-    elif style in ("type", "origin"):
-        head += [f"type: {kind}", *([f"originSessionId: {session}"] * (style == "origin"))]
-    else:
-        head += ["metadata: "]
-        head += ["  node_type: memory"] * style.startswith("node")
-        head += [f"  type: {kind}"]
-        head += [f"  originSessionId: {session}"] * style.endswith(("origin", "modified"))
-        if style == "modified" and modified is not None:
-            head += [f"  modified: {stamp(modified)}"]
-    lines = "\n".join(head)
-    return f"---\n{lines}\n---\n\n{body}\n"
+    when = "" if modified is None else stamp(modified)
+    head = HEADS[style].format(name=name, kind=kind, session=session, modified=when)
+    named = f"{name}: of all" if style == "broken" else f"{name}\ndescription: about {name}"
+    return f"---\nname: {named}\n{head}\n---\n\n{body}\n"
 
 
 def write_memory(folder: Path, name: str, text: str, written: datetime | None = None) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from claude_store import (
+    STYLES,
     at,
     call,
     index_lines,
@@ -108,15 +109,15 @@ def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(fol
 def test_user_and_feedback_are_load_bearing_and_the_rest_is_prunable(folder: Path) -> None:
     for number, kind in enumerate(("user", "feedback", "project", "reference", "", "Feedback")):
         write_memory(folder, f"{number}.md", memory("m", kind), at(number))
-    write_memory(folder, "6.md", memory("m", "user", style="broken"), at(6))
-    write_memory(folder, "7.md", "no front matter", at(7))
-    write_memory(folder, "8.md", memory("8"), at(8))
-    write_index(folder, [f"- [T]({number}.md)" for number in range(8)])
+    for number, style in enumerate(STYLES, 6):
+        write_memory(folder, f"{number:02}.md", memory("m", "user", style=style), at(number))
+    write_memory(folder, "8.md", memory("8", body="not m"), at(90))
     frame = memlab.load(folder, with_body=True)
-    assert frame["load_bearing"].tolist() == [True, True, *[False] * 3, True, True, *[False] * 2]
+    judged = [True, True, *[False] * 3, True, *(style != "none" for style in STYLES), False]
+    assert frame["load_bearing"].tolist() == judged
     assert frame["tags"].tolist()[:3] == [("user",), ("feedback",), ("project",)]
-    assert frame["title"].tolist()[5:] == ["m: about m", "m: of all: [m", "7", "about 8"]
-    assert frame["body"].tolist()[7] == "no front matter"
+    assert frame["title"].tolist()[-4:] == ["m: about m", "12", "m: of all: [m", "about 8"]
+    assert frame["body"].tolist()[-2:] == ["What was found out.", "not m"]
 
 
 def test_links_between_memories_are_references_and_cycles_do_no_harm(folder: Path) -> None:

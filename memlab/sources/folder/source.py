@@ -79,7 +79,10 @@ class FolderSource(base.FileSource, Index):
 
     def records_in(self, moment: FolderMoment) -> dict[base.Key, bytes]:
         """Return the records of the memories of a folder by key."""
-        return {each.key: record_of(each, _file_of(each, moment)) for each in self.memories(moment)}
+        return {
+            each.key: record_of(each, moment.read(each.name) if each.name else None)
+            for each in self.memories(moment)
+        }
 
     @abstractmethod
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
@@ -300,7 +303,3 @@ def _but_for_rights(record: bytes) -> dict[str, Any]:
     for name in ("mode", "owner"):
         said.get("file", {}).pop(name, None)
     return said
-
-
-def _file_of(found: Found, moment: FolderMoment) -> FileCopy | None:
-    return moment.read(found.name) if found.name else None
