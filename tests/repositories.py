@@ -28,16 +28,12 @@ class Repository:
     def git(self, *words: str, at: datetime = START) -> str:
         """Run git as a person without settings of their own; return what it prints."""
         moment = f"{at.timestamp():.0f} +0000"
-        names = {"GIT_AUTHOR_NAME": "n", "GIT_COMMITTER_NAME": "n", "GIT_AUTHOR_EMAIL": "e"}
-        dates = {
-            "GIT_COMMITTER_EMAIL": "e",
-            "GIT_AUTHOR_DATE": moment,
-            "GIT_COMMITTER_DATE": moment,
-        }
+        names = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+        dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), moment)
         ran = subprocess.run(
             ["git", *words],
             cwd=self.root,
-            env=os.environ | names | dates | NO_CONFIG,
+            env=os.environ | dict.fromkeys(names, "n") | dates | NO_CONFIG,
             check=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

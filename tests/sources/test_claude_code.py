@@ -284,16 +284,12 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
     with pytest.raises(StalePlanError, match=r"f1\.md"):
         delete_all(folder, list(records.items()))
     assert files_in(folder) == before
+    with ClaudeCode(folder).changing() as writer:
+        assert writer.conflicts(records.items()) == ["file 'f0.md'", "file 'f1.md'"]
     delete_all(folder, [("f0.md", records["f0.md"])])
     assert index_lines(folder) == ["# New heading", "- [N](f9.md)", lines[2], edited, lines[3]]
     put_back(folder, [("f0.md", records["f0.md"])])
     assert files_in(folder) == before
-
-
-def test_a_file_that_is_there_again_is_a_conflict(folder: Path) -> None:
-    write_memory(folder, "a.md", memory("a"), at(0))
-    with ClaudeCode(folder).changing() as writer:
-        assert writer.conflicts(records_of(folder, ["a.md"])) == ["file 'a.md'"]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from claude_store import (
-    at,
-    memory,
-    project_folder,
-    write_index,
-    write_memory,
-)
+from claude_store import at, memory, project_folder, write_index, write_memory
 from shell import said
 
 import memlab
@@ -29,10 +23,7 @@ from memlab.views.page import sections_of
 def test_sessions_that_ran_side_by_side_are_no_later_needs(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     for number in range(33):
-        name, moment = f"m{number:02}", at(number)
-        text = memory(name, style="modified", session=f"s{number % 3}", modified=moment)
-        write_memory(folder, f"{name}.md", text, moment)
-    write_index(folder, [f"- [m{n:02}](m{n:02}.md)" for n in range(33)])
+        write_memory(folder, f"{number}.md", memory("m", session=f"s{number % 3}"), at(number))
     frame = memlab.load(folder)
     assert frame["thread_id"].nunique() == 3
     assert count_references(frame)["counted"].sum() == 0

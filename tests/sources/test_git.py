@@ -429,17 +429,3 @@ def test_what_was_restored_or_written_anew_and_then_deleted_by_others_is_theirs(
     assert set(lost(repository.folder)) == {"a.md", "b.md"}
     gone = {name: gone for name, (_, gone) in lives(repository.folder).items()}
     assert gone == {"a.md": day(7), "b.md": day(7), "c.md": None}
-
-
-def test_notes_of_other_systems_have_a_past_too(tmp_path: Path) -> None:
-    for name, below in (("serena", ".serena/memories/deep"), ("openclaw", "memory/deep")):
-        notes = Repository(tmp_path / name / below, root=tmp_path / name)
-        write(notes, *"ab")
-        notes.commit(1)
-        remove(notes, "a")
-        notes.commit(2)
-        found = lives(f"{name}:{notes.root}")
-        assert {each.rpartition("/")[2]: when for each, when in found.items()} == {
-            "a.md": (day(1), day(2)),
-            "b.md": (day(1), None),
-        }
