@@ -40,13 +40,15 @@ def test_it_says_what_it_found_left_out_and_wrote(world: World, tmp_path: Path) 
 
 
 def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path) -> None:
-    events = tmp_path / "events.jsonl"  # whose workspace is elsewhere
-    event = {"type": "memory.recall.recorded", "timestamp": "2026-05-01T00:00:00Z"}
-    events.write_text(json.dumps(event | {"query": "q", "results": [{"path": "memory/a.md"}]}))
-    done = run("harvest", events, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+    said = "<oai-mem-citation><thread_ids>\na\n</thread_ids></oai-mem-citation>"
+    message = {"type": "message", "role": "assistant", "content": [{"text": said}]}
+    line = {"type": "response_item", "timestamp": "2026-05-01T00:00:00Z", "payload": message}
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "rollout-1.jsonl").write_text(json.dumps(line))  # of Codex
+    done = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
     assert "memlab size " not in done
     (call,) = re.findall(r"memlab\.read_access_log\(.*\)", done)
-    assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["memory/a.md"]
+    assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
 
 
 def test_a_harvest_is_named_where_there_is_something_to_harvest(

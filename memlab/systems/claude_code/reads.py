@@ -49,23 +49,18 @@ class _Look:
     """Finds what calls do with the files of one memory folder, whatever a transcript calls it."""
 
     def __init__(self, folder: Path) -> None:
-        called = {str(folder), str(folder.resolve())}
-        home = str(Path.home())
+        called, home = {str(folder), str(folder.resolve())}, Path.home()
         self._called = dict.fromkeys(called, "")
         """By path: how touches of the folder are marked that call it so."""
         self._tail = None
         for path in called:
-            if path.startswith(home + "/"):
-                self._called[_HOME + path.removeprefix(home)] = _HOME
+            if path.startswith(f"{home}/"):
+                self._called[_HOME + path.removeprefix(str(home))] = _HOME
         if is_of_project(folder):
             self._tail = f"/{PROJECTS}/{folder.parent.name}/{folder.name}"
             self._called[f"{_HOME}/.claude{self._tail}"] = _HOME
         self._needles = [
-            [
-                _forms_in_json(name)
-                for name in (path.parent.name, path.name)
-                if name == path.name or path.parent != Path.home()  # which may stand as ~
-            ]
+            [*map(_forms_in_json, path.parts[-1 if path.parent == home else -2 :])]  # home may be ~
             for path in map(Path, called)
         ]
         """No path leads into the folder without these names, from a working folder or by itself."""
@@ -114,7 +109,7 @@ class _Look:
         if place is None:
             return
         folder, name = place
-        if name not in (INDEX, RETIRED) and "/" not in name and name.endswith(".md"):
+        if name not in (INDEX, RETIRED) and name.endswith(".md"):
             yield Touch(call, name, tool, writes, folder)
         elif not writes:
             self.left_out[f"{call} {path}"] = IS_INDEX if name == INDEX else NO_MEMORY
@@ -123,16 +118,12 @@ class _Look:
         return self._place(f"{path}/x") is not None
 
     def _place(self, path: str) -> tuple[str, str] | None:
-        """Return what folder a path in the folder names, and the name in it; None elsewhere."""
-        path = re.sub(r"^/{2,}", "/", os.path.normpath(path))
-        above = path
-        while "/" in above:
-            above, _, _ = above.rpartition("/")
-            if above in self._called:
-                return self._called[above], path[len(above) + 1 :]
-            if self._tail is not None and above.endswith(self._tail):
-                return above, path[len(above) + 1 :]
-        return None
+        """Return what a file's path calls the folder, and the file; None for one elsewhere."""
+        above, _, name = re.sub(r"^/{2,}", "/", os.path.normpath(path)).rpartition("/")
+        if above in self._called:
+            return self._called[above], name
+        is_namesake = self._tail is not None and above.endswith(self._tail)
+        return (above, name) if is_namesake else None
 
 
 def _forms_in_json(name: str) -> set[bytes]:
