@@ -101,10 +101,9 @@ class Experience:
         first = np.searchsorted(keys, memory * span)
         past = np.searchsorted(keys, memory * span + seen)
         needed = past > first
-        last = np.append(order, 0)[past - 1]
-        none = np.append(self.at, -1), np.append(self.when, 0.0)
-        at, when = none[0][np.where(needed, last, -1)], none[1][np.where(needed, last, -1)]
-        when = np.where(needed, when, self.born[memory])
+        last = np.where(needed, np.append(order, 0)[past - 1], -1)
+        at = np.append(self.at, -1)[last]
+        when = np.where(needed, np.append(self.when, 0.0)[last], self.born[memory])
         return past - first, at, when, np.where(needed, np.append(fading, 0.0)[past - 1], 0.0)
 
     @cached_property

@@ -170,14 +170,6 @@ class Prepared:
         low, high = self.ahead.limits_at(caps)
         return {"served": self.ahead.share_at(caps), "low": low, "high": high}
 
-    def _kept(self, kept: Ints) -> Columns:
-        """Return what the store is once so many prunable memories are left of it."""
-        return {
-            "boot_tokens": self.present.floor.tokens + self.present.tokens_newest[kept],
-            "pruned": self.present.prunable - kept,
-            "days": self.present.days_newest[kept],
-        }
-
 
 @dataclass(frozen=True)
 class Sizing(Prepared):
@@ -213,7 +205,7 @@ class Sizing(Prepared):
         caps = every if len(every) <= EVERY_CAP else np.union1d(exact, self._changes())
         over_history = self.history.boot_at(exact)
         between = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
-        curve = _curve(KEEP_RECENT, caps, self._columns(caps, between))
+        curve = self._curve(caps, between)
         # a range where it can be: pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
         curve.attrs = {
@@ -228,7 +220,7 @@ class Sizing(Prepared):
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these caps, each computed exactly."""
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
-        return _curve(KEEP_RECENT, wanted, self._columns(wanted, self.history.boot_at(wanted)))
+        return self._curve(wanted, self.history.boot_at(wanted))
 
     def end(self, cap: int) -> TradeEnd:
         """Return what a cap serves and costs."""
@@ -259,14 +251,13 @@ class Sizing(Prepared):
         wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
         return np.unique(wanted[wanted <= most])
 
-    def _columns(self, caps: Ints, over_history: Columns) -> Columns:
+    def _curve(self, caps: Ints, over_history: Columns) -> pd.DataFrame:
         """Return the shares served, and what the caps would leave of the store."""
         present = self.present
         kept = np.minimum(caps, present.prunable)
         memories = present.floor.memories + kept
-        left = self._kept(kept)
-        tokens = left.pop("boot_tokens")
-        return {
+        tokens = present.floor.tokens + present.tokens_newest[kept]
+        columns = {
             **self._served(caps),
             "served_own": self.ahead.own_share_at(caps),
             "served_elsewhere": self.ahead.law_share_at(caps),
@@ -276,8 +267,10 @@ class Sizing(Prepared):
             **over_history,
             "prunable_share": kept / np.maximum(memories, 1),
             "prunable_share_tokens": present.tokens_newest[kept] / np.maximum(tokens, 1),
-            **left,
+            "pruned": present.prunable - kept,
+            "days": present.days_newest[kept],
         }
+        return pd.DataFrame(columns, index=pd.Index(caps, name=KEEP_RECENT))
 
 
 @dataclass(frozen=True)
@@ -322,16 +315,18 @@ class BudgetSizing(Prepared):
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these budgets."""
         wanted = np.array([arguments.whole_number(MAX_TOKENS, each) for each in budgets], np.int64)
-        room = np.maximum(wanted - self.floor, 0)
-        kept = np.searchsorted(self.present.tokens_newest, room, side="right") - 1
+        present, room = self.present, np.maximum(wanted - self.floor, 0)
+        kept = np.searchsorted(present.tokens_newest, room, side="right") - 1
         observed = np.searchsorted(np.sort(self.took), wanted, side="right")
         columns: Columns = {
             **self._served(np.floor(room / self.mean + 1e-9).astype(np.int64)),
             "served_observed": observed / (len(self.took) or np.nan),
             "kept": kept,
-            **self._kept(kept),
+            "boot_tokens": self.floor + present.tokens_newest[kept],
+            "pruned": present.prunable - kept,
+            "days": present.days_newest[kept],
         }
-        return _curve(MAX_TOKENS, wanted, columns)
+        return pd.DataFrame(columns, index=pd.Index(wanted, name=MAX_TOKENS))
 
     def end(self, budget: int) -> BudgetEnd:
         """Return what a budget serves and costs; of past starts under it nothing is computed."""
@@ -481,10 +476,6 @@ def cap_curve(
     """
     call = "memlab.sizing.cap_curve"
     return prepared(frame, references, confidence, until, call=call).curve
-
-
-def _curve(name: str, numbers: Ints, columns: Columns) -> pd.DataFrame:
-    return pd.DataFrame(columns, index=pd.Index(numbers, name=name))
 
 
 def _spread(most: int, count: int) -> Ints:

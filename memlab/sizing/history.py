@@ -131,12 +131,8 @@ class History:
 
     def until(self, moment: int) -> "History":
         """Return the history as it was before `moment`."""
-        return replace(
-            self,
-            ever_prunable=self.ever_prunable[:moment],
-            end=np.minimum(self.end[:moment], moment),
-            tokens=self.tokens[:moment],
-        )
+        end = np.minimum(self.end[:moment], moment)
+        return History(self.ever_prunable[:moment], end, self.tokens[:moment])
 
     def largest_ranks(
         self, target: Ints, at: Ints, *, in_tokens: bool = False, with_floor: bool = False
@@ -180,11 +176,8 @@ class History:
     def _kept_by_ranks(self, caps: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield what `kept_over_time` does for a short history: for all caps at each moment."""
         n = len(self)
-        largest, upto, tokens = (
-            np.zeros(n, np.int64),
-            np.arange(1, n + 1),
-            np.zeros(n + 1, np.int64),
-        )
+        largest, tokens = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+        upto = np.arange(1, n + 1)
         kept = np.empty((len(caps), 2, n), np.int64)
         for moment in range(n):
             there = self.ever_prunable[: moment + 1] & (self.end[: moment + 1] > moment)
@@ -260,9 +253,8 @@ class Ranked:
     @cached_property
     def far_share(self) -> float:
         """The share of those that reached beyond half of what was there to reach."""
-        return (
-            float((2 * self.rank > self.active)[self.losable].mean()) if self.losable.any() else 0.0
-        )
+        far = (2 * self.rank > self.active)[self.losable]
+        return float(far.mean()) if len(far) else 0.0
 
     @cached_property
     def always(self) -> float:

@@ -157,13 +157,10 @@ def caps_along(
         if inside.sum() >= prior.FEWEST_AHEAD:
             reach = prior.reach_of(found.rank[inside], found.written[inside])
             middle = np.quantile(reach, share, method="inverted_cdf")
-            rows.append(
-                (int(first), float(prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)))
-            )
+            cap = prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)
+            rows.append((int(first), float(cap)))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
-    return pd.DataFrame(rows, columns=[c.MEMORIES, CAP]).astype(
-        {c.MEMORIES: "int64", CAP: "float64"}
-    )
+    return pd.DataFrame(rows, columns=[c.MEMORIES, CAP])
 
 
 def _ranks(sizing: Sizing) -> pd.DataFrame:
