@@ -1,6 +1,5 @@
 """Recommendations: every verdict, what is said with it, and what it costs."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 from frames import make_episodes, make_references
 from histories import recommend_budget, recorded, simulate_history, work
-from shell import run
 from stores import run_sql
 
 import memlab
@@ -20,7 +18,6 @@ from memlab import columns as c
 from memlab.evidence.prior import law_of
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
-from memlab.settings import read_settings
 from memlab.sizing import (
     Verdict,
     advise,
@@ -319,20 +316,12 @@ def test_a_safe_budget_keeps_what_the_policy_keeps_and_meets_the_target() -> Non
 
 
 @pytest.mark.parametrize("spare", [0, -1])
-def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, spare: int) -> None:
-    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
-    words = ("size", store, "--unit", "tokens", "--target", 0.8)
-    takes = json.loads(run(*words, "--json").output)["max_tokens"]
-    asked = (*words, "--token-budget", takes + spare)
-    told = json.loads(run(*asked, "--json").output)
-    assert told["token_budget"] == takes + spare
-    assert takes + spare in [each["max_tokens"] for each in told["budgets"]]
-    shown = run(*asked, "--save", "--explain")
-    if spare == 0:
-        assert (shown.exit_code, f"up to {takes:,} fit" in shown.output) == (0, True)
-        assert read_settings(tmp_path, "memory.db").token_budget == takes
-    else:
-        assert told["command"] is None
-        assert f"--max-tokens {takes}    for the target" in shown.output
-        assert f"--max-tokens {takes - 1}    for the budget" in shown.output
-        assert (shown.exit_code, (tmp_path / "memlab.toml").exists()) == (1, False)
+def test_a_budget_is_held_against_the_tokens_that_may_be_spent(spare: int) -> None:
+    sizing = in_tokens(prepare_sizing(*near(references=900)))
+    takes = advise(sizing).max_tokens
+    advice = advise(sizing, token_budget=takes + spare)
+    assert advice.within_budget.max_tokens == advice.budget_cap == takes + spare
+    assert advice.policy == (None if spare else {"name": "tokens", "max_tokens": takes})
+    assert [end.max_tokens for end in advice.trade] == ([takes, takes - 1] if spare else [])
+    for end, what, line in zip(advice.trade, ("target", "budget"), advice.next_steps()):  # noqa: B905
+        assert line.endswith(f" --max-tokens {end.number}    for the {what}")
