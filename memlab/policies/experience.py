@@ -166,7 +166,7 @@ def days_of(moment: datetime) -> float:
 
 def _days(times: "pd.Series[Any]") -> Floats:
     naive = times.astype(col.TIME).dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
-    return np.where(np.isnat(naive), np.nan, (naive - _EPOCH) / _DAY)
+    return (naive - _EPOCH) / _DAY
 
 
 def _standardised(values: Floats) -> Floats:

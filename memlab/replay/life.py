@@ -67,8 +67,8 @@ class Life:
         return Expectation(experience_of(self.frame, self.references))
 
     def now(self, moment: int) -> datetime:
-        """Return the time of a moment."""
-        return aware(self.clock[moment])
+        """Return the time of a moment, with its zone."""
+        return pd.Timestamp(self.clock[moment]).to_pydatetime().replace(tzinfo=UTC)
 
 
 def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
@@ -137,8 +137,3 @@ class Signals(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def aware(time: np.datetime64) -> datetime:
-    """Return a time known to be UTC with its zone."""
-    return pd.Timestamp(time).to_pydatetime().replace(tzinfo=UTC)

@@ -78,9 +78,8 @@ def _found_now(source: Source) -> InForce:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
     found = evidence_of(source, call="memlab.sizing")
     settings = found.settings
-    in_tokens = (settings.policy or {})["name"] == "tokens"
-    asked = Question.of(settings)
-    _, advice = advised(found.past, found.references, asked, tokens=in_tokens)
+    asked, tokens = Question.of(settings), (settings.policy or {})["name"] == "tokens"
+    _, advice = advised(found.past, found.references, asked, tokens=tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:
