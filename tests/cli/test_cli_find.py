@@ -1,13 +1,18 @@
-"""``memlab find``, and ``memlab show`` on what is no file: as a person types them."""
+"""``memlab find`` and ``memlab harvest``, and ``show`` and ``size`` on what they found."""
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from claude_store import as_found, at, memory, project_folder, write_index, write_memory
 from odek_store import write_odek
 from shell import run, said
+from stores import episodes, row, write_rows
+from transcripts import World
+
+import memlab
 
 
 @pytest.fixture
@@ -70,3 +75,88 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
         assert words in shown, words
     about = json.loads(said("show", folder, "--json"))["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
+
+
+# Harvest
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = World(tmp_path_factory.mktemp("home"), 11, memories=30)
+    made.run(40)
+    return made
+
+
+def test_it_says_what_it_found_left_out_and_wrote(world: World, tmp_path: Path) -> None:
+    log = tmp_path / "reads.log"
+    done = said("harvest", world.folder, "-o", log)
+    counted, apart = len(world.counted()), len(world.apart("maintenance"))
+    for words in (
+        f"{world.folder}: Claude Code memory, ",
+        f"reads       {counted}, of ",
+        f"kept apart  {apart} ended in an edit",
+        f"log         {log}: {counted} new",
+        "Claude Code deletes transcripts after 30 days",
+        "lines that are broken or cut short",
+        f"next: memlab size {world.folder} --log {log}",
+    ):
+        assert words in done
+    again = run("harvest", world.folder, "-o", log)
+    assert f"log         {log}: nothing new" in again.output
+
+
+def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path) -> None:
+    said = "<oai-mem-citation><thread_ids>\na\n</thread_ids></oai-mem-citation>"
+    message = {"type": "message", "role": "assistant", "content": [{"text": said}]}
+    line = {"type": "response_item", "timestamp": "2026-05-01T00:00:00Z", "payload": message}
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "rollout-1.jsonl").write_text(json.dumps(line))  # of Codex
+    done = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+    assert "memlab size " not in done
+    (call,) = re.findall(r"memlab\.read_access_log\(.*\)", done)
+    assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
+
+
+def test_a_harvest_is_named_where_there_is_something_to_harvest(
+    world: World, tmp_path: Path
+) -> None:
+    own = write_rows(tmp_path / "own.db", episodes(300))
+    for source, named in ((world.folder, True), (own, False)):
+        done = run("size", source, "--explain").output
+        assert "memlab.AccessLog" in done
+        for words in (done, run("size", source).output):
+            assert ("memlab harvest" in words) == named
+
+
+def test_the_log_that_it_names_lies_beside_a_store_that_is_named_by_its_kind(
+    tmp_path: Path,
+) -> None:
+    write_odek(tmp_path / "d", ["one", "two"])
+    done = run("size", f"odek:{tmp_path}/d", "--explain").output
+    assert f"memlab size odek:{tmp_path}/d --log {tmp_path}/d.reads.jsonl" in done
+
+
+def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: Path) -> None:
+    days = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 6)]
+    rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
+    store = write_rows(tmp_path / "own.db", rows)
+    late = datetime.now(UTC) + timedelta(days=9)
+    log = tmp_path / "reads.log"
+    log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n')
+    assert "is it another store's log?" in said("size", store, "--log", log)
+    with memlab.AccessLog(log) as reads:
+        for memory_id, at in (("e1", days[2]), ("another store's", days[4]), ("e2", late)):
+            reads.add(memory_id, at)
+    log.write_text(f'{log.read_text()}{{"memory_id": "a"\n')
+    sized = run("size", store, "--log", log, "--explain").output
+    needed = "1 read, 2 never read, though they could have been"
+    for words in (
+        f"  5 memories: {needed}, 2 written after the last read in the log\n",
+        "1 cut short, or no JSON object",
+        "1 time without a zone, taken as UTC",
+        "1 with a time after now",
+        "2 of something that was never in the store",
+    ):
+        assert words in sized
+    told = json.loads(run("size", store, "--log", log, "--json").output)
+    assert told["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
