@@ -309,6 +309,11 @@ def runner_for(policy: Policy) -> Runner:
     return lineage[named_by].runner  # type: ignore[attr-defined,no-any-return]
 
 
+def steps_of(policy: Policy) -> tuple[Policy, ...]:
+    """Return what a replay follows one by one: the policy alone, where it decides as a whole."""
+    return policy.steps if runner_for(policy) == "steps" else (policy,)
+
+
 _WORDS: Final = {"name", "origin", "reason", "reads_bodies", "goes_by", "_abc_impl"}
 
 

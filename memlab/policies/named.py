@@ -19,7 +19,7 @@ from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import Age, age_text
 from memlab.errors import PolicyError
-from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for
+from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for, steps_of
 from memlab.policies.duplicates import NearDuplicate
 from memlab.policies.learned import Learned
 from memlab.policies.rules import (
@@ -115,11 +115,7 @@ class Pipeline(Policy):
     @property
     def steps(self) -> tuple[Policy, ...]:
         """The policies that run, those of an inner pipeline among them."""
-        return tuple(
-            step
-            for policy in self.policies
-            for step in (policy.steps if runner_for(policy) == "steps" else (policy,))
-        )
+        return tuple(step for policy in self.policies for step in steps_of(policy))
 
     def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
         """Return the pipeline with a past to learn from for each of its policies."""

@@ -17,9 +17,9 @@ from memlab.evidence.past import Memories
 from memlab.evidence.references import with_references
 from memlab.frame.fields import as_instant
 from memlab.policies import Policy
-from memlab.policies.base import runner_for
+from memlab.policies.base import steps_of
 from memlab.replay.life import Ints, Life, Signals, life_of
-from memlab.replay.runners import Runner, runner_of
+from memlab.replay.runners import runner_of
 from memlab.sizing.history import grouped
 from memlab.text import Sheet, Shown, counted
 
@@ -280,8 +280,7 @@ class _Walk:
         self.why = np.full(len(life.at), None, dtype=object)
         self._read: set[int] = set()
         """Retired rows that were read since the policy was last applied."""
-        steps = policy.steps if runner_for(policy) == "steps" else (policy,)
-        self.runners: list[Runner] = [runner_of(step, life, self.signals) for step in steps]
+        self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
         self._ends = grouped(life.history.end, len(life) + 1)
 
