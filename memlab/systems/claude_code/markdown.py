@@ -1,7 +1,6 @@
 """Markdown as Claude Code writes it; what PyYAML refuses is read by line, not to lose a type."""
 
 import re
-from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,15 +17,16 @@ _BEGIN: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
 _END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 _LINE: Final = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*))?$")
 
+_WIKILINK: Final = re.compile(
+    r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
+)
 _LINK: Final = re.compile(
+    rf"{_WIKILINK.pattern}|"
     r"\[(?P<label>(?:[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]){0,100}+)\]"
     r"\((?P<target><[^<>\n]*+>|[^()\n]*+(?:\([^()\n]*+\)[^()\n]*+){0,100}+)\)"
 )
 """A link. It has no more pieces than somebody writes: not bounded, a line of brackets takes time
 that grows with its square."""
-_WIKILINK: Final = re.compile(
-    r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
-)
 _ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
 _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
@@ -147,16 +147,10 @@ class FileNames:
 
 def mentions_in(text: str) -> tuple[Mention, ...]:
     """Return what a text names, in order: links, and file names that begin an entry of a list."""
-    found = [
-        Mention(match["name"], *match.span(), (match["alias"] or match["name"]).strip())
-        for match in _WIKILINK.finditer(text)
-    ]
-    starts, ends = [mention.start for mention in found], [mention.end for mention in found]
-    found += [
-        Mention(link["target"], *link.span(), link["label"])
-        for link in _LINK.finditer(text)
-        if bisect_left(starts, link.end()) == bisect_right(ends, link.start())  # apart from all
-    ]
+    found = []
+    for link in _LINK.finditer(text):
+        label = link["label"] or (link["alias"] or link["name"] or "").strip()
+        found.append(Mention(link["name"] or link["target"], *link.span(), label))
     item = _ITEM.match(text)
     if item and (lead := _LEADING_NAME.match(text, item.end())):
         found.append(Mention(lead["name"], *lead.span("name"), lead["name"].removesuffix(_SUFFIX)))
