@@ -348,9 +348,7 @@ class FolderMoment:
 
     def read(self, name: str) -> FileCopy:
         """Return a file of it."""
-        place = self._places.get(name)
-        if place is None:
-            raise FileNotFoundError(f"there is no {name} in {self.folder.path}")
+        place = self._places[name]
         try:
             found = self.folder.read(place.path, place.stamp)
         except FileNotFoundError as error:

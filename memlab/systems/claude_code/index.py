@@ -85,9 +85,8 @@ class Block(NamedTuple):
 
     def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
         """Return its text without the links to `gone`; None where nothing is left to say."""
-        going = [names.file_of(mention.target) in gone for mention in self.mentions]
-        others = (m.target for m, goes in zip(self.mentions, going, strict=True) if not goes)
-        if not any(going):
+        others = [m.target for m in self.mentions if names.file_of(m.target) not in gone]
+        if len(others) == len(self.mentions):
             return self.text
         if self.is_entry and not any(markdown.is_local(t) or names.file_of(t) for t in others):
             return None
