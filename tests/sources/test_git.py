@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from claude_store import memory, write_index, write_memory
+from odek_store import entries_of, write_odek
+from odek_store import write_index as write_episodes
 from repositories import NO_CONFIG, Repository, day
 from stores import files_in
 
@@ -392,6 +394,20 @@ def test_what_is_lost_comes_back_from_git_as_it_was(repository: Repository) -> N
     assert lost(repository.folder) == {"a.md": first, "b.md": second}
     keep_copies(repository.folder)
     assert lost(repository.folder) == {"a.md": first, "b.md": second}
+
+
+def test_episodes_have_a_past_too(tmp_path: Path) -> None:
+    """Their list of then names those that stayed, too."""
+    folder = write_odek(tmp_path / "episodes", ["one", "two", "three"])
+    repository = Repository(folder)
+    repository.commit(0)
+    (folder / "s1.md").unlink()
+    write_episodes(folder, [each for each in entries_of(folder) if each["session_id"] != "s1"])
+    gone = repository.commit(1)
+    assert lost(folder) == {"s1": gone}
+    assert past_of(folder)[c.TITLE].to_dict() == {"s0": "one", "s1": "two", "s2": "three"}
+    recover(folder)
+    assert (folder / "s1.md").read_text() == "two"
 
 
 # What memlab deleted

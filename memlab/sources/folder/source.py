@@ -148,7 +148,7 @@ class FolderSource(base.FileSource, Index):
             return
         with folder_moment(self.path, self) as now, blobs(self.path) as content:
             for then in past_moments(now, history, content, emptied=emptied):
-                for found in self.memories(then):
+                for found in (each for each in self.memories(then) if each.name):
                     life, record = then.lives[found.name], record_of(found, then.read(found.name))
                     own = life.taken, life.written, life.commit
                     yield base.Loss(found.key, record, *own, is_emptied=life.is_there)
