@@ -315,6 +315,7 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
         ("the fleet says", _shared(cohort)),
         ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
     ]
+    facts = facts if len(good) else []
     safe = good["keep_recent"].dropna()
     caps = f"{len(safe):,} of {counted(len(table), 'stores')}"
     without = {FITS} if good["fits"].isna().all() else set()

@@ -31,9 +31,10 @@ def test_show_lists_the_largest_first_and_says_what_all_take(agents: Path) -> No
     assert re.findall(r"agent-(\d+)/memory.db$", shown, re.MULTILINE) == ["300", "30", "3"]
     over = said("fleet", "show", names, "--backlog", 100, code=1)
     assert "1 of 3 stores" in over
-    none = said("fleet", "show", agents / "none", code=1)
-    assert "there is no file" in none
-    assert not re.search("loaded at start|next: ", none)
+    for command in ("show", "size"):
+        none = said("fleet", command, agents / "none", code=1)
+        assert "there is no file" in none
+        assert not re.search("loaded at start|would go|next: ", none)
 
 
 def records_in(printed: str) -> list[dict[str, str]]:
