@@ -361,7 +361,8 @@ class Advice(Shown):
             yield "evidence", self.evidence
         if self.likely is not None and self.interval is not None:
             low, high = self.interval
-            needed = f"{self.likely:,}{self.UNIT} likely, {low:,} to {high:,}"
+            likely = counted(self.likely, self.UNIT).rstrip()
+            needed = f"{likely} likely, {low:,} to {high:,}"
             yield f"{self.WORD} needed", f"{needed} until {self.until:,} memories are written"
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)
@@ -411,7 +412,7 @@ class BudgetAdvice(Advice):
 
     NUMBER = MAX_TOKENS
     WORD = BudgetSizing.WORD
-    UNIT = " tokens"
+    UNIT = "tokens"
     POLICY = "tokens"
     OPTIONS = ("--policy", "tokens", "--max-tokens")
     BY = ("--unit", "tokens")
