@@ -136,7 +136,8 @@ class AccessLog:
         """Append whole lines under the lock of the part that is being written."""
         while True:
             descriptor = self._descriptor()
-            with _locked(descriptor):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
                 size = os.fstat(descriptor).st_size
                 if not self._is_current(descriptor):
                     pass  # somebody else began the next part
@@ -145,6 +146,8 @@ class AccessLog:
                 else:
                     _write_all(descriptor, data, size)
                     return
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             self._close()
 
     def _descriptor(self) -> int:
@@ -236,15 +239,6 @@ def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
         return json.dumps(first, separators=(",", ":")).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"{error} {where}") from error
-
-
-@contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _write_all(descriptor: int, data: bytes, size: int) -> None:
