@@ -252,12 +252,14 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
+@understood()
 def rows_where(
     connection: Any, table: Table, column: str, values: Sequence[str]
-) -> Iterator[tuple[str, Row]]:
-    """Yield the rows whose column has one of some values, each with that value, NULLs left out."""
+) -> list[tuple[str, Row]]:
+    """Return the rows whose column has one of some values, each with that value, NULLs left out."""
     name = quoted(column)
     columns = ", ".join(f"t.{quoted(each)}::text" for each in table.types)
+    found = []
     for value, *row in selected(
         connection,
         f"SELECT t.{name}::text, {columns} FROM {table.name} AS t "
@@ -266,7 +268,8 @@ def rows_where(
         *(str, *(str | None,) * len(table.types)),
     ):
         pairs = zip(table.types, row, strict=True)
-        yield value, {n: v for n, v in pairs if v is not None or n in table.defaulted}
+        found.append((value, {n: v for n, v in pairs if v is not None or n in table.defaulted}))
+    return found
 
 
 def insert_rows(connection: Any, table: Table, rows: Iterable[Row], otherwise: str = "") -> int:
