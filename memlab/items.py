@@ -39,6 +39,10 @@ class Size(NamedTuple):
     memories: int
     tokens: int
 
+    def to_dict(self) -> dict[str, int]:
+        """Return both by name."""
+        return self._asdict()
+
 
 class MemoryKind(StrEnum):
     """The closed set of kinds an agent writes."""

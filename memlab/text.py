@@ -1,13 +1,17 @@
 """Text for people: a page of facts and tables for a terminal and a notebook, all of it harmless."""
 
 import html
+import json
 import re
 import shlex
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime
 from functools import partial
 from itertools import zip_longest
+from pathlib import PurePath
 from typing import Any, Final, NamedTuple
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -74,11 +78,38 @@ class Shown:
         """Return lines that say what to run next."""
         return []
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a script reads: each field by its name."""
+        return _by_name(self)
+
+    def to_json(self) -> str:
+        """Return the same as JSON; times in ISO 8601."""
+        return json.dumps(json_values(self.to_dict()), indent=2, allow_nan=False)
+
     def __repr__(self) -> str:
         return as_text(self.sheet())
 
     def _repr_html_(self) -> str:
         return as_html(self.sheet())
+
+
+def _by_name(record: Any) -> dict[str, Any]:
+    return {each.name: getattr(record, each.name) for each in fields(record)}
+
+
+def json_values(value: Any) -> Any:
+    """Return what JSON can say of a result, or of what one is made of."""
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    elif is_dataclass(value) and not isinstance(value, type):
+        value = _by_name(value)
+    if isinstance(value, dict):
+        return {str(key): json_values(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def for_terminal(text: str) -> str:

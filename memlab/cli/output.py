@@ -1,6 +1,5 @@
 """How commands print: as wide as a terminal, plain for a pipe; and what they are at meanwhile."""
 
-import dataclasses
 import json
 import os
 import re
@@ -9,15 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.items import Size
-from memlab.text import Sheet, Shown, as_text, fitted_line, for_terminal
+from memlab.text import Sheet, Shown, as_text, fitted_line, for_terminal, json_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,10 +34,10 @@ _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
 
 def print_json(value: Any) -> None:
     """Print a result, a mapping or a list as JSON; times in ISO 8601."""
-    if hasattr(value, "to_json"):
+    if isinstance(value, Shown):
         print_text(value.to_json())
-        return
-    print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
+    else:
+        print_text(json.dumps(json_values(value), indent=2, allow_nan=False))
 
 
 def print_text(text: str) -> None:
@@ -114,21 +111,6 @@ def terminal_width() -> int | None:
     if not sys.stdout.isatty():
         return None
     return max(NARROWEST, shutil.get_terminal_size().columns)
-
-
-def _plain(value: Any) -> Any:
-    value = value.to_dict() if hasattr(value, "to_dict") else value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Size):
-        return value._asdict()
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, PurePath) else value
 
 
 class Working(Thread):

@@ -1,7 +1,6 @@
 """What a compaction would do: to a boot context, and to later references and reads."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -126,10 +125,6 @@ class Cost(Shown):
     target: float
     references: int
     to_deleted: int
-
-    def to_json(self) -> str:
-        """Return every field as one JSON object."""
-        return json.dumps(asdict(self), indent=2)
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

@@ -187,17 +187,6 @@ class Plan(Shown):
             hashed.update(piece.encode())
         return hashed.hexdigest()
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of the memories decided on: those it changes, and prunable ones that it keeps."""
-        hashed = hashlib.sha256()
-        decided: Iterator[PlannedMemory | KeptMemory | PlannedLink]
-        decided = chain(self.memories, self.kept, self.supersedes, self.retires, self.returns)
-        for place, each in enumerate(decided):
-            line = f"{json.dumps(each.key)} {each.fingerprint}"
-            hashed.update(f"{chr(10) if place else ''}{line}".encode())
-        return hashed.hexdigest()
-
     @property
     def total(self) -> Size:
         """All memories of the store."""

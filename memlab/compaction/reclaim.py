@@ -4,9 +4,9 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from memlab.errors import StoreError
 from memlab.sources.base import Source, Watch, unwatched
@@ -38,13 +38,9 @@ class Space(Shown):
     archive: int
     after_vacuum: int
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
-        return asdict(self)
-
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        sizes = {name: size for name, size in asdict(self).items() if name != "store"}
+        sizes = {name: size for name, size in self.to_dict().items() if name != "store"}
         facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
         return Sheet(f"disk space of {self.store}", facts)
 
@@ -61,9 +57,9 @@ class Vacuumed(Shown):
         """Bytes given back to the disk by the store's file and its log."""
         return self.before.file + self.before.wal - self.after.file - self.after.wal
 
-    def to_dict(self) -> dict[str, object]:
-        """Return both sizes as JSON values."""
-        return {"freed": self.freed} | asdict(self)
+    def to_dict(self) -> dict[str, Any]:
+        """Return both sizes, and what that gives back."""
+        return {"freed": self.freed, **super().to_dict()}
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

@@ -1,8 +1,7 @@
 """A recommended cap or budget with the evidence it rests on, in words too."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -194,9 +193,9 @@ class Advice(Shown):
         """The numbers that a table around the answer shows."""
         return (self.number, self.likely, self.budget_cap, *(end.number for end in self.trade))
 
-    def to_json(self) -> str:
-        """Return every field as one JSON object."""
-        return json.dumps(asdict(self) | {"rule": self.rule}, indent=2)
+    def to_dict(self) -> dict[str, Any]:
+        """Return every field, and the rule."""
+        return {**super().to_dict(), "rule": self.rule}
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

@@ -1,6 +1,5 @@
 """A read-only look at a store's health. A bad store is a result here, never an exception."""
 
-import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -84,10 +83,6 @@ class Diagnosis(Shown):
         """Return all of it as JSON values."""
         checks = [vars(check) | {"status": str(check.status)} for check in self.checks]
         return {"store": self.store, "status": str(self.status), "checks": checks}
-
-    def to_json(self) -> str:
-        """Return all of it as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

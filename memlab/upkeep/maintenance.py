@@ -1,6 +1,5 @@
 """What a store needs from time to time, by what is remembered: look, compact, drop, vacuum."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -104,10 +103,6 @@ class Maintenance(Shown):
             "undo": self.undo,
             "diagnosis": self.diagnosis.to_dict(),
         }
-
-    def to_json(self) -> str:
-        """Return the same as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
 
     def next_steps(self) -> list[str]:
         """Say how what is left to do is done."""

@@ -142,7 +142,7 @@ class Recommendation(Shown):
             setting = source.cap_setting(advice.number)
         left_out = self.evidence.counts.drop(columns="counted").T.to_dict().items()
         told = {
-            **json.loads(advice.to_json()),
+            **advice.to_dict(),
             "store": name,
             "command": advice.command(name),
             "setting": setting,
