@@ -11,14 +11,8 @@ from typing import Any, Final
 
 import click
 
+from memlab import errors
 from memlab.cli.output import working
-from memlab.errors import (
-    AlreadyAppliedError,
-    CompactionError,
-    DamagedArchiveWarning,
-    MemlabError,
-    StalePlanError,
-)
 from memlab.text import for_terminal, without_passwords
 
 COMMANDS: Final = {
@@ -69,9 +63,11 @@ class Commands(click.Group):
         except BrokenPipeError:  # whoever reads the output has seen enough, as head has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
-        except MemlabError as error:
+        except errors.MemlabError as error:
             _say(str(error))
-            refused = isinstance(error, StalePlanError | AlreadyAppliedError | CompactionError)
+            refused = isinstance(
+                error, errors.StalePlanError | errors.AlreadyAppliedError | errors.CompactionError
+            )
             ctx.exit(1 if refused else 2)
         except OSError as error:  # of a system, not of memlab: there is nothing to trace back
             what = f"{error.filename}: " if error.filename else ""
@@ -90,11 +86,11 @@ def _say(words: str) -> None:
 def _warned_once() -> Iterator[None]:
     """Let what an archive could not say be a line on stderr, and show other warnings as ever."""
     with warnings.catch_warnings():
-        warnings.simplefilter("once", DamagedArchiveWarning)
+        warnings.simplefilter("once", errors.DamagedArchiveWarning)
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category is DamagedArchiveWarning:
+            if category is errors.DamagedArchiveWarning:
                 _say(str(message))
             else:
                 others(message, category, *where, **more)

@@ -9,18 +9,12 @@ from functools import partial
 from itertools import chain
 from typing import Final, TypeVar
 
+from memlab import errors
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.errors import (
-    AlreadyAppliedError,
-    ArchiveError,
-    CompactionError,
-    PlanError,
-    StalePlanError,
-)
 from memlab.items import is_load_bearing_stored
 from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
@@ -92,7 +86,7 @@ def apply(
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
     _check_readable(plan)
     if plan.takes_all and not (plan.asks_for_none or all_prunable):
-        raise PlanError(
+        raise errors.PlanError(
             f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was changed: "
             "where that is meant, say --all, in Python all_prunable=True"
         )
@@ -139,10 +133,12 @@ def plan_in(archive: Archive, entry: Entry) -> Plan:
     name = f"plan {entry.digest[:12]} in {archive.path}"
     try:
         found = Plan.from_json(archive.plan_text(entry))
-    except PlanError as error:
-        raise ArchiveError(f"{name} cannot be read: {error}") from error
+    except errors.PlanError as error:
+        raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
     if found.digest != entry.digest:
-        raise ArchiveError(f"{name} is another one, {found.digest[:12]}; restore a backup of it")
+        raise errors.ArchiveError(
+            f"{name} is another one, {found.digest[:12]}; restore a backup of it"
+        )
     return found
 
 
@@ -158,7 +154,7 @@ def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry
     """Whether what a plan was to supersede or retire is; None where nobody can say yet."""
     try:
         plan = plan_in(archive, entry)
-    except ArchiveError:
+    except errors.ArchiveError:
         return None
     return _is_linked(reader, source, plan) or (False if plan.moves else None)
 
@@ -175,9 +171,9 @@ def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, 
     return {key: source.superseded_by(record) for key, record in reader.records(keys)}
 
 
-def not_noted(done: str, error: ArchiveError) -> ArchiveError:
+def not_noted(done: str, error: errors.ArchiveError) -> errors.ArchiveError:
     """Return the error for what is done where only the archive's note of it failed."""
-    return ArchiveError(
+    return errors.ArchiveError(
         f"{done}; only the archive could not note it ({error.__cause__ or error}): run the same "
         "command again, it notes it"
     )
@@ -228,7 +224,7 @@ def _carried_out(
         at=now,
         staying=staying,
         watch=watch,
-        is_undone=lambda error: source.atomic or isinstance(error, StalePlanError),
+        is_undone=lambda error: source.atomic or isinstance(error, errors.StalePlanError),
     ):
         if plan.moves:  # noted before the store says so
             retired = {each.key: each.memory_id for each in plan.retires if each.key in links}
@@ -250,7 +246,7 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> N
         return
     try:
         archive.finish(receipt.digest, receipt.applied_at)
-    except ArchiveError as error:
+    except errors.ArchiveError as error:
         raise not_noted(f"{_done_by(receipt)} in {source.name}", error) from error
     watch("recorded")
 
@@ -271,7 +267,7 @@ def _is_resumed(
     if entry.finished_at is not None:
         restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
         done = receipt_of(plan, source, entry.finished_at)
-        raise AlreadyAppliedError(
+        raise errors.AlreadyAppliedError(
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
             f"{_done_by(replace(done, deleted=entry.memories))} in {archive.path}{restored}; make "
             "a new plan"
@@ -294,7 +290,7 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archiv
     """Yield what goes; a store that nothing holds still may have been written to since a look."""
     for memory, record, _ in _with_records(reader, leaving):
         if record is None:
-            raise StalePlanError(
+            raise errors.StalePlanError(
                 f"memory {memory.memory_id!r:.80} was deleted while the plan was applied; nothing "
                 "was deleted: make a new plan",
                 memory_ids=(memory.memory_id,),
@@ -323,7 +319,7 @@ def _undone(plan: Plan) -> str:
 def _check_readable(plan: Plan) -> None:
     """Check what can be checked of a plan without its store."""
     if sum(map(bool, (plan.memories, plan.supersedes, plan.moves))) > 1:
-        raise PlanError(
+        raise errors.PlanError(
             f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
         )
@@ -331,7 +327,7 @@ def _check_readable(plan: Plan) -> None:
     keys = [memory.key for memory in named]
     ends = {link.by_key for link in plan.supersedes}
     if len(set(keys)) != len(keys) or not ends.isdisjoint(keys):
-        raise PlanError(f"plan {plan.digest[:12]} names a memory twice; {_undone(plan)}")
+        raise errors.PlanError(f"plan {plan.digest[:12]} names a memory twice; {_undone(plan)}")
 
 
 def _check_against_store(
@@ -355,19 +351,19 @@ def _check_against_store(
             elif fingerprint != memory.fingerprint:
                 changed.append(memory.memory_id)
             elif wrong := _wrong_of(fate, memory, record, source, retired):
-                raise CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")
+                raise errors.CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")
     ended = plan.expired(now)
     gone = [memory.memory_id for _, memory in absent if memory.key not in ended]
     if stale := {how: ids for how, ids in (("gone", gone), ("changed", changed)) if ids}:
         parts = (f"{len(ids):,} {how} ({some_of(ids)})" for how, ids in stale.items())
-        raise StalePlanError(
+        raise errors.StalePlanError(
             f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
             f"{_undone(plan)}",
             memory_ids=tuple(dict.fromkeys(gone + changed)),
         )
     keys = [memory.key for memory in plan.memories]
     if plan.written != (writer.side_effects(keys) if keys else ()):
-        raise StalePlanError(
+        raise errors.StalePlanError(
             f"triggers of the store do other things than plan {plan.digest[:12]} says; "
             f"{_undone(plan)}"
         )
@@ -378,7 +374,7 @@ def _check_against_store(
     if {each.key: each.said for each in plan.entries} != {
         key: said for key, said in entries if said
     }:
-        raise StalePlanError(
+        raise errors.StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_undone(plan)}"
         )
     return frozenset(memory.key for fate, memory in absent if fate in plan.fates)
@@ -433,7 +429,7 @@ def _check_groups(plan: Plan) -> None:
     labels = {group.label for group in plan.groups if group.deleted}
     differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
     if differs or labels - {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}:
-        raise PlanError(
+        raise errors.PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
             f"{_undone(plan)}"
         )

@@ -13,21 +13,7 @@ import pyarrow.compute as pc
 from memlab import columns as c
 from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
-from memlab.frame.fields import (
-    CHARS_PER_TOKEN,
-    ESTIMATE_RULE,
-    LABELS,
-    NAT,
-    Arrays,
-    Coded,
-    CountTokens,
-    Faults,
-    check_lists,
-    kinds_of,
-    moments_of,
-    token_counter,
-    verdicts_of,
-)
+from memlab.frame import fields
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source
 from memlab.sources.tables import AT_START, SCHEMA, as_numbers
@@ -41,7 +27,7 @@ class How(TypedDict, total=False):
 
     with_body: bool
     on_bad_row: OnBadRow
-    count_tokens: CountTokens | str | None
+    count_tokens: fields.CountTokens | str | None
 
 
 _LISTS: Final = (c.TAGS, c.SUPERSEDES, c.EVIDENCE_REFS)
@@ -54,26 +40,29 @@ class Labelled:
 
     rows: Any
     columns: dict[str, npt.NDArray[Any]]
-    lists: dict[str, Coded]
+    lists: dict[str, fields.Coded]
     others: dict[str, list[object]] = field(default_factory=dict)
     problems: dict[int, str] | None = None
-    token_rule: str = ESTIMATE_RULE
+    token_rule: str = fields.ESTIMATE_RULE
     source: str = ""
     without_zone: int = 0
 
     @property
-    def arrays(self) -> Arrays:
+    def arrays(self) -> fields.Arrays:
         """What headline numbers are made of."""
         unreadable = np.isin(self.columns[c.POSITION], list(self.problems or ()))
-        return Arrays(
-            **{name: self.columns[name] for name in (c.KIND, c.TOKENS, c.CREATED_AT, *LABELS)},
+        return fields.Arrays(
+            **{
+                name: self.columns[name]
+                for name in (c.KIND, c.TOKENS, c.CREATED_AT, *fields.LABELS)
+            },
             unreadable=unreadable,
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
             at_start=self._signal(c.LOADED_AT_START, np.bool_(True)),  # noqa: FBT003 - unless it says so
             namespace=self.rows[c.NAMESPACE] if c.NAMESPACE in self.rows.column_names else None,
             without_zone=self.without_zone,
-            retired_at=self._signal(c.RETIRED_AT, NAT),
+            retired_at=self._signal(c.RETIRED_AT, fields.NAT),
             position=self.columns[c.POSITION],
         )
 
@@ -107,11 +96,13 @@ def memories_of(
     name: str,
     with_body: bool = False,
     on_bad_row: OnBadRow = "raise",
-    count_tokens: CountTokens | str | None = None,
+    count_tokens: fields.CountTokens | str | None = None,
     protected: frozenset[str] = frozenset(),
 ) -> Labelled:
     """Label rows, from a source that is open or from records in an archive."""
-    counter, rule = (None, ESTIMATE_RULE) if count_tokens is None else token_counter(count_tokens)
+    counter, rule = (
+        (None, fields.ESTIMATE_RULE) if count_tokens is None else fields.token_counter(count_tokens)
+    )
     tables: list[Any] = []
     faults: list[Fault] = []
     parts: list[dict[str, npt.NDArray[Any]]] = []
@@ -131,12 +122,12 @@ def memories_of(
     several = len(tables) > 1
     table = pa.concat_tables(tables, promote_options="default") if several else tables[0]
     values = {each: np.concatenate([part.pop(each) for part in parts]) for each in list(parts[0])}
-    kinds, found = Coded.of(table[c.KIND]), Faults(values[c.POSITION], faults)
-    values[c.KIND] = kinds_of(kinds, found)
-    lists = {each: Coded.of(table[f"{each}_json"]) for each in _LISTS}
+    kinds, found = fields.Coded.of(table[c.KIND]), fields.Faults(values[c.POSITION], faults)
+    values[c.KIND] = fields.kinds_of(kinds, found)
+    lists = {each: fields.Coded.of(table[f"{each}_json"]) for each in _LISTS}
     for each, coded in lists.items():
-        check_lists(f"{each}_json", coded, found)
-    values[c.LOAD_BEARING] = verdicts_of(kinds, lists[c.TAGS], protected)
+        fields.check_lists(f"{each}_json", coded, found)
+    values[c.LOAD_BEARING] = fields.verdicts_of(kinds, lists[c.TAGS], protected)
     values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
     if faults and on_bad_row == "raise":
         raise _bad_row(table, values[c.POSITION], faults, name)
@@ -163,14 +154,16 @@ def _unread(table: Any, *, with_body: bool) -> Any:
 
 
 def _read(
-    table: Any, counter: CountTokens | None, found: list[Fault]
+    table: Any, counter: fields.CountTokens | None, found: list[Fault]
 ) -> tuple[dict[str, npt.NDArray[Any]], int]:
     """Return the numbers and moments of a batch, and how many of the latter have no zone."""
     values = {name: as_numbers(table[name], np.float64("nan")) for name in _NUMBERS}
-    faults = Faults(values[c.POSITION], found)
-    values[c.CREATED_AT], without_zone = moments_of("created_at", table["created_at"], faults)
+    faults = fields.Faults(values[c.POSITION], found)
+    values[c.CREATED_AT], without_zone = fields.moments_of(
+        "created_at", table["created_at"], faults
+    )
     if counter is None:
-        values[c.TOKENS] = -(-_chars_at_start(table) // CHARS_PER_TOKEN)
+        values[c.TOKENS] = -(-_chars_at_start(table) // fields.CHARS_PER_TOKEN)
     else:
         values[c.TOKENS] = np.array(_counted(table, counter), dtype=np.int64)
     return values, without_zone
@@ -184,7 +177,7 @@ def _chars_at_start(rows: Any) -> Any:
     return as_numbers(pc.coalesce(lengths, rows[c.CHARS]))
 
 
-def _counted(table: Any, counter: CountTokens) -> list[int]:
+def _counted(table: Any, counter: fields.CountTokens) -> list[int]:
     texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
     whole = [counter(title or "") + counter(body or "") for title, body in texts]
     if AT_START not in table.column_names:

@@ -19,19 +19,10 @@ from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import Age, age_text
 from memlab.errors import PolicyError
+from memlab.policies import rules
 from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for, steps_of
 from memlab.policies.duplicates import NearDuplicate
 from memlab.policies.learned import Learned
-from memlab.policies.rules import (
-    ImportanceBudget,
-    ImportanceFloor,
-    KeepAll,
-    KeepRecent,
-    PurgeSuperseded,
-    TimeToLive,
-    TokenBudget,
-    ValueCap,
-)
 from memlab.policies.typed import REQUIRED, Setting, settings_of
 from memlab.settings import NUMBERS, SIZED, Settings
 from memlab.text import in_shell, shortened
@@ -84,8 +75,8 @@ class Pipeline(Policy):
         keep : int
             Prunable rows that stay, the newest by creation time; 0 is off.
         """
-        steps = [NearDuplicate(threshold), TimeToLive(ttl)]
-        steps += [KeepRecent(keep, by=col.CREATED_AT)] if keep else []
+        steps = [NearDuplicate(threshold), rules.TimeToLive(ttl)]
+        steps += [rules.KeepRecent(keep, by=col.CREATED_AT)] if keep else []
         return cls._called("odek", steps, threshold=threshold, ttl=ttl, keep=keep)
 
     @classmethod
@@ -94,7 +85,7 @@ class Pipeline(Policy):
 
         Rows below `threshold` go, graduated ones excepted; an agent may hold `max_items` (0: any).
         """
-        steps = ImportanceFloor(threshold), ImportanceBudget(max_items)
+        steps = rules.ImportanceFloor(threshold), rules.ImportanceBudget(max_items)
         return cls._called("memforge", steps, threshold=threshold, max_items=max_items)
 
     @classmethod
@@ -103,7 +94,9 @@ class Pipeline(Policy):
 
         At most `max_items` may match the agent, thread, namespace and tags of one.
         """
-        return cls._called("betterdb", (TimeToLive(), ValueCap(max_items)), max_items=max_items)
+        return cls._called(
+            "betterdb", (rules.TimeToLive(), rules.ValueCap(max_items)), max_items=max_items
+        )
 
     @classmethod
     def _called(cls, order: str, steps: Iterable[Policy], **given: Any) -> "Pipeline":
@@ -140,16 +133,16 @@ class Pipeline(Policy):
 POLICIES: Final[dict[str, type[Policy]]] = {
     policy.name: policy
     for policy in (
-        KeepRecent,
-        TokenBudget,
-        TimeToLive,
-        ValueCap,
-        ImportanceBudget,
-        ImportanceFloor,
+        rules.KeepRecent,
+        rules.TokenBudget,
+        rules.TimeToLive,
+        rules.ValueCap,
+        rules.ImportanceBudget,
+        rules.ImportanceFloor,
         NearDuplicate,
         Learned,
-        PurgeSuperseded,
-        KeepAll,
+        rules.PurgeSuperseded,
+        rules.KeepAll,
         Pipeline,
     )
 }
@@ -198,7 +191,7 @@ NAMED: Final = {
         *(
             _of_class(name, kind)
             for name, kind in POLICIES.items()
-            if kind not in {KeepAll, Pipeline}
+            if kind not in {rules.KeepAll, Pipeline}
         ),
         *(_of_steps(name, getattr(Pipeline, name), origin) for name, origin in ORDERS),
     )

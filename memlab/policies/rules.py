@@ -12,19 +12,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.clock import Age, as_age
 from memlab.frame.fields import as_instant
-from memlab.policies.base import (
-    CappedPolicy,
-    DatedPolicy,
-    GoesBy,
-    Keys,
-    Population,
-    Rows,
-    Runner,
-    Scope,
-    numbers,
-    one_scope,
-    times,
-)
+from memlab.policies import base
 
 HALF_LIFE: Final = timedelta(days=7)
 RECENCY_WEIGHT: Final = 0.25
@@ -87,12 +75,12 @@ def value_score(
 
 
 @dataclass(frozen=True)
-class KeepAll(DatedPolicy):
+class KeepAll(base.DatedPolicy):
     """Nothing goes: the bound on what can be kept, and on what it costs."""
 
     name: ClassVar[str] = "all"
     origin: ClassVar[str] = "bound: nothing goes"
-    runner: ClassVar[Runner] = "dated"
+    runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return for every row that its time never comes."""
@@ -100,7 +88,7 @@ class KeepAll(DatedPolicy):
 
 
 @dataclass(frozen=True)
-class KeepRecent(CappedPolicy):
+class KeepRecent(base.CappedPolicy):
     """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
 
     Load-bearing rows come on top: with D of them and M prunable rows, D + min(M, `keep`) stay.
@@ -126,24 +114,24 @@ class KeepRecent(CappedPolicy):
     origin: ClassVar[str] = "forge-loop: the newest N by insertion order"
     reason: ClassVar[str] = "beyond-newest"
     counts_load_bearing: ClassVar[bool] = False
-    runner: ClassVar[Runner] = "ranked"
-    goes_by: ClassVar[GoesBy] = "age"
+    runner: ClassVar[base.Runner] = "ranked"
+    goes_by: ClassVar[base.GoesBy] = "age"
 
     @property
     def slots(self) -> int:
         """How many prunable rows stay."""
         return self.keep
 
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
+    def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:
         """Return the position, or the creation time where that is what newest means."""
         if self.by == col.POSITION:
             return super().eviction_keys(rows, now=now)
         # A time that is missing ranks as the oldest: nothing says the row is new.
-        return (times(rows, col.CREATED_AT).astype("int64"),)
+        return (base.times(rows, col.CREATED_AT).astype("int64"),)
 
 
 @dataclass(frozen=True)
-class TokenBudget(CappedPolicy):
+class TokenBudget(base.CappedPolicy):
     """Keep the newest prunable rows that fit, beside the load-bearing ones, into so many tokens.
 
     The boot context is never longer than that, unless the load-bearing rows alone are. Rows go
@@ -157,8 +145,8 @@ class TokenBudget(CappedPolicy):
     name: ClassVar[str] = "tokens"
     origin: ClassVar[str] = "memlab: the newest that fit into so many tokens at start"
     reason: ClassVar[str] = "beyond-budget"
-    runner: ClassVar[Runner] = "ranked"
-    goes_by: ClassVar[GoesBy] = "age"
+    runner: ClassVar[base.Runner] = "ranked"
+    goes_by: ClassVar[base.GoesBy] = "age"
 
     @property
     def slots(self) -> int:
@@ -177,7 +165,7 @@ LONGEST: Final = timedelta(days=2_000_000)
 
 
 @dataclass(frozen=True)
-class TimeToLive(DatedPolicy):
+class TimeToLive(base.DatedPolicy):
     """Drop what has expired.
 
     The age may be a text such as ``"30d"``. A row with ``expires_at`` goes by that alone; any
@@ -196,20 +184,20 @@ class TimeToLive(DatedPolicy):
     name: ClassVar[str] = "ttl"
     origin: ClassVar[str] = "odek, BetterDB: expiry by age"
     reason: ClassVar[str] = "expired"
-    runner: ClassVar[Runner] = "dated"
-    goes_by: ClassVar[GoesBy] = "age"
+    runner: ClassVar[base.Runner] = "dated"
+    goes_by: ClassVar[base.GoesBy] = "age"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row goes, NaT for a durable one."""
-        expires = times(rows, col.EXPIRES_AT)
+        expires = base.times(rows, col.EXPIRES_AT)
         if self.ttl is None or as_age(self.ttl) <= timedelta(0):
             return expires
-        due = times(rows, col.CREATED_AT) + _span(self.ttl)
+        due = base.times(rows, col.CREATED_AT) + _span(self.ttl)
         return np.where(np.isnat(expires), due, expires)
 
 
 @dataclass(frozen=True)
-class PurgeSuperseded(DatedPolicy):
+class PurgeSuperseded(base.DatedPolicy):
     """Drop superseded rows of an age, which no compaction ever reclaims.
 
     Load-bearing ones stay: a decision that was replaced is still a decision that was made.
@@ -225,35 +213,35 @@ class PurgeSuperseded(DatedPolicy):
 
     name: ClassVar[str] = "purge-superseded"
     origin: ClassVar[str] = "memlab: superseded memories, which no compaction reclaims"
-    population: ClassVar[Population] = "superseded"
+    population: ClassVar[base.Population] = "superseded"
     reason: ClassVar[str] = "superseded-long-ago"
-    runner: ClassVar[Runner] = "dated"
+    runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row is old enough, NaT for one without a date."""
-        return times(rows, col.CREATED_AT) + _span(self.older_than)
+        return base.times(rows, col.CREATED_AT) + _span(self.older_than)
 
 
 @dataclass(frozen=True)
-class LongRetired(DatedPolicy):
+class LongRetired(base.DatedPolicy):
     """Drop what was retired so long ago; whoever asks lets what was needed since return first."""
 
     age: Age
 
     name: ClassVar[str] = "long-retired"
-    population: ClassVar[Population] = "retired"
+    population: ClassVar[base.Population] = "retired"
     reason: ClassVar[str] = "retired-long-ago"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row was retired for long enough."""
-        return times(rows, col.RETIRED_AT) + _span(self.age)
+        return base.times(rows, col.RETIRED_AT) + _span(self.age)
 
 
 ScopeField = Literal["agent_id", "thread_id", "namespace", "tags"]
 
 
 @dataclass(frozen=True)
-class ValueCap(CappedPolicy):
+class ValueCap(base.CappedPolicy):
     """Cap a scope by importance and recency of use; the least valuable rows go.
 
     The score is :func:`memlab.policies.rules.value_score` of the age since the last access,
@@ -291,8 +279,8 @@ class ValueCap(CappedPolicy):
     name: ClassVar[str] = "value"
     origin: ClassVar[str] = "BetterDB agent-memory: importance and recency of use, per scope"
     reason: ClassVar[str] = "lowest-value"
-    runner: ClassVar[Runner] = "capped"
-    goes_by: ClassVar[GoesBy] = "use"
+    runner: ClassVar[base.Runner] = "capped"
+    goes_by: ClassVar[base.GoesBy] = "use"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -304,15 +292,15 @@ class ValueCap(CappedPolicy):
         """How many rows a scope may hold."""
         return max(0, self.max_items)
 
-    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+    def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
         """Return the scopes that rows were written with; they may overlap."""
         return scopes_given(rows, self.scope)
 
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
+    def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:
         """Return the score, then the last access in microseconds since the epoch."""
-        accessed = times(rows, col.LAST_ACCESSED_AT)
+        accessed = base.times(rows, col.LAST_ACCESSED_AT)
         accessed = np.where(np.isnat(accessed), np.datetime64(0, "us"), accessed)
-        importance = numbers(rows, col.IMPORTANCE)
+        importance = base.numbers(rows, col.IMPORTANCE)
         score = value_score(
             as_instant(now) - accessed,
             np.where(np.isfinite(importance), importance, 0.0),
@@ -324,7 +312,7 @@ class ValueCap(CappedPolicy):
 
 
 @dataclass(frozen=True)
-class ImportanceBudget(CappedPolicy):
+class ImportanceBudget(base.CappedPolicy):
     """Hold a hard budget per agent; the least important rows go until the count equals the cap.
 
     The count goes across namespaces. Graduated rows are not exempt. Importance is compared in
@@ -343,24 +331,24 @@ class ImportanceBudget(CappedPolicy):
     name: ClassVar[str] = "budget"
     origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
     reason: ClassVar[str] = "over-budget"
-    runner: ClassVar[Runner] = "ranked"
+    runner: ClassVar[base.Runner] = "ranked"
 
     @property
     def slots(self) -> int | None:
         """How many rows an agent may hold, None where the budget is off."""
         return self.max_items or None
 
-    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+    def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
         """Return the rows of each agent; rows without one share a budget."""
         return scopes_apart(rows, self.scope)
 
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
+    def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:  # noqa: ARG002
         """Return the importance."""
-        return (single(numbers(rows, col.IMPORTANCE)),)
+        return (single(base.numbers(rows, col.IMPORTANCE)),)
 
 
 @dataclass(frozen=True)
-class ImportanceFloor(DatedPolicy):
+class ImportanceFloor(base.DatedPolicy):
     """Drop what is less important than a threshold, graduated rows excepted.
 
     Both are compared in single precision. A row whose importance is no number is not below it.
@@ -371,11 +359,11 @@ class ImportanceFloor(DatedPolicy):
     name: ClassVar[str] = "floor"
     origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
     reason: ClassVar[str] = "below-floor"
-    runner: ClassVar[Runner] = "dated"
+    runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the beginning of time for the rows below the threshold, NaT for the others."""
-        below = single(numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
+        below = single(base.numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
         if col.GRADUATED in rows:
             below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
         return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
@@ -391,20 +379,20 @@ def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
         return values.astype(np.float32)
 
 
-def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
+def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return a scope for each combination of values in the fields that the frame has."""
     present = [name for name in fields if name in rows]
     if not present:
-        return one_scope(rows)
+        return base.one_scope(rows)
     labels = rows[present].copy(deep=False)
     if col.TAGS in present:  # as a set, and none as missing
         tags = rows[col.TAGS].map(lambda tags: ",".join(sorted(set(tags))) or None)
         labels[col.TAGS] = tags.astype("str")
     places = labels.groupby(present, dropna=False, sort=False).indices
-    return [Scope(np.asarray(one), np.asarray(one)) for one in places.values()]
+    return [base.Scope(np.asarray(one), np.asarray(one)) for one in places.values()]
 
 
-def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
+def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return the scopes that rows were written with: all that match what each was given.
 
     Tags match where all of its own are there, case aside. Without a column of `fields`, all are one
@@ -413,7 +401,7 @@ def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
     named = [name for name in fields if name != col.TAGS]
     present = [name for name in named if name in rows]
     if (named and not present) or not fields:
-        return one_scope(rows)
+        return base.one_scope(rows)
     given: list[set[tuple[str, str]]] = [set() for _ in range(len(rows))]
     for name in present:
         for own, value in zip(given, rows[name].astype("str").str.lower(), strict=True):
@@ -433,5 +421,5 @@ def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
     for wanted, rows_of in owners.items():
         fewest_first = sorted((matching[each] for each in wanted), key=len)
         members = np.array(sorted(set.intersection(*fewest_first)))
-        scopes.append(Scope(members, np.array(rows_of)))
+        scopes.append(base.Scope(members, np.array(rows_of)))
     return scopes

@@ -11,18 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memlab.frame.fields import as_instant
-from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
+from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
 from memlab.policies.base import evicted, named_by, runner_for
-from memlab.policies.duplicates import (
-    BLOCK,
-    cosines,
-    oldest_first,
-    replace_older,
-    texts_of,
-    trust_in,
-    unit_rows,
-    vectors_of,
-)
 from memlab.policies.experience import days_of
 from memlab.policies.learned import Moment
 from memlab.replay.life import Ints, Life, Signals
@@ -149,16 +139,22 @@ class Repeating(Runner):
 
     def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
         super().__init__(policy, life, signals)
-        texts = texts_of(life.frame)
-        self._vectors: Any = vectors_of(texts, policy) if texts else None
-        unit: Any = unit_rows(self._vectors) if texts else None
-        self._trust, self._by_age = trust_in(life.frame), oldest_first(life.frame)
+        texts = duplicates.texts_of(life.frame)
+        self._vectors: Any = duplicates.vectors_of(texts, policy) if texts else None
+        unit: Any = duplicates.unit_rows(self._vectors) if texts else None
+        self._trust, self._by_age = (
+            duplicates.trust_in(life.frame),
+            duplicates.oldest_first(life.frame),
+        )
         self._alike = np.zeros(len(life), dtype=bool)
         """Rows that any other is like, now or later: none else is ever replaced."""
-        for start in range(0, len(life) if policy.threshold else 0, BLOCK):
-            alike = cosines(unit, unit[start : start + BLOCK]) >= policy.threshold - 1e-4
+        for start in range(0, len(life) if policy.threshold else 0, duplicates.BLOCK):
+            alike = (
+                duplicates.cosines(unit, unit[start : start + duplicates.BLOCK])
+                >= policy.threshold - 1e-4
+            )
             np.fill_diagonal(alike[start:], val=False)  # each is itself
-            self._alike[start : start + BLOCK] = alike.any(axis=0)
+            self._alike[start : start + duplicates.BLOCK] = alike.any(axis=0)
         self._left = np.empty(0, dtype=np.int64)
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
@@ -168,7 +164,7 @@ class Repeating(Runner):
         if np.array_equal(rows, self._left):
             return ()
         vectors, trust = self._vectors[rows], self._trust[rows]
-        winner, _ = replace_older(vectors, trust, self.policy.threshold)
+        winner, _ = duplicates.replace_older(vectors, trust, self.policy.threshold)
         self._left = rows[winner < 0]
         return [(row, self.policy.reason) for row in rows[winner >= 0].tolist()]
 

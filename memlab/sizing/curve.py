@@ -15,6 +15,7 @@ from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
 from memlab.evidence.posterior import Posterior, Terms
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, law_of
 from memlab.evidence.references import with_references
+from memlab.sizing import record
 from memlab.sizing.history import (
     SHORT,
     History,
@@ -25,16 +26,6 @@ from memlab.sizing.history import (
     history_of,
     present_of,
     ranked,
-)
-from memlab.sizing.record import (
-    CUTS,
-    Choice,
-    Cut,
-    above_gaps,
-    choose_cap,
-    cuts_of,
-    posterior_of,
-    widening,
 )
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -117,22 +108,22 @@ class Prepared:
         return int(self.references.lost.sum())
 
     @cached_property
-    def cuts(self) -> list[Cut]:
+    def cuts(self) -> list[record.Cut]:
         """The store as it was at earlier moments, and what was referred to afterwards."""
-        return cuts_of(self.history, self.references, self.terms, CUTS)
+        return record.cuts_of(self.history, self.references, self.terms, record.CUTS)
 
     @cached_property
     def ahead(self) -> Posterior:
         """The cap for each share in the next stretch, with limits that its record widens."""
-        plain = posterior_of(self.history, self.references, self.terms)
-        return replace(plain, widened=widening(self.cuts))
+        plain = record.posterior_of(self.history, self.references, self.terms)
+        return replace(plain, widened=record.widening(self.cuts))
 
-    def choose(self, target: float) -> Choice:
+    def choose(self, target: float) -> record.Choice:
         """Choose by all evidence, not below what deletions without an archive removed of it."""
-        choice = choose_cap(
+        choice = record.choose_cap(
             self.ahead, target=target, prunable=self._prunable, far_share=self.references.far_share
         )
-        return above_gaps(
+        return record.above_gaps(
             choice,
             self.gaps,
             target=target,

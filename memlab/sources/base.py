@@ -18,15 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
-from memlab.errors import (
-    ArchiveError,
-    CompactionError,
-    MemlabError,
-    PlanError,
-    StalePlanError,
-    StoreError,
-    UnsafeDeletionError,
-)
+from memlab import errors
 from memlab.settings import Settings
 from memlab.store.archive.copies import keeps_copies
 from memlab.store.archive.entries import SampleRow
@@ -84,17 +76,17 @@ def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None
     """Check that the columns that were asked for by name are there."""
     if unknown := [name for name in asked if name not in known]:
         has = f"it has {', '.join(known)}" if known else "leave columns= out"
-        raise StoreError(f"{what} has no column {', '.join(unknown)}; {has}")
+        raise errors.StoreError(f"{what} has no column {', '.join(unknown)}; {has}")
 
 
 def check_table(where: object, system: str, table: str, needed: Iterable[str], found: Any) -> None:
     """Check that a table of some columns is that of a system, in a version that is known."""
     if not found:
-        raise StoreError(
+        raise errors.StoreError(
             f"{where} has no table {table}, so it is no database of {system}'s; check its name"
         )
     if missing := [name for name in needed if name not in found]:
-        raise StoreError(
+        raise errors.StoreError(
             f"{table} in {where} lacks the column {', '.join(missing)}: another version of "
             f"{system} than memlab knows, or another system"
         )
@@ -251,7 +243,7 @@ class Writer(Reader):
             When others would have gone or changed with them. None is deleted.
         """
         if stale := self._stale(expected):
-            raise StalePlanError(
+            raise errors.StalePlanError(
                 f"{len(stale):,} memories are gone or changed since they were looked at, "
                 f"{stale[0]} first; nothing was deleted: make a new plan"
             )
@@ -335,7 +327,7 @@ class Writer(Reader):
         gone = before - self._count()
         if gone != len(expected):
             words = f"{len(expected):,} memories were to go and {gone:,} would have gone"
-            raise CompactionError(f"{words}; all was rolled back: look for {self.suspect}")
+            raise errors.CompactionError(f"{words}; all was rolled back: look for {self.suspect}")
 
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
         undone = f"all was rolled back: look for {self.suspect}"
@@ -343,9 +335,11 @@ class Writer(Reader):
         for key, record in records:
             found, there = next(back, (None, b""))
             if found != key or not self.is_back(there, record):
-                raise ArchiveError(f"memory {key} would not have come back as it was; {undone}")
+                raise errors.ArchiveError(
+                    f"memory {key} would not have come back as it was; {undone}"
+                )
         if self._count() != wanted:
-            raise ArchiveError(f"other memories would have changed; {undone}")
+            raise errors.ArchiveError(f"other memories would have changed; {undone}")
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory that was put back is what was archived."""
@@ -461,7 +455,7 @@ class Source(ABC):
         When the block raises, an atomic source is as before. UnsafeDeletionError where deleting is
         not safe, with the reason and what to do instead.
         """
-        raise UnsafeDeletionError(
+        raise errors.UnsafeDeletionError(
             f"memlab deletes nothing from {self.name}; delete with its system's own tools"
         )
 
@@ -508,7 +502,7 @@ class Source(ABC):
 
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:  # noqa: ARG002
         """Make a store of these memories at an empty file, where it is one; return how many."""
-        raise UnsafeDeletionError(
+        raise errors.UnsafeDeletionError(
             f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
             "restore into the store that they came from, or export them with memlab "
             "archive STORE --export memories.jsonl"
@@ -523,7 +517,7 @@ class Source(ABC):
 
     def orders(self, reads: Mapping[str, int]) -> Orders:  # noqa: ARG002
         """Return what a start loads of an index, as it stands and in other orders of its lines."""
-        raise MemlabError(
+        raise errors.MemlabError(
             f"{self.name} has no index that is cut; name a folder of Claude Code's memory"
         )
 
@@ -577,13 +571,13 @@ class Source(ABC):
         if self.supersedes:
             return self.changing()
         words = "shorten or delete load-bearing ones with its system's own tools"
-        raise PlanError(f"in {self.name} no memory can stand for another; {words}")
+        raise errors.PlanError(f"in {self.name} no memory can stand for another; {words}")
 
     def retiring(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`retires` as :meth:`changing` does."""
         if self.retires:
             return self.changing()
-        raise PlanError(
+        raise errors.PlanError(
             f"there is nothing to retire in {self.name}: its agent looks up what it needs, or its "
             "system chooses what a start loads, so only deleting makes that smaller; memlab "
             "compact without --retire shows what that costs"
@@ -599,7 +593,7 @@ class Source(ABC):
 
     def retired(self) -> RetiredMemories:
         """Return what plans retired and returned; nothing where that cannot be read."""
-        with suppress(MemlabError):
+        with suppress(errors.MemlabError):
             location = archive_at(self)
             if is_begun(location):
                 return read_archive(location, retired_in)

@@ -10,18 +10,7 @@ from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
-from memlab.sources.base import (
-    About,
-    FileSource,
-    Key,
-    Reader,
-    Rows,
-    at_one_moment,
-    check_asked,
-    check_table,
-    portions,
-    rows_of_each,
-)
+from memlab.sources import base
 from memlab.store.database import (
     check_encoding,
     connect_reading,
@@ -94,12 +83,12 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def exact_rows(
-    connection: sqlite3.Connection, table: str, column: str, values: Iterable[Key]
+    connection: sqlite3.Connection, table: str, column: str, values: Iterable[base.Key]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows whose column has one of some values as JSON that keeps type and bytes."""
     columns = columns_of(connection, table)
     chosen = selecting(columns, "row")
-    for some in portions(values):
+    for some in base.portions(values):
         with exact(connection):
             rows = connection.execute(
                 f"SELECT {chosen} FROM main.{quoted(table)} AS row "
@@ -118,7 +107,7 @@ def newer(schema: object, known: int) -> str:
     return f"{schema}, newer than {known}, the newest that memlab knows"
 
 
-class TableReader(Reader):
+class TableReader(base.Reader):
     """Memories that are rows of one table with a key ``id``, over a connection of one moment."""
 
     system: ClassVar[str]
@@ -128,16 +117,18 @@ class TableReader(Reader):
 
     def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
         for table, columns in {**source.tables, self.table: self.needed}.items():
-            check_table(source.path, self.system, table, columns, columns_of(connection, table))
+            base.check_table(
+                source.path, self.system, table, columns, columns_of(connection, table)
+            )
         self.connection = connection
         self.columns = columns_of(connection, self.table)
         names = connection.execute("SELECT name FROM sqlite_schema")
         self.tables = {name for (name,) in names}
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         """Yield the memories in order of time, some at a time."""
-        check_asked(columns, self.columns, self.table)
-        for some in portions(key for _, key in sorted(self._places())):
+        base.check_asked(columns, self.columns, self.table)
+        for some in base.portions(key for _, key in sorted(self._places())):
             found = self._exact(some)
             if lost := [key for key in some if key not in found]:
                 raise StoreError(
@@ -146,16 +137,16 @@ class TableReader(Reader):
                 )
             rows = [self._row(found[key]) for key in some]
             others = {name: [found[key].get(name) for key in some] for name in columns}
-            yield rows_of_each(rows, with_body=with_body, others=others)
+            yield base.rows_of_each(rows, with_body=with_body, others=others)
 
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records of the memories that are there."""
-        for some in portions(keys):
+        for some in base.portions(keys):
             records = self._records(self._exact(some))
             yield from ((key, records[key]) for key in some if key in records)
 
     @abstractmethod
-    def about(self) -> About:
+    def about(self) -> base.About:
         """Return what is said of the database beside its frame."""
 
     @abstractmethod
@@ -167,24 +158,24 @@ class TableReader(Reader):
         """Return what is stored of a memory as a row of the frame."""
 
     @abstractmethod
-    def _records(self, rows: Mapping[Key, dict[str, Any]]) -> Mapping[Key, bytes]:
+    def _records(self, rows: Mapping[base.Key, dict[str, Any]]) -> Mapping[base.Key, bytes]:
         """Return the records of those of some exact rows that are memories."""
 
-    def _exact(self, keys: Iterable[Key]) -> dict[Key, dict[str, Any]]:
+    def _exact(self, keys: Iterable[base.Key]) -> dict[base.Key, dict[str, Any]]:
         return {row["id"]: row for row in exact_rows(self.connection, self.table, "id", keys)}
 
     def _one(self, statement: str) -> Any:
         return self.connection.execute(statement).fetchone()[0]
 
 
-class TableSource(FileSource):
+class TableSource(base.FileSource):
     """One SQLite file of another system's, which a :class:`TableReader` reads."""
 
     shape: ClassVar["staticmethod[[Any], None]"]
     """The shape of a record."""
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> Iterator[base.Reader]:
         """Open the database at one moment, leaving no trace."""
         with one_moment(self.path) as connection:
             yield self.reader(connection)
@@ -193,11 +184,11 @@ class TableSource(FileSource):
     def reader(self, connection: sqlite3.Connection) -> TableReader:
         """Return what reads the memories over a connection."""
 
-    def about(self) -> About:
+    def about(self) -> base.About:
         """Return what there is to say of the database beside its frame."""
-        return at_one_moment(self, lambda reader: cast("TableReader", reader).about())
+        return base.at_one_moment(self, lambda reader: cast("TableReader", reader).about())
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of the system's can have a record."""
         check_canonical(record, said)
         self.shape(said)

@@ -14,28 +14,9 @@ from tempfile import TemporaryFile
 from typing import IO, Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
-from memlab.errors import (
-    ArchiveError,
-    ChangedWhileReadError,
-    CompactionError,
-    MemlabError,
-    StalePlanError,
-    StoreError,
-)
+from memlab import errors
+from memlab.sources import base
 from memlab.sources.address import Address, ServerSource
-from memlab.sources.base import (
-    Key,
-    Reader,
-    Rows,
-    Watch,
-    Writer,
-    canonical,
-    check_asked,
-    place_of,
-    portions,
-    rows_of_each,
-    unwatched,
-)
 from memlab.sources.valkey import Changes, Line, connected, host_and_port
 from memlab.store import shapes
 from memlab.store.records import fingerprint_of
@@ -98,7 +79,7 @@ class Betterdb(ServerSource):
         return f"valkey://{where}/{self._database}?name={self._store}"
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> Iterator[base.Reader]:
         """Look at the server; what it says was written since it was read is read again."""
         prefix = f"{self._store}:mem:".encode()
         with (
@@ -108,7 +89,7 @@ class Betterdb(ServerSource):
             yield HashReader(line, self._store, Changes(line, listening, prefix))
 
     @contextmanager
-    def changing(self) -> Iterator[Writer]:
+    def changing(self) -> Iterator[base.Writer]:
         """Open the server for a change, made some hundred memories at a time."""
         with connected(self.address, self._database) as line:
             yield BetterdbWriter(line, self._store)
@@ -118,7 +99,7 @@ class Betterdb(ServerSource):
         memory_id, stored = hash_of(record)
         return row_of(f"{self._store}:mem:{memory_id}", memory_id, stored)
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record: no other key is written to."""
         _SHAPE(said)
         memory_id, stored = hash_of(record)
@@ -135,7 +116,7 @@ class Betterdb(ServerSource):
 def _database_of(address: Address) -> int:
     text = address.options.get("db") if address.scheme == "unix" else address.path.strip("/")
     if text and not text.isdigit():
-        raise MemlabError(
+        raise errors.MemlabError(
             f"{address.without_password()}: {text!r} is no number of a database; write "
             f"{address.scheme}://HOST:PORT/0?name={DEFAULT_NAME}"
         )
@@ -149,7 +130,7 @@ class Hash(NamedTuple):
     ends: int
 
 
-class HashReader(Reader):
+class HashReader(base.Reader):
     """Memories on a server, each of one moment, or all where `changes` tell; accesses of any."""
 
     lot: ClassVar[int] = 500
@@ -163,9 +144,9 @@ class HashReader(Reader):
         self._marks: dict[bytes, int | None] | None = None
         """By the :func:`_mark` of each key: the memories whose rows were handed out."""
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         """Yield every memory in order of time."""
-        check_asked(columns, _OTHERS, "a memory of BetterDB's")
+        base.check_asked(columns, _OTHERS, "a memory of BetterDB's")
         asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
         found = dict(self.hashes(self._keys(), asked))
         if self._changes is not None:
@@ -176,15 +157,15 @@ class HashReader(Reader):
         for place, key in sorted((_place(self._id(key), each), key) for key, each in found.items()):
             last = max(place, last + 1)  # no two have one
             places.append((last, key))
-        for some in portions(places, _ROWS_AT_ONCE):
+        for some in base.portions(places, _ROWS_AT_ONCE):
             rows = [row_of(shown_key(k), self._id(k), found[k], place) for place, k in some]
             others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
-            yield rows_of_each(rows, with_body=with_body, others=others)
+            yield base.rows_of_each(rows, with_body=with_body, others=others)
 
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records of those that are there, in the order of `keys`."""
         own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
-        for asked in portions(own, self.lot):
+        for asked in base.portions(own, self.lot):
             found = dict(self.hashes(asked))
             self._looked_at(asked, found)
             for key, stored in found.items():
@@ -194,7 +175,7 @@ class HashReader(Reader):
         self, keys: Iterable[bytes], names: Sequence[bytes] = ()
     ) -> Iterator[tuple[bytes, Hash]]:
         """Yield the hashes that are there, or some fields, some hundred of one moment at a time."""
-        for some in portions(keys, self.lot):
+        for some in base.portions(keys, self.lot):
             yield from _found_in(some, self.line.at_once(_asking_for(some, names)) or [], names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
@@ -221,8 +202,8 @@ class HashReader(Reader):
         ):
             raise self._moved()
 
-    def _moved(self) -> ChangedWhileReadError:
-        return ChangedWhileReadError(
+    def _moved(self) -> errors.ChangedWhileReadError:
+        return errors.ChangedWhileReadError(
             f"memories of {self.store} were written while they were read; try again when fewer "
             "agents are at work"
         )
@@ -251,13 +232,13 @@ class HashReader(Reader):
         if self.store in names or self.line.ask("EXISTS", *own):
             return
         others = f"; there are {', '.join(names)}" if names else ""
-        raise StoreError(
+        raise errors.StoreError(
             f"there is no BetterDB memory called {self.store!r} in this database{others}: name one "
             "by ?name=, and the database by its number after the slash"
         )
 
 
-class BetterdbWriter(HashReader, Writer):
+class BetterdbWriter(HashReader, base.Writer):
     """Changes memories on a server, each in one atomic step with its neighbours."""
 
     def __init__(self, line: Line, store: str) -> None:
@@ -266,7 +247,9 @@ class BetterdbWriter(HashReader, Writer):
         self._written: dict[bytes, str] = {}
         """The fingerprints of what was put back."""
 
-    def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
+    def insert(
+        self, records: Iterable[tuple[base.Key, bytes]], *, watch: base.Watch = base.unwatched
+    ) -> int:
         """Write memories at their keys; take them out again where anything goes wrong."""
         try:
             return super().insert(records, watch=watch)
@@ -282,53 +265,53 @@ class BetterdbWriter(HashReader, Writer):
     def _count(self) -> int:
         return 0  # others write all the while
 
-    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
+    def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
         """Return what is not as planned, unless its own time has passed meanwhile."""
         stale = super()._stale(expected)
         return [] if self._have_ended(map(raw_key, stale)) else stale
 
-    def _delete(self, expected: Mapping[Key, str]) -> None:
+    def _delete(self, expected: Mapping[base.Key, str]) -> None:
         """Delete memories that are as expected, and count them as BetterDB counts evictions."""
         wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
-            for some in portions(wanted, self.lot):
+            for some in base.portions(wanted, self.lot):
                 if self._delete_some(some, wanted, undo):
                     continue
                 self._put_back(undo)
-                raise StalePlanError(
+                raise errors.StalePlanError(
                     "1 memories are gone or changed while they were deleted; those that were "
                     "gone are back; nothing was deleted: make a new plan"
                 )
 
-    def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:  # noqa: ARG002
+    def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
         if left := sum(1 for _ in self.hashes(map(raw_key, expected))):
-            raise CompactionError(
+            raise errors.CompactionError(
                 f"{left:,} of {len(expected):,} memories are there again: somebody writes them "
                 "while they are deleted; stop that, then restore the plan and make a new one"
             )
 
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: Iterable[tuple[base.Key, bytes]]) -> int:
         """Write every field of memories, and the moment at which they end, unless it has passed."""
         soon = self._now() + _ENDING
         self._written = {}
-        for some in portions(records, self.lot):
+        for some in base.portions(records, self.lot):
             hashes = {raw_key(key): hash_of(record)[1] for key, record in some}
             living = {
                 k: each for k, each in hashes.items() if each.ends == FOREVER or each.ends > soon
             }
             if not self._write(living):
-                raise ArchiveError(
+                raise errors.ArchiveError(
                     f"a memory of {self.store} is there already; nothing was restored: restore the "
                     "others by --id"
                 )
             self._written.update((k, self._print_back(k, each)) for k, each in living.items())
         return len(self._written)
 
-    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:  # noqa: ARG002
+    def _check_inserted(self, records: Iterable[tuple[base.Key, bytes]], wanted: int) -> None:  # noqa: ARG002
         found = self.hashes(self._written)
         same = {key for key, each in found if self._print_back(key, each) == self._written[key]}
         if wrong := [key for key in self._written if key not in same]:
-            raise ArchiveError(
+            raise errors.ArchiveError(
                 f"{len(wrong):,} memories did not come back as they were, {shown_key(wrong[0])} "
                 "first; the others were taken out again: see who writes them"
             )
@@ -399,10 +382,10 @@ class BetterdbWriter(HashReader, Writer):
     def _put_back(self, undo: IO[bytes]) -> None:
         """Undo what :meth:`delete` has done."""
         undo.seek(0)
-        for some in portions(map(hash_of, undo), self.lot):
+        for some in base.portions(map(hash_of, undo), self.lot):
             gone = {f"{self.prefix}{memory_id}".encode(): each for memory_id, each in some}
             if not self._write(gone):
-                raise CompactionError(
+                raise errors.CompactionError(
                     f"memories of {self.store} changed while they were deleted, and not all that "
                     "were gone could be put back: restore the plan"
                 )
@@ -442,7 +425,7 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
     row[ID] = memory_id
     if stored.ends != FOREVER:
         row[ENDS] = stored.ends
-    return canonical(row)
+    return base.canonical(row)
 
 
 def hash_of(record: bytes) -> tuple[str, Hash]:
@@ -510,9 +493,9 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
 
 def _place(memory_id: str, stored: Hash) -> int:
     try:
-        return place_of(_moment(stored.fields.get(b"created_at", b"")) // 1000, memory_id)
+        return base.place_of(_moment(stored.fields.get(b"created_at", b"")) // 1000, memory_id)
     except ValueError:
-        return place_of(0, memory_id)
+        return base.place_of(0, memory_id)
 
 
 def _mark(stored: Hash | None) -> int | None:
@@ -546,7 +529,7 @@ def _plain(name: str, stored: Hash) -> Any:
     return raw if raw is None or name == "vector" else raw.decode(errors="replace")
 
 
-def raw_key(key: Key) -> bytes:
+def raw_key(key: base.Key) -> bytes:
     """Return a key as the server has it."""
     return str(key).encode(errors="surrogateescape")
 

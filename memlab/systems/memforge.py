@@ -16,19 +16,8 @@ from typing import Any, Final
 from memlab.clock import moment_and_zone
 from memlab.columns import DELETED_AT
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
-from memlab.sources import postgres
+from memlab.sources import base, postgres
 from memlab.sources.address import ServerSource
-from memlab.sources.base import (
-    Key,
-    Reader,
-    Rows,
-    Writer,
-    canonical,
-    check_asked,
-    check_table,
-    portions,
-    rows_of_each,
-)
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.shapes import fields, listed, named, optional, text, whole
@@ -101,13 +90,13 @@ class Memforge(ServerSource):
         return f"postgresql://{host}/{database}{agent}"
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> Iterator[base.Reader]:
         """Open a read-only transaction that sees one moment, however long it takes."""
         with self.transaction(write=False) as connection:
             yield MemoryReader(connection, self)
 
     @contextmanager
-    def changing(self) -> Iterator[Writer]:
+    def changing(self) -> Iterator[base.Writer]:
         """Open a transaction that is committed when the block ends."""
         with self.transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self)
@@ -118,7 +107,7 @@ class Memforge(ServerSource):
         """Return an archived memory as a row."""
         return row_of(json.loads(record))
 
-    def gone(self, *, with_body: bool) -> Iterator[Rows]:
+    def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what MemForge itself moved to ``cold_tier``."""
         with self.transaction(write=False) as connection:
             reader = MemoryReader(connection, self)
@@ -126,9 +115,9 @@ class Memforge(ServerSource):
                 at = (DELETED_AT,)
                 yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record, and of the agent that is named."""
-        if canonical(said) != record:
+        if base.canonical(said) != record:
             raise ValueError("its record is not written as records are")
         _MEMORY(said)
         row = row_of(said)
@@ -141,14 +130,16 @@ class Memforge(ServerSource):
 
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a retrieval does not change."""
-        return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
+        return base.canonical(
+            {name: v for name, v in json.loads(record).items() if name not in _OF_USE}
+        )
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Any]:
         """Hand out a connection in a transaction, to a database that is known."""
         with postgres.one_transaction(self.address, write=write) as connection:
             found = Catalogue(connection).table(TABLE).types
-            check_table(self.name, "MemForge", TABLE, _NEEDED, found)
+            base.check_table(self.name, "MemForge", TABLE, _NEEDED, found)
             if self.agent is None and postgres.hides_rows(connection, TABLE):
                 user = postgres.only(connection, "SELECT current_user::text", (), str)
                 raise StoreError(
@@ -158,7 +149,7 @@ class Memforge(ServerSource):
             yield connection
 
 
-class MemoryReader(Reader):
+class MemoryReader(base.Reader):
     """Memories in a transaction."""
 
     def __init__(self, connection: Any, source: Memforge) -> None:
@@ -167,16 +158,16 @@ class MemoryReader(Reader):
         self.agent = source.agent
         self.catalogue = Catalogue(connection)
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         """Yield every memory, some at a time, in order of id."""
         known = self.catalogue.table(TABLE).types
-        check_asked(columns, known, TABLE)
+        base.check_asked(columns, known, TABLE)
         return self.read(TABLE, known, with_body=with_body, columns=columns)
 
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records of those that are there, in the order of `keys`."""
         table = self.catalogue.table(TABLE)
-        for some in portions(keys):
+        for some in base.portions(keys):
             numbers = [str(key) for key in some if str(key).isdigit()]
             found: dict[str, dict[str, Any]] = {
                 memory_id: dict(row)
@@ -184,11 +175,11 @@ class MemoryReader(Reader):
                 if self.agent is None or row.get("agent_id") == self.agent
             }
             self._add_others(found)
-            yield from ((key, canonical(found[str(key)])) for key in some if str(key) in found)
+            yield from ((key, base.canonical(found[str(key)])) for key in some if str(key) in found)
 
     def read(
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
-    ) -> Iterator[Rows]:
+    ) -> Iterator[base.Rows]:
         """Yield the rows of a table, or of what is told like one, in order of id."""
         chosen = {name: f"t.{name}::text" for name in _READ if name in known}
         texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
@@ -199,7 +190,7 @@ class MemoryReader(Reader):
                 others = {
                     n: [row[at] for row in found] for at, n in enumerate(columns, len(chosen))
                 }
-                rows = rows_of_each(told, with_body=with_body, others=others)
+                rows = base.rows_of_each(told, with_body=with_body, others=others)
             yield rows
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
@@ -228,10 +219,10 @@ class MemoryReader(Reader):
                         kind.setdefault(table.name, []).append(row if goes else link)
         for memory in memories.values():
             for others in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
-                others.sort(key=canonical)
+                others.sort(key=base.canonical)
 
 
-class MemforgeWriter(MemoryReader, Writer):
+class MemforgeWriter(MemoryReader, base.Writer):
     """Changes memories in one transaction."""
 
     suspect = f"a rule on {TABLE}"
@@ -254,10 +245,10 @@ class MemforgeWriter(MemoryReader, Writer):
                 "DISABLE TRIGGER while memlab works, or MemForge's own cap"
             )
 
-    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+    def conflicts(self, records: Iterable[tuple[base.Key, bytes]]) -> list[str]:
         """Name agents that are gone, and memories that MemForge has brought back itself."""
         taken = []
-        for some in portions(records):
+        for some in base.portions(records):
             agents = {json.loads(record)["agent_id"] for _, record in some}
             query = "SELECT id::text FROM agents WHERE id = ANY (%s)"
             there = {each for (each,) in selected(self.connection, query, (list(agents),), str)}
@@ -279,9 +270,9 @@ class MemforgeWriter(MemoryReader, Writer):
         """Return what of a record a retrieval does not change."""
         return self.source.lasting(record)
 
-    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
+    def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
         """Lock the memories, in order, against changes of them and what refers to them; compare."""
-        for ids in portions(sorted(map(int, expected))):
+        for ids in base.portions(sorted(map(int, expected))):
             self.connection.execute(
                 f"SELECT 1 FROM {TABLE} WHERE id = ANY (%s) ORDER BY id FOR UPDATE", (ids,)
             )
@@ -290,13 +281,13 @@ class MemforgeWriter(MemoryReader, Writer):
     def _count(self) -> int:
         return int(postgres.only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
 
-    def _delete(self, expected: Mapping[Key, str]) -> None:
+    def _delete(self, expected: Mapping[base.Key, str]) -> None:
         from psycopg.errors import IntegrityError
 
         warm, cold = self.catalogue.table(TABLE).types, self.catalogue.table(COLD).types
         copied = {old: new for old, new in _COPIED.items() if old in warm and new in cold}
         try:
-            for ids in portions(sorted(map(int, expected))):
+            for ids in base.portions(sorted(map(int, expected))):
                 self.connection.execute(
                     f"INSERT INTO {COLD} (agent_id, source_table, source_id, "
                     f"{', '.join(copied.values())}) SELECT agent_id, '{TABLE}', id, "
@@ -310,10 +301,10 @@ class MemforgeWriter(MemoryReader, Writer):
                 "was rolled back: see what that table is for"
             ) from error
 
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: Iterable[tuple[base.Key, bytes]]) -> int:
         """Put memories back with their rows; one that needs what is gone stays in the archive."""
         count = 0
-        for some in portions(records):
+        for some in base.portions(records):
             rows = [_own(json.loads(record)) for _, record in some]
             count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
             self.connection.execute(
@@ -322,7 +313,7 @@ class MemforgeWriter(MemoryReader, Writer):
                 "AND c.content = w.content AND c.original_created_at = w.consolidated_at",
                 (TABLE, [int(key) for key, _ in some]),
             )
-        for some in portions(records):
+        for some in base.portions(records):
             self._put_others_back([json.loads(record) for _, record in some])
         return count
 
@@ -364,7 +355,7 @@ class MemforgeWriter(MemoryReader, Writer):
                 [value, *table.key_of(row)],
             )
 
-    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
+    def _check_inserted(self, records: Iterable[tuple[base.Key, bytes]], wanted: int) -> None:
         self._left = set[tuple[str, bytes]]()
         super()._check_inserted(records, wanted)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))
@@ -383,7 +374,9 @@ def _own(memory: dict[str, Any]) -> Row:
 
 def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     """Return the rows of other tables in a record, each as something that can be compared."""
-    return {(table, canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows}
+    return {
+        (table, base.canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows
+    }
 
 
 def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from memlab.errors import (
-    ArchiveError,
-    BadRowError,
-    DamagedArchiveWarning,
-    StoreError,
-    UnfilledArchiveError,
-)
+from memlab import errors
 from memlab.store.archive.archive import Archive, archive_error, archive_errors
 from memlab.store.archive.entries import FORMAT, create_tables, is_made_here
 from memlab.store.archive.location import ArchiveLocation, begun_path, is_begun, touch_like
@@ -86,14 +80,14 @@ def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -
     path = begun_path(location)
     try:
         result, archive = read_snapshot(path, read_at, check=check_archive)
-    except (StoreError, BadRowError) as error:
+    except (errors.StoreError, errors.BadRowError) as error:
         cause = error.__cause__
         if isinstance(cause, sqlite3.Error):
             raise archive_error(cause, path) from cause
-        raise ArchiveError(f"archive: {error}") from error
+        raise errors.ArchiveError(f"archive: {error}") from error
     if archive.faults:
         words = f"{archive.told()}; that was left out: restore a backup of it to have it again"
-        warnings.warn(words, DamagedArchiveWarning, stacklevel=2)
+        warnings.warn(words, errors.DamagedArchiveWarning, stacklevel=2)
     return result
 
 
@@ -103,13 +97,13 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table'").fetchone()
     if version == 0 and not found:
-        raise UnfilledArchiveError(
+        raise errors.UnfilledArchiveError(
             f"{path} was begun and never filled: a plan was cut short before it took anything out; "
             "apply it again, or delete that file"
         )
     if version != FORMAT or not is_made_here(connection):
         made = "" if version != FORMAT else ", with other tables than memlab makes"
-        raise ArchiveError(
+        raise errors.ArchiveError(
             f"{path} is no archive of format {FORMAT} (it says {version}{made}); nothing in it is "
             "lost: move it away and keep it, and the next deletion begins a new archive"
         )

@@ -16,19 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memlab.clock import moment_of
+from memlab.sources import tables
 from memlab.sources.base import Fault, Rows, portions
-from memlab.sources.tables import (
-    MOMENT,
-    REPEATING,
-    RETIRED,
-    SCHEMA,
-    SIGNALS,
-    TEXT,
-    TEXTS,
-    as_numbers,
-    of_numbers,
-    of_text,
-)
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.database import exact, values_up_to
 from memlab.store.records import Layout, Record, quoted
@@ -56,14 +45,14 @@ NULL: Final = "\x1e"
 """Stands for a NULL among them."""
 _DECIMALS: Final = 10_000.0
 _SOUND: Final = " AND ".join(  # blobs sort after every text
-    f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in TEXTS
+    f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in tables.TEXTS
 )
 _IN_DECIMALS: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
 _JOINED: Final = ", ".join(
     f"group_concat(coalesce({name}, '{NULL}'), '{SEPARATOR}')"
     if name in NULLABLE
     else f"group_concat({name}, '{SEPARATOR}')"
-    for name in TEXTS
+    for name in tables.TEXTS
 )
 
 
@@ -88,7 +77,7 @@ _TYPES: Final = {
     bytearray: "text",
     bytes: "a blob",
 }
-_COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS)
+_COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *tables.TEXTS)
 
 
 def scan_rows(connection: sqlite3.Connection, *, with_body: bool = True) -> Iterator[Rows]:
@@ -138,45 +127,45 @@ def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) 
     count, sound, decimal, position, confidence, *rest = found
     present, texts = rest[: len(NULLABLE)], rest[len(NULLABLE) :]
     if not count:
-        return SCHEMA.empty_table()
+        return tables.SCHEMA.empty_table()
     if sound != count:
         return None
     columns: dict[str, Any] = {"position": _integers(position)}
     if decimal == count:
         numbers = _integers(confidence).cast(pa.float64())
-        columns["confidence"] = pc.divide(numbers, of_numbers(np.array([_DECIMALS]))[0])
+        columns["confidence"] = pc.divide(numbers, tables.of_numbers(np.array([_DECIMALS]))[0])
     else:
         columns["confidence"] = _confidences(connection, rowids)
     counts = dict(zip(NULLABLE, present, strict=True))
-    for name, text in zip(TEXTS, texts, strict=True):
+    for name, text in zip(tables.TEXTS, texts, strict=True):
         columns[name] = _split(text, count, counts.get(name, count))
     if any(column is None for column in columns.values()):
         return None
     columns["active"] = columns["superseded_by"].is_null()
     columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
-    columns |= {name: columns[name].dictionary_encode() for name in REPEATING}
-    return pa.table(columns, SCHEMA)
+    columns |= {name: columns[name].dictionary_encode() for name in tables.REPEATING}
+    return pa.table(columns, tables.SCHEMA)
 
 
 def _integers(joined: bytes) -> Any:
-    return of_numbers(np.fromstring(joined, dtype=np.int64, sep=","))
+    return tables.of_numbers(np.fromstring(joined, dtype=np.int64, sep=","))
 
 
 def _split(joined: bytes, count: int, present: int) -> Any | None:
     """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
-    parts = pc.split_pattern(of_text(joined, pa.large_binary()), SEPARATOR).values
+    parts = pc.split_pattern(tables.of_text(joined, pa.large_binary()), SEPARATOR).values
     if len(parts) != count:
         return None
     try:
-        texts = pc.cast(parts, TEXT)
+        texts = pc.cast(parts, tables.TEXT)
     except pa.ArrowInvalid:  # not UTF-8
         return None
     if present == count:
         return texts
-    nulls = pc.equal(texts, of_text(NULL.encode(), TEXT)[0])
+    nulls = pc.equal(texts, tables.of_text(NULL.encode(), tables.TEXT)[0])
     if pc.sum(nulls).as_py() != count - present:
         return None
-    return pc.if_else(nulls, pa.nulls(1, TEXT)[0], texts)
+    return pc.if_else(nulls, pa.nulls(1, tables.TEXT)[0], texts)
 
 
 def _confidences(connection: sqlite3.Connection, rowids: Range) -> Any | None:
@@ -198,7 +187,7 @@ def _rows_of(found: Iterable[Sequence[Any]]) -> Rows:
         row, wrong = _read_row(stored)
         rows.append(row)
         faults += wrong
-    return Rows(pa.Table.from_pylist(rows, SCHEMA), faults)
+    return Rows(pa.Table.from_pylist(rows, tables.SCHEMA), faults)
 
 
 def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
@@ -209,14 +198,14 @@ def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
         query = f"SELECT {', '.join(columns)} {BETWEEN}"
         stored = connection.execute(query, rowid).fetchone()
     if stored is None:
-        return Rows(SCHEMA.empty_table())
+        return Rows(tables.SCHEMA.empty_table())
     row, wrong = _read_row(stored)
     if row["body"] is not None:
         try:
             row["chars"] += _characters_of_body(connection, rowid[0])
         except UnicodeDecodeError:
             return one_by_one(connection, rowid)
-    return Rows(pa.Table.from_pylist([row], SCHEMA), wrong)
+    return Rows(pa.Table.from_pylist([row], tables.SCHEMA), wrong)
 
 
 def _characters_of_body(connection: sqlite3.Connection, position: int) -> int:
@@ -233,7 +222,7 @@ def _read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
     position, active, confidence, *values = stored
     row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
     wrong: dict[str, str] = {}
-    for name, value in zip(TEXTS, values, strict=True):
+    for name, value in zip(tables.TEXTS, values, strict=True):
         row[name] = None
         if isinstance(value, str):
             row[name] = value
@@ -256,7 +245,7 @@ def add_signals(
     batches: Iterable[Rows], connection: sqlite3.Connection, layout: Layout, others: Sequence[str]
 ) -> Iterator[Rows]:
     """Add signals, and the columns of an agent's own that are wanted, to rows as they come."""
-    names = [field.name for field in SIGNALS if field.name in layout.signals]
+    names = [field.name for field in tables.SIGNALS if field.name in layout.signals]
     chosen = ", ".join(f"signal.{quoted(name)}" for name in names)
     signals = (
         f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
@@ -277,14 +266,14 @@ def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
     table = rows.table
     same = pc.fill_null(pc.equal(table["superseded_by"], table["memory_id"]), False)  # noqa: FBT003
     since: list[Any] = [None] * len(table)
-    for place in np.flatnonzero(as_numbers(same)).tolist():
+    for place in np.flatnonzero(tables.as_numbers(same)).tolist():
         name, position = (table[each][place].as_py() for each in ("memory_id", "position"))
         if known := retired.at(position, name):
             since[place] = known.retired_at
-    at = pa.array(since, MOMENT)
-    by = pc.if_else(at.is_valid(), pa.nulls(1, TEXT)[0], table["superseded_by"])
+    at = pa.array(since, tables.MOMENT)
+    by = pc.if_else(at.is_valid(), pa.nulls(1, tables.TEXT)[0], table["superseded_by"])
     table = table.set_column(table.column_names.index("superseded_by"), "superseded_by", by)
-    return Rows(table.append_column(RETIRED.name, at), rows.faults, rows.others)
+    return Rows(table.append_column(tables.RETIRED.name, at), rows.faults, rows.others)
 
 
 def _with_signals(
@@ -293,7 +282,7 @@ def _with_signals(
     """Return rows with a typed column per signal, a value for every position."""
     table, faults = rows.table, [*rows.faults]
     for place, name in enumerate(names):
-        kind, values = SIGNALS.field(name).type, []
+        kind, values = tables.SIGNALS.field(name).type, []
         for position in positions:
             stored = said[position][place] if position in said else None
             value, wrong = (None, None) if stored is None else _meaning(kind, stored)
@@ -339,8 +328,8 @@ _MEANINGS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], st
     pa.float64(): (lambda value: isinstance(value, int | float), float, "not a number"),
     pa.int64(): (lambda value: isinstance(value, int), int, "not a whole number"),
     pa.bool_(): (lambda value: value in (0, 1), bool, "neither 0 nor 1"),
-    TEXT: (lambda value: isinstance(value, str), str, "not text"),
-    MOMENT: (lambda value: isinstance(value, str), moment_of, "not text"),
+    tables.TEXT: (lambda value: isinstance(value, str), str, "not text"),
+    tables.MOMENT: (lambda value: isinstance(value, str), moment_of, "not text"),
 }
 """What a signal of each type may be stored as, how it is read, and what is said of others."""
 
@@ -354,14 +343,14 @@ def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> It
             (
                 position,
                 "superseded_by" not in row,
-                *(_exact(row.get(name)) for name in ("confidence", *TEXTS)),
+                *(_exact(row.get(name)) for name in ("confidence", *tables.TEXTS)),
             )
             for position, row in zip(positions, stored, strict=True)
         )
         pairs = zip(positions, stored, strict=True)
         signals = {position: row[SIDE_TABLE][-1] for position, row in pairs if SIDE_TABLE in row}
         kept = {name for row in signals.values() for name in row if row[name] is not None}
-        names = [name for name in SIGNALS.names if name in kept]
+        names = [name for name in tables.SIGNALS.names if name in kept]
         said = {at: [_readable(row.get(name)) for name in names] for at, row in signals.items()}
         rows = _with_signals(rows, names, positions, said)
         yield rows if with_body else _without_body(rows)
