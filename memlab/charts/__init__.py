@@ -9,17 +9,16 @@ from memlab.lazy import import_extra
 
 import_extra("matplotlib", extra="report")
 
-from memlab.charts import caps, comparison, fleet, growth, history, usage  # noqa: E402
+from memlab.charts import caps, comparison, fleet, growth, history  # noqa: E402
 from memlab.charts.caps import *  # noqa: E402, F403 - a chart is named where it is written alone
 from memlab.charts.comparison import *  # noqa: E402, F403
 from memlab.charts.fleet import *  # noqa: E402, F403
 from memlab.charts.growth import *  # noqa: E402, F403
 from memlab.charts.history import *  # noqa: E402, F403
-from memlab.charts.usage import *  # noqa: E402, F403
 
 __all__ = [
     name
-    for module in (caps, comparison, fleet, growth, history, usage)
+    for module in (caps, comparison, fleet, growth, history)
     for name in vars(module)
     if name.startswith(("plot_", "mark_"))
 ]

@@ -22,8 +22,7 @@ from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.copies import count_copies, erase_copies, has_copies
 from memlab.store.archive.dropped import drop, drop_facts, make_key
 from memlab.store.archive.entries import Dropped, Entry
-from memlab.store.archive.identity import check_not_renamed
-from memlab.store.archive.opening import open_archive
+from memlab.store.archive.opening import check_not_renamed, open_archive
 from memlab.text import Sheet, Shown, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)

@@ -15,7 +15,7 @@ from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
-from memlab.store.triggers import TriggerEffect
+from memlab.store.selection import TriggerEffect
 from memlab.text import Cell, Sheet, Shown, Table, command, counted
 
 TITLE: Final = 80

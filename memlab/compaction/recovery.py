@@ -21,8 +21,7 @@ from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_mom
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.copies import Counts, copy_contents, keeps_copies, make_table
 from memlab.store.archive.entries import RECOVERS, Apply, Archived
-from memlab.store.archive.identity import check_archive_of
-from memlab.store.archive.opening import archived_change, open_archive
+from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Cell, Sheet, Shown, Table, command, counted

@@ -21,9 +21,8 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.dropped import facts_in, hashed, key_of
 from memlab.store.archive.entries import Entry, Key
-from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.location import is_begun
-from memlab.store.archive.opening import read_archive
+from memlab.store.archive.opening import check_archive_of, read_archive
 
 Ordinals = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -18,8 +18,7 @@ from memlab.evidence.references import with_references
 from memlab.frame.fields import as_instant
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
-from memlab.replay.life import Ints, Life, Signals, life_of
-from memlab.replay.runners import runner_of
+from memlab.replay.life import Ints, Life, Signals, life_of, runner_of
 from memlab.sizing.history import grouped
 from memlab.text import Sheet, Shown, counted
 

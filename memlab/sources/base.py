@@ -26,8 +26,8 @@ from memlab.store.archive.location import ArchiveLocation, archive_path, is_begu
 from memlab.store.archive.opening import read_archive
 from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.records import check_canonical, fingerprint_of, without_place
+from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
-from memlab.store.triggers import TriggerEffect
 from memlab.text import Sheet, Shown
 
 Item = TypeVar("Item")

@@ -29,9 +29,8 @@ from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.identity import archive_of_other_name, check_is_of
 from memlab.store.archive.location import is_begun
-from memlab.store.archive.opening import read_archive
+from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
 from memlab.store.database import connect_reading, path_named, store_file
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown, command, counted

@@ -80,12 +80,12 @@ def test_what_cannot_be_archived_stays_and_the_put_too(open_store: Open, path: P
 
 
 KILLED: dict[str, str] = {
-    "before the deletion": "removal.Removals._delete = stop",
-    "after the deletion": "removal.note_deleted = stop",
+    "before the deletion": "guarded.Removals._delete = stop",
+    "after the deletion": "guarded.note_deleted = stop",
 }
 _WRITER = """
 import os, signal, sys
-from memlab.lifecycle import LifecycleStore, removal
+from memlab.lifecycle import LifecycleStore, guarded
 from memlab.policies import ValueCap
 from lifecycle.memories import START, item
 

@@ -19,10 +19,9 @@ from memlab.cli import main
 from memlab.evidence.references import FOUND
 from memlab.settings import Settings, Sized
 from memlab.sizing import TradeEnd
-from memlab.views.decision import decision_record
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
-from memlab.views.page import page_of, sections_of, sentence
+from memlab.views.page import decision_record, page_of, sections_of, sentence
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 MOST_BYTES = 1_500_000

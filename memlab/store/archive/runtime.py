@@ -19,11 +19,15 @@ from typing import Any, NamedTuple, Self
 
 from memlab.errors import ArchiveError
 from memlab.store.archive.entries import Apply, Archived
-from memlab.store.archive.identity import check_archive_of, identity_sample_of
 from memlab.store.archive.location import ArchiveLocation
-from memlab.store.archive.opening import archived_change, open_archive
+from memlab.store.archive.opening import (
+    archived_change,
+    check_archive_of,
+    identity_sample_of,
+    open_archive,
+)
 from memlab.store.records import layout_of, positions_where, records_at
-from memlab.store.triggers import check_deletion
+from memlab.store.selection import check_deletion
 from memlab.text import command
 
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
 from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canonical, check_asked
-from memlab.store import SqliteMemoryStore, database, triggers
+from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store.archive.entries import SampleRow
-from memlab.store.archive.identity import identity_sample_of
 from memlab.store.archive.location import archive_path
+from memlab.store.archive.opening import identity_sample_of
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.records import (
     Layout,
@@ -32,9 +32,8 @@ from memlab.store.records import (
     records_at,
     without_signals,
 )
-from memlab.store.selection import classify_rows, count_load_bearing, delete_rows
+from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshot
-from memlab.store.triggers import TriggerEffect
 
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 
@@ -183,9 +182,9 @@ class _Reader(Reader):
     def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan asks for bytes
         # Where no other table is tied to memories, nobody asks which are meant.
-        tied = cast("Iterable[int]", keys) if triggers.is_tied(self._connection) else ()
+        tied = cast("Iterable[int]", keys) if selection.is_tied(self._connection) else ()
         fill_positions(self._connection, "wanted", tied)
-        return triggers.check_deletion(self._connection, _WANTED)
+        return selection.check_deletion(self._connection, _WANTED)
 
     @cached_property
     def _layout(self) -> Layout:
@@ -229,7 +228,7 @@ class _Writer(_Reader, Writer):
         ]
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
-        triggers.check_insertion(self._connection)
+        selection.check_insertion(self._connection)
         known = cast("Iterable[Record]", records)
         fill_positions(self._connection, "wanted", (position for position, _ in known))
         self._unchanged = fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
@@ -252,7 +251,7 @@ class _Writer(_Reader, Writer):
         kept: Mapping[Key, str] | None = None,  # noqa: ARG002
     ) -> int:
         connection, others = self._connection, f"NOT ({_WANTED})"
-        triggers.check_supersession(connection)
+        selection.check_supersession(connection)
         positions = cast("Iterable[int]", links)
         fill_positions(connection, "wanted", positions)
         unchanged = self._count(), fingerprint_under_triggers(connection, others)
