@@ -18,23 +18,8 @@ MEMLAB = Path(sys.executable).with_name("memlab")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
-
-
-@pytest.fixture
 def small(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "small.db", episodes(30))
-
-
-# Look
-
-
-def test_an_archive_that_is_none_is_said_and_left_out(store: Path) -> None:
-    store.with_name("memory.db.archive.db").write_text("something else")
-    shown = said("show", store, "--backlog", 50)
-    for words in ("644 memories", "passed 50 on", "left out: "):
-        assert words in shown
 
 
 @pytest.mark.parametrize(
@@ -52,14 +37,22 @@ def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, ver
 # Compact, review, apply, take back
 
 
-def test_compact_shows_what_it_would_do_does_it_with_apply_and_it_is_taken_back(
-    store: Path,
-) -> None:
-    before, content = rows_of(store), store.read_bytes()
-    assert "nothing was deleted" in said("compact", store, "--keep-recent", 50)
+def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_path: Path) -> None:
+    bundled = memlab.store_path("three_hundred_issues")
+    store = memlab.copy_store(bundled, tmp_path / "memory.db")
+    before, content, compact = rows_of(store), store.read_bytes(), ("--keep-recent", 50)
+    assert "nothing was deleted" in said("compact", store, *compact)
+    assert "no plan has taken anything out of" in said("archive", store)
+    assert json.loads(said("archive", store, "--json")) == []
     assert store.read_bytes() == content
-    digest = undo_in(said("compact", store, "--keep-recent", 50, "--apply"))
+    digest = undo_in(said("compact", store, *compact, "--apply"))
     assert_compacted(before, rows_of(store), 50)
+    assert "542 memories, 0 restored" in said("archive", store)
+    assert "Merged #12:" in said("archive", store, "--search", "Merged #12:")
+    export = store.with_name("a.jsonl")
+    assert "542 memories written" in said("archive", store, "--export", export)
+    assert len(export.read_text().splitlines()) == 542
+    assert run("archive", store, "--export", store.with_name("a.xls")).exit_code == 2
     assert f"memlab archive {store} lists their digests" in said("restore", store, code=2)
     assert "542 memories restored" in said("restore", store, digest)
     assert rows_of(store) == before
@@ -68,6 +61,18 @@ def test_compact_shows_what_it_would_do_does_it_with_apply_and_it_is_taken_back(
     assert "is in the store already" in again
     told = json.loads(said("restore", store, digest, "--json"))
     assert told == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
+    assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
+    both = ("--drop-before", "2000-01-01", "--drop", "")
+    assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
+    shown = said("archive", store, "--drop", digest)
+    assert "nothing was dropped; add --apply to do it" in shown
+    assert "dropped 542 memories for good" in said("archive", store, "--drop", digest, "--apply")
+    assert f"{digest}  " in said("archive", store)
+    assert run("restore", store, digest).exit_code == 2
+    store.with_name("memory.db.archive.db").write_text("something else")
+    shown = said("show", store, "--backlog", 50)
+    for words in ("644 memories", "passed 50 on", "left out: "):
+        assert words in shown
 
 
 def test_a_saved_plan_is_applied_after_review_once_and_to_the_store_it_saw(
@@ -91,30 +96,25 @@ def test_a_saved_plan_is_applied_after_review_once_and_to_the_store_it_saw(
     assert f"{empty}: this is not a plan: " in said("apply", empty, code=2)
 
 
-@pytest.mark.parametrize("name", [":memory:", "file:x.db", "file:x.db?mode=memory"])
-def test_a_file_whose_name_sqlite_takes_for_more_is_a_file(
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(":memory:", "file:x.db", "file:x.db?mode=memory"),  # what SQLite takes for more
+        *("./redis:x.db", "./claude:x.db", "./two\nlines.db", "./it's \x07 \udcff.db"),
+    ],
+)
+def test_whatever_a_file_is_called_it_is_compacted_and_what_takes_that_back_is_for_a_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    write_rows(tmp_path / "plain.db", episodes(9), journal_mode="DELETE").rename(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    done = run("compact", name, "--keep-recent", 4, "--apply")
-    assert done.exit_code == 0, done.stderr
-    assert len(memlab.load(tmp_path / name)) == 4
-    assert sorted(each.name for each in tmp_path.iterdir()) == [name, f"{name}.archive.db"]
-
-
-@pytest.mark.parametrize(
-    "name", ["redis:x.db", "claude:x.db", "two\nlines.db", "it's \x07 \udcff.db"]
-)
-def test_what_takes_a_deletion_back_can_be_copied_into_a_shell(
-    small: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(small.parent)
-    small.rename(small.with_name(name))
-    done = run("compact", f"./{name}", "--keep-recent", 10, "--apply")
-    (undo,) = re.findall(r"undo +memlab (.*)", done.stdout)
+    store = write_rows(tmp_path / "plain.db", episodes(9), journal_mode="DELETE")
+    store = store.rename(tmp_path / name)
+    done = said("compact", name, "--keep-recent", 4, "--apply")
+    assert len(rows_of(store)) == 4
+    assert {*tmp_path.iterdir()} == {tmp_path / each for each in (name, f"{name}.archive.db")}
+    (undo,) = re.findall(r"undo +memlab (.*)", done)
     back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
-    assert back.stdout.startswith(b"20 memories restored")
+    assert back.stdout.startswith(b"5 memories restored")
 
 
 def test_a_collation_of_the_agents_own_is_told_in_words(small: Path) -> None:
@@ -152,32 +152,6 @@ def test_a_file_system_that_is_mounted_read_only_is_told(small: Path, mode: str)
     assert done.returncode == 2, done.stderr
     assert f"{small} cannot be written: its file system is mounted read-only" in done.stderr
     assert "exists" not in done.stderr
-
-
-# The archive, and the room
-
-
-def test_the_archive_is_listed_searched_exported_and_dropped(store: Path, tmp_path: Path) -> None:
-    assert "no plan has taken anything out of" in said("archive", store)
-    assert json.loads(said("archive", store, "--json")) == []
-    digest = undo_in(said("compact", store, "--keep-recent", 50, "--apply"))
-    assert "542 memories, 0 restored" in said("archive", store)
-    assert "Merged #12:" in said("archive", store, "--search", "Merged #12:")
-    export = tmp_path / "a.jsonl"
-    assert "542 memories written" in said("archive", store, "--export", export)
-    assert len(export.read_text().splitlines()) == 542
-    assert run("archive", store, "--export", tmp_path / "a.xls").exit_code == 2
-    assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
-    both = ("--drop-before", "2000-01-01", "--drop", "")
-    assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
-    shown = said("archive", store, "--drop", digest)
-    assert "nothing was dropped; add --apply to do it" in shown
-    assert "dropped 542 memories for good" in said("archive", store, "--drop", digest, "--apply")
-    assert f"{digest}  " in said("archive", store)
-    assert run("restore", store, digest).exit_code == 2
-
-
-# Two plans
 
 
 def test_a_diff_says_what_only_one_of_two_plans_deletes(small: Path, tmp_path: Path) -> None:
