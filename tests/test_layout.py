@@ -186,14 +186,17 @@ def run_python(program: str) -> str:
 
 
 OPENED = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"
-SHOWN = "try: main(['show', 'memory.db'])\nexcept SystemExit: pass"
+TYPED = "from memlab.cli import main\ntry: main({})\nexcept SystemExit: pass"
+OF_OTHER_COMMANDS = {f"memlab.cli.{name}" for name in ("compact", "fleet", "pages", "questions")}
 LOADS = {
     f"import {', '.join(LIGHT)}\ndir(memlab)": HEAVY | {"sqlite3"},
     f"from memlab.sources.opening import open_source\n{OPENED}": {
         *("valkey", "psycopg", "pyarrow", "pandas")
     },
     "import memlab.charts": {"matplotlib.pyplot"},
-    f"from memlab.cli import main\n{SHOWN}": {"pandas", "matplotlib", "numba", "yaml", "nbformat"},
+    TYPED.format(["show", "memory.db"]): {"pandas", "matplotlib", "numba", "yaml", "nbformat"},
+    TYPED.format(["--help"]): HEAVY,
+    TYPED.format(["archive", "--help"]): HEAVY | OF_OTHER_COMMANDS,
 }
 """Programs, and modules that none of what they do needs."""
 
