@@ -23,21 +23,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_find_prints_a_line_a_store_and_what_to_run_next(home: Path) -> None:
+def test_find_prints_a_line_a_store_and_what_to_run_next_and_says_when_there_is_none(
+    home: Path,
+) -> None:
+    assert "0 stores" in said("find")
+    assert "next: memlab find FOLDER" in said("find")
     folder = as_found(project_folder(home), files=12)
     write_odek(home / "elsewhere", ["one"])
     shown = said("find")
     assert "1 store" in shown
     assert "Claude Code memory        12" in shown
     assert shown.rstrip().endswith(f"next: memlab show {folder}")
-    assert len(json.loads(run("find", "--json").output)["stores"]) == 1
-
-
-def test_find_says_when_there_is_nothing(home: Path) -> None:
-    shown = said("find")
-    assert "0 stores" in shown
-    assert "next: memlab find FOLDER" in shown
-    assert run("find", home / "nowhere").exit_code == 2
+    assert len(json.loads(said("find", "--json"))["stores"]) == 1
 
 
 def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> None:
@@ -117,28 +114,24 @@ def test_of_a_store_that_memlab_does_not_load_it_says_what_works(tmp_path: Path)
     assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["a"]
 
 
-def test_a_harvest_is_named_where_there_is_something_to_harvest(
+def test_a_harvest_is_named_where_there_is_something_to_harvest_and_the_log_beside_the_store(
     world: World, tmp_path: Path
 ) -> None:
     own = write_rows(tmp_path / "own.db", episodes(300))
-    for source, named in ((world.folder, True), (own, False)):
-        done = run("size", source, "--explain").output
+    write_odek(tmp_path / "d", ["one", "two"])
+    of_odek = f"odek:{tmp_path}/d"
+    for source, named in ((world.folder, True), (own, False), (of_odek, False)):
+        done = said("size", source, "--explain")
         assert "memlab.AccessLog" in done
         for words in (done, run("size", source).output):
             assert ("memlab harvest" in words) == named
-
-
-def test_the_log_that_it_names_lies_beside_a_store_that_is_named_by_its_kind(
-    tmp_path: Path,
-) -> None:
-    write_odek(tmp_path / "d", ["one", "two"])
-    done = run("size", f"odek:{tmp_path}/d", "--explain").output
-    assert f"memlab size odek:{tmp_path}/d --log {tmp_path}/d.reads.jsonl" in done
+    assert f"memlab size {of_odek} --log {tmp_path}/d.reads.jsonl" in done
 
 
 def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: Path) -> None:
     days = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 6)]
     rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
+    rows[4] |= {"evidence_refs_json": '["e3"]'}
     store = write_rows(tmp_path / "own.db", rows)
     late = datetime.now(UTC) + timedelta(days=9)
     log = tmp_path / "reads.log"
@@ -158,5 +151,7 @@ def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: 
         "2 of something that was never in the store",
     ):
         assert words in sized
-    told = json.loads(run("size", store, "--log", log, "--json").output)
+    told = json.loads(said("size", store, "--log", log, "--json"))
     assert told["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
+    alone = json.loads(said("size", store, "--log", log, "--only-log", "--json"))
+    assert (told["references"], alone["references"]) == (2, 1)

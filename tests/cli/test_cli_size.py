@@ -129,17 +129,6 @@ def test_where_nothing_is_prunable_there_is_no_number_and_nothing_to_remember(
     assert not (tmp_path / "memlab.toml").exists()
 
 
-def test_a_log_adds_references_and_says_what_it_left_out(store: Path, tmp_path: Path) -> None:
-    log = tmp_path / "reads.csv"
-    names = [*memlab.load(store)["memory_id"].iloc[-2:], "nobody"]
-    log.write_text("\n".join(["memory_id,at", *(f"{name},2026-06-30T18:00:00Z" for name in names)]))
-    sized = said("size", store, "--explain", "--log", log)
-    for words in ("2 read", "1 of something that was never in the store"):
-        assert words in sized
-    alone = json.loads(run("size", store, "--log", log, "--only-log", "--json").output)
-    assert (alone["references"], alone["verdict"]) == (2, "from-other-projects")
-
-
 def test_shares_may_be_written_in_per_cent(store: Path) -> None:
     shares = run("size", store, "--target", 0.8, "--confidence", 0.75, "--json").output
     assert run("size", store, "--target", "80%", "--confidence", "75%", "--json").output == shares
