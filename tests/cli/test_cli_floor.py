@@ -1,7 +1,6 @@
 """``memlab floor``: the load-bearing memories, what they cost, and which repeat another."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -95,10 +94,6 @@ def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_said(store: Path, words: tuple[str, ...], fault: str) -> None:
     assert fault in said("floor", store, *words, code=2)
-
-
-def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> None:
-    assert "590 memories" in run("floor", real_store("agent-store1")).output
 
 
 def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(

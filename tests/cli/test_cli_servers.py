@@ -77,8 +77,6 @@ def test_notebooks_open_on_a_server_and_on_a_folder(
         ("vacuum", "redis://:{}@localhost/0", "redis://localhost/0 is on a server, and memlab"),
         ("vacuum --apply", "odek:.", "is a folder of files, and a file that goes"),
         ("find", "redis://:{}@localhost/0", "name one to look through, or look at one store"),
-        ("show", "redis://:{}@127.0.0.1:1/0", "does not answer"),
-        ("show", "postgresql://me:{}@127.0.0.1:1/db", "does not answer"),
     ],
 )
 def test_what_cannot_be_done_there_is_said_without_a_password(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from shell import run, said
-from stores import episodes, run_sql, write_rows
+from stores import episodes, write_rows
 
 import memlab
 from memlab import fleet
@@ -150,15 +150,6 @@ def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(store: Pa
     assert re.search(r"references +1\b", named)
 
 
-def test_the_panel_opens_where_the_settings_say(two_years: Path) -> None:
-    (two_years.parent / FILE).write_text("target = 0.8\ntoken_budget = 40_000\n")
-    panel = memlab.explore(two_years)
-    assert (panel.advice.target, panel.advice.token_budget) == (0.8, 40_000)
-    (two_years.parent / FILE).write_text("target = 0.3\n")
-    assert memlab.explore(two_years).advice.target == 0.5
-    (two_years.parent / FILE).unlink()
-
-
 def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(store: Path) -> None:
     shown = said("compact", store, "--keep-recent", 20, "--retire", "--save")
     for words in (
@@ -180,12 +171,6 @@ def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(stor
     assert not remembered(store).retire
 
 
-def test_where_nothing_is_loaded_at_start_to_retire_is_refused_in_words(tmp_path: Path) -> None:
-    assert "there is nothing to retire in odek:" in said(
-        "compact", f"odek:{tmp_path}", "--keep-recent", 1, "--retire", code=2
-    )
-
-
 # Every night
 
 GUIDE = Path(__file__).parents[2].joinpath("docs/guides/nightly.md").read_text()
@@ -195,15 +180,6 @@ KEEPS_5 = 'policy = { name = "recent", keep = 5 }\n'
 
 def block_of(page: str, language: str, number: int = 0) -> str:
     return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
-
-
-def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
-    (store.parent / FILE).write_text(KEEPS_5)
-    assert run("maintain", store.with_name("absent.db"), "--apply").exit_code == 2
-    run_sql(store, "UPDATE memory_items SET kind = 'other' WHERE memory_id = 'e3'")
-    assert json.loads(said("maintain", store, "--apply", "--json", code=1))["failed"]
-    (store.parent / FILE).unlink()
-    assert "nothing is remembered of" in said("maintain", store, "--apply", code=2)
 
 
 def test_the_cron_line_of_the_guide_runs(store: Path) -> None:

@@ -14,12 +14,6 @@ from stores import Row, episodes, row, write_rows
 import memlab
 
 
-def table_in(output: str) -> dict[int, list[str]]:
-    """The lines of the table of caps, by cap."""
-    found = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", output, re.MULTILINE)
-    return {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in found}
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two years, to be read and not changed."""
@@ -36,7 +30,9 @@ def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(
     store: Path, frame: pd.DataFrame
 ) -> None:
     curve, advice = memlab.sizing.cap_curve(frame), memlab.recommend_cap(frame)
-    table = table_in(said("size", store, "--explain"))
+    shown = said("size", store, "--explain")
+    lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", shown, re.MULTILINE)
+    table = {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in lines}
     assert {advice.keep_recent, advice.likely} <= set(table)
     assert min(table) == 0
     assert max(table) == advice.prunable

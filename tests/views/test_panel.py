@@ -132,15 +132,18 @@ def test_a_target_and_a_budget_change_the_recommendation_and_the_cap_only_when_a
     assert panel.token_budget.nothing == "no budget"
 
 
-def test_it_opens_at_the_cap_that_sizing_recommends_by_the_remembered_log(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(60))
-    (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
+def test_it_opens_where_the_settings_say_at_the_cap_that_sizing_recommends(tmp_path: Path) -> None:
+    path, settings = write_rows(tmp_path / "memory.db", episodes(60)), tmp_path / "memlab.toml"
+    settings.write_text('log = ["reads.jsonl"]\ntarget = 0.8\ntoken_budget = 40_000\n')
     log = memlab.AccessLog(tmp_path / "reads.jsonl")
     for n in range(30):
         log.add(f"e{n}", datetime(2026 if n % 3 else 2100, 6, 1, n % 24, tzinfo=UTC), f"s{n}")
     (line,) = size(path, runner=Serial()).to_dict("records")
     advice = explore(path).advice
     assert (advice.references, advice.keep_recent) == (line["references"], line["keep_recent"])
+    assert (advice.target, advice.token_budget) == (0.8, 40_000)
+    settings.write_text("target = 0.3\n")
+    assert explore(path).advice.target == 0.5
 
 
 def test_no_command_is_offered_where_all_speaks_against_it(panel: SizingPanel) -> None:
