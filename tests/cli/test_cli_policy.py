@@ -113,6 +113,11 @@ def test_a_class_of_ones_own_is_compared_at_each_of_its_settings(
     assert deleted == {"modulo 2": 3, "modulo 3": 2, "all": 0}
 
 
+@pytest.mark.parametrize("command", ["compact", "compare"])
+def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, command: str) -> None:
+    said(command, store, "--policy", "own_policies:ShortBodies")
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
