@@ -13,16 +13,7 @@ from browser.lab import Lab, running_lab
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic"]
 AT_HOME = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
 

@@ -3,12 +3,9 @@
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,10 +15,15 @@ from playwright.sync_api import Page, expect
 from servers import free_port
 
 SETTINGS = {
-    "apputils-extension/notification": {"fetchNews": "false"},
-    "notebook-extension/tracker": {"windowingMode": "none"},  # every cell is on the page
-    "docmanager-extension/plugin": {"autosave": False},
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false"},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},  # all cells on the page
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
+PRIVATE = (
+    *("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"),
+    *("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"),
+)
+"""Where Jupyter keeps what is a user's own, which is neither read nor written."""
 STARTS_WITHIN = 90.0
 ENDS_WITHIN = 15.0
 
@@ -55,83 +57,36 @@ class Lab:
         page.evaluate(RUN_ALL)
 
 
-def change_theme(page: Page, theme: str) -> None:
-    command = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
-    page.evaluate(command, theme)
-    expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
-
-
 @contextmanager
 def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
     """Run JupyterLab on `folder` until the block ends; it keeps what is its own in `private`."""
     lab = Lab(f"http://127.0.0.1:{free_port()}", secrets.token_hex(16), folder)
-    log = private / "server.log"
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            _command(lab),
-            env=_environment(private),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        _wait_for(lab, server, log)
-        yield lab
-    finally:
-        _end(server)
-
-
-def _command(lab: Lab) -> list[str]:
-    return [
+    places = {name: str(private / name) for name in PRIVATE}
+    overrides = Path(places["JUPYTER_CONFIG_DIR"], "labconfig", "default_setting_overrides.json")
+    overrides.parent.mkdir(parents=True)
+    overrides.write_text(json.dumps(SETTINGS))
+    command = [
         *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
-        "--ip=127.0.0.1",
-        f"--port={lab.url.rpartition(':')[2]}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={lab.token}",
-        f"--ServerApp.root_dir={lab.folder}",
-        "--LabApp.expose_app_in_browser=True",
-        "--LabApp.extension_manager=readonly",
-        "--LabApp.news_url=",
+        *("--ip=127.0.0.1", f"--port={lab.url.rpartition(':')[2]}"),
+        *("--ServerApp.port_retries=0", f"--ServerApp.root_dir={lab.folder}"),
+        *(f"--IdentityProvider.token={lab.token}", "--LabApp.expose_app_in_browser=True"),
+        *("--LabApp.extension_manager=readonly", "--LabApp.news_url="),
         "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
     ]
-
-
-def _environment(private: Path) -> dict[str, str]:
-    """Nothing of the user's own Jupyter is read or written."""
-    settings = private / "settings"
-    for name, values in SETTINGS.items():
-        extension, _, plugin = name.partition("/")
-        path = settings / "@jupyterlab" / extension / f"{plugin}.jupyterlab-settings"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(values))
-    return os.environ | {
-        "JUPYTER_CONFIG_DIR": str(private / "config"),
-        "JUPYTER_DATA_DIR": str(private / "data"),
-        "JUPYTER_RUNTIME_DIR": str(private / "runtime"),
-        "JUPYTERLAB_SETTINGS_DIR": str(settings),
-        "JUPYTERLAB_WORKSPACES_DIR": str(private / "workspaces"),
-        "IPYTHONDIR": str(private / "ipython"),
-    }
-
-
-def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + STARTS_WITHIN
-    while time.monotonic() < until and server.poll() is None:
-        with suppress(urllib.error.URLError, OSError):
-            address = f"{lab.url}/api/status?token={lab.token}"
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-2000:]}")
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    """End the server and its kernels: they are one process session."""
-    for each in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(server.pid, each)
-        try:
+    log = private / "server.log"
+    with log.open("wb") as output:
+        into = {"env": os.environ | places, "stdout": output, "stderr": subprocess.STDOUT}
+        server = subprocess.Popen(command, **into)
+    try:
+        until = time.monotonic() + STARTS_WITHIN
+        while "is running at" not in (told := log.read_text(errors="replace")):
+            assert server.poll() is None, told[-2000:]
+            assert time.monotonic() < until, told[-2000:]
+            time.sleep(0.2)
+        yield lab
+    finally:
+        server.terminate()  # it ends its kernels
+        with suppress(subprocess.TimeoutExpired):
             server.wait(ENDS_WITHIN)
-        except subprocess.TimeoutExpired:
-            continue
-        return
+        server.kill()
+        server.wait()

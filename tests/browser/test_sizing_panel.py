@@ -8,9 +8,10 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 import memlab
-from browser.lab import Lab, change_theme
+from browser.lab import Lab
 
 NOTEBOOK = "notebooks/03_size_keep_recent.ipynb"
+CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,8 @@ def test_the_panel_fits_ordinary_widths_in_both_themes(
     page: Page, panel: Locator, artifacts: Path
 ) -> None:
     for theme, filtered in (("JupyterLab Light", "none"), ("JupyterLab Dark", "invert")):
-        change_theme(page, theme)
+        page.evaluate(CHANGE_THEME, theme)
+        expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
         shown = panel.locator("img").first.evaluate("image => getComputedStyle(image).filter")
         assert shown.startswith(filtered)
         for width in (900, 1360, 1920):
