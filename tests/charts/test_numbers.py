@@ -1,6 +1,6 @@
 """What charts say and draw where no picture shows it: odd frames, few memories, marks."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -39,11 +39,6 @@ History = tuple[pd.DataFrame, pd.DataFrame]
 @pytest.fixture(scope="module")
 def sizing() -> Sizing:
     return prepare_sizing(load(store_path("two_years")))
-
-
-@pytest.fixture(scope="module")
-def curve(sizing: Sizing) -> pd.DataFrame:
-    return sizing.curve
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +99,9 @@ def test_the_law_of_reads_speaks_of_stores_and_searches_and_names_none() -> None
 # Caps
 
 
-def test_a_recommended_cap_beyond_the_rows_is_in_view(curve: pd.DataFrame, advice: Advice) -> None:
+def test_a_recommended_cap_beyond_the_rows_is_in_view(sizing: Sizing, advice: Advice) -> None:
     far = replace(advice, verdict=Verdict.CAP_HAS_NO_EFFECT, keep_recent=5_000)
-    ax = charts.plot_cap_curve(curve, advice=far)
+    ax = charts.plot_cap_curve(sizing.curve, advice=far)
     assert set(upright_lines(ax)) == {advice.likely, 5_000}
     assert points_of(ax, "_chosen")[0] == [advice.likely]
     assert ax.get_xlim()[1] >= 5_000
@@ -122,38 +117,38 @@ def test_few_references_give_a_curve_that_says_whose_it_is() -> None:
     assert not lines_named(charts.plot_cap_curve(cap_curve(frame)), "this store")
 
 
-def test_every_verdict_has_a_title_of_its_own(curve: pd.DataFrame, advice: Advice) -> None:
-    said = {title(charts.plot_cap_curve(curve, advice=replace(advice, verdict=v))) for v in Verdict}
-    assert len(said) == len(Verdict)
+def test_every_verdict_has_a_title_of_its_own(sizing: Sizing, advice: Advice) -> None:
+    each = [replace(advice, verdict=verdict) for verdict in Verdict]
+    assert len({title(charts.plot_cap_curve(sizing.curve, advice=one)) for one in each}) == len(
+        each
+    )
 
 
-def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(
-    sizing: Sizing, curve: pd.DataFrame
-) -> None:
-    ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=9_000))
+def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(sizing: Sizing) -> None:
+    ax = charts.plot_trade_off(sizing.curve, advice=advise(sizing, token_budget=9_000))
     assert title(ax) == "No cap meets both the target and the token budget: choose"
     assert 9_000 in upright_lines(ax)
-    ax = charts.plot_trade_off(curve, advice=advise(sizing, token_budget=1_000))
+    ax = charts.plot_trade_off(sizing.curve, advice=advise(sizing, token_budget=1_000))
     assert title(ax).startswith("Load-bearing memories alone pass the token budget")
 
 
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
 def test_a_bare_chart_and_its_marks_are_the_chart(
-    curve: pd.DataFrame, advice: Advice, name: str
+    sizing: Sizing, advice: Advice, name: str
 ) -> None:
     plot, mark = getattr(charts, f"plot_{name}"), getattr(charts, f"mark_{name}")
-    bare = plot(curve, bare=True)
+    bare = plot(sizing.curve, bare=True)
     assert not lines_named(bare, "_cap")
-    mark(bare, curve, advice=advice, cap=80)
-    whole = plot(curve, advice=advice, cap=80)
+    mark(bare, sizing.curve, advice=advice, cap=80)
+    whole = plot(sizing.curve, advice=advice, cap=80)
     assert len(bare.get_lines()) == len(whole.get_lines())
     marks = [text.get_text() for text in bare.texts if text.get_text()]
     assert set(marks) <= set(written(whole))
 
 
-def test_marks_outside_the_axes_are_left_out(curve: pd.DataFrame, sizing: Sizing) -> None:
-    ax = charts.plot_trade_off(curve, bare=True)
-    charts.mark_trade_off(ax, curve, advice=advise(sizing, token_budget=10**8))
+def test_marks_outside_the_axes_are_left_out(sizing: Sizing) -> None:
+    ax = charts.plot_trade_off(sizing.curve, bare=True)
+    charts.mark_trade_off(ax, sizing.curve, advice=advise(sizing, token_budget=10**8))
     assert not upright_lines(ax)
     assert "budget" not in note(ax)
 
@@ -181,17 +176,16 @@ def test_a_cut_that_missed_and_one_that_nothing_followed_are_said() -> None:
     assert sum(text.startswith("missed: ") for text in written(missed)) == 1
 
 
-def test_what_was_never_read_has_a_limit_and_no_dot(searched: AgeOrUse) -> None:
+def test_what_was_never_read_has_a_limit_and_no_dot_and_too_few_reads_are_said(
+    searched: AgeOrUse,
+) -> None:
     table = searched.chances.copy()
     table.loc["third quarter", ["chance", "low"]] = 0.0
     ax = charts.plot_age_or_use(replace(searched, chances=table))
     limits = np.concatenate([bars.get_segments() for bars in ax.collections])
     assert limits[7][0][0] == ax.get_xlim()[0] > 0
-
-
-def test_too_few_reads_are_said_in_the_title(searched: AgeOrUse) -> None:
-    ax = charts.plot_age_or_use(replace(searched, reads=19))
-    assert title(ax) == "Too few reads to tell age from use"
+    few = charts.plot_age_or_use(replace(searched, reads=19))
+    assert title(few) == "Too few reads to tell age from use"
 
 
 # Policies
@@ -214,19 +208,12 @@ def test_what_is_retired_has_hollow_marks_which_are_explained(history: History) 
     assert "Hollow: retired" in note(ax)
 
 
-@dataclass(frozen=True)
-class Chosen(KeepRecent):
-    """A policy of one's own that says what it goes by."""
-
-    name = "chosen"
-    goes_by = "use"
-
-
 def test_a_policy_looks_the_same_in_every_chart_and_has_the_colour_of_what_it_goes_by(
     history: History,
 ) -> None:
     by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
-    by_use = [ValueCap(80), Chosen(80), Pipeline(KeepRecent(90), ValueCap(80))]
+    of_ones_own = type("Chosen", (KeepRecent,), {"name": "chosen", "goes_by": "use"})
+    by_use = [ValueCap(80), of_ones_own(80), Pipeline(KeepRecent(90), ValueCap(80))]
     replays = [replay(*history, policy) for policy in (*by_age, *by_use)]
     with pytest.raises(ValueError, match="share=True"):
         charts.plot_overlap(overlap(replays))
