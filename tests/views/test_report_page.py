@@ -180,16 +180,6 @@ def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.Da
     assert f"--keep-recent {found.advice.budget_cap} " in found.next_steps()[0]
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_stores_of_next_to_nothing_have_a_page(tmp_path: Path, count: int) -> None:
-    found = small(tmp_path, episodes(count))
-    assert found.sheet().title.startswith(
-        "keep_recent = 2 is safe" if count else "nothing-prunable"
-    )
-    assert "memlab size memory.db " in found.next_steps()[-1]
-    assert page_of(found).count("<svg ") >= 10
-
-
 def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_path: Path) -> None:
     found = small(tmp_path, episodes(60), until=2.0)
     advice, (safe, likely, *_) = found.advice, found.next_steps()
