@@ -176,6 +176,10 @@ MEANT = {
         "memlab.MemoryItem(memory_id=..., kind=..., ...)"
     ),
     "memlab.find_references(at.frame, 'reads.log')": "memlab.read_access_log('reads.log')",
+    "memlab.fleet.plan(at.path, 50)": "as in memlab.KeepRecent(50)",
+    "memlab.fleet.apply(memlab.KeepRecent(3))": "memlab.fleet.apply takes",
+    "memlab.fleet.survey(7)": "memlab.fleet takes as sources a list of texts, not 7",
+    "memlab.fleet.survey([7])": "memlab.fleet takes as one of sources text or a path, not 7",
 }
 """What somebody types, and the call that was meant."""
 

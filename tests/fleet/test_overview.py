@@ -39,12 +39,15 @@ def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: 
     assert pd.isna(line["error"])
 
 
-def test_a_memory_that_cannot_be_interpreted_is_counted_and_the_store_is_read(
+def test_a_folder_is_a_store_like_any_and_a_memory_that_cannot_be_interpreted_is_counted(
     tmp_path: Path,
 ) -> None:
-    path = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
-    found = survey(path, now=NOW)
-    assert found[["memories", "unreadable", "prunable"]].iloc[0].tolist() == [4, 1, 3]
+    folder = as_found(project_folder(tmp_path), files=5)
+    odd = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
+    found = survey([folder, odd], now=NOW)
+    assert found["scheme"].tolist() == ["claude", "file"]
+    assert found["memories"].tolist() == [5, 4]
+    assert found[["unreadable", "prunable"]].iloc[1].tolist() == [1, 3]
     assert found["error"].isna().all()
 
 
@@ -62,13 +65,6 @@ def test_a_fault_of_memlab_in_one_store_does_not_end_the_run(
     found = survey(paths, now=NOW, runner=Serial())
     assert found["error"][0] == "memlab failed on it: ZeroDivisionError: by accident"
     assert found["memories"][1] == 3
-
-
-def test_a_folder_of_memories_is_a_store_like_any(tmp_path: Path) -> None:
-    folder = as_found(project_folder(tmp_path), files=5)
-    found = survey([folder, agent_store(tmp_path / "memory.db", 2)], now=NOW)
-    assert found["scheme"].tolist() == ["claude", "file"]
-    assert found["memories"].tolist() == [5, 3]
 
 
 def broken_stores(folder: Path) -> list[Path]:

@@ -32,7 +32,6 @@ from memlab.fleet import (
     Serial,
     StoreLine,
     cluster_at,
-    expand_names,
     survey,
 )
 from memlab.fleet.overview import survey_task
@@ -258,20 +257,18 @@ def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
             survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
 
 
-def test_a_worker_with_another_memlab_reads_nothing(store: Path) -> None:
+def test_a_worker_with_another_memlab_reads_nothing_and_one_without_an_extra_says_where(
+    store: Path,
+) -> None:
     read: list[str] = []
-    task = FleetTask("reads", read.append, StoreLine)
-    with pytest.raises(MemlabError, match=rf"the worker on {socket.gethostname()} runs memlab"):
-        work_as_version(task, [(Member.at(str(store)), None)], "0.0.9")
+    chunk, here = [(Member.at(str(store)), None)], socket.gethostname()
+    with pytest.raises(MemlabError, match=rf"the worker on {here} runs memlab"):
+        work_as_version(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
     assert read == []
-
-
-def test_a_worker_without_an_extra_says_which_and_where(store: Path) -> None:
     needs = FleetTask("needs", lambda _: import_extra("nosuchmodule", extra="none"), StoreLine)
-    chunk = [(expand_names(store).stores[0], None)]
     (found,) = work_as_version(needs, chunk, memlab.__version__)
     assert found.kind == "MissingExtraError"
-    assert found.error.startswith(f"on {socket.gethostname()}: this needs nosuchmodule, ")
+    assert found.error.startswith(f"on {here}: this needs nosuchmodule, ")
     assert "'.[none]' in a checkout" in found.error
 
 

@@ -205,18 +205,6 @@ def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
 
 
-def test_a_page_appears_whole_or_not_at_all(
-    tmp_path: Path, past: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(_: object) -> None:
-        raise OSError("no more room")
-
-    monkeypatch.setattr("memlab.views.page.sections_of", fails)
-    with pytest.raises(OSError, match="no more room"):
-        memlab.report(past, tmp_path / "report.html")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.usefixtures("no_charts")
 def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
