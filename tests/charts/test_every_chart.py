@@ -132,8 +132,8 @@ def fleet(count: int) -> pd.DataFrame:
     """Stores as a fleet's survey and sizes describe them, of every kind, some of which coincide."""
     tokens = np.geomspace(200_000, 900, count).astype(np.int64)
     sizes = {"boot_tokens": tokens, "floor_tokens": tokens // 12, "error": None, "prunable": 90}
-    kinds = {"boot_now": [9_000, 9_000, 900, 4_000], "boot_after": [2_000, 2_000, 900, 3_900]}
-    kinds |= {"floor": [800, 800, 100, 3_000], "likely": [20, 20, 90, 20]}
+    kinds = {"boot_now": [9_000, 1_900, 900, 4_000], "boot_after": [2_000, 1_900, 900, 3_900]}
+    kinds |= {"floor": [800, 300, 100, 3_000], "likely": [20, 20, 90, 20]}
     return pd.DataFrame(sizes | {name: np.resize(each, count) for name, each in kinds.items()})
 
 

@@ -120,26 +120,6 @@ def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_
     assert f"{free:,.1f} MB are free now" in fleet_page(found)
 
 
-def test_the_chart_of_caps_tells_kinds_of_stores_apart_and_counts_those_that_coincide() -> None:
-    columns = ["boot_now", "boot_after", "floor", "likely"]
-    rows = [(1_000, 200, 100, 9)] * 4
-    rows += [(1_000, 1_000, 100, 30), (1_000, 1_000, 100, 9), (1_000, 900, 800, 9)]
-    ax = plot_fleet_caps(pd.DataFrame(rows, columns=columns).assign(prunable=30, error=None))
-    found = {
-        line.get_label(): (*line.get_xydata()[0].round(), line.get_markersize())
-        for line in ax.lines
-        if not line.get_label().startswith("_")
-    }
-    one = found["no cap helps yet"][2]
-    assert found == {
-        "the safe cap helps": (100, 900, 2 * one),
-        "only the likely cap helps": (100, 900, one),
-        "no cap helps yet": (100, 900, one),
-        "the floor is the problem": (800, 200, one),
-    }
-    assert ax.get_title(loc="left") == "The safe cap helps in 4 of 7 stores, the likely one in 5"
-
-
 def test_a_chart_says_that_nothing_is_drawn_as_1_where_it_is() -> None:
     stores = pd.DataFrame({"boot_tokens": [900, 80], "floor_tokens": [0, 20], "error": [None] * 2})
     assert plot_fleet_tokens(stores).texts[-1].get_text() == "Zero is drawn as 1."
