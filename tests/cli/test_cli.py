@@ -34,9 +34,6 @@ def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, ver
     assert printed == "\n".join([str(found), *([""] if steps else []), *steps, ""])
 
 
-# Compact, review, apply, take back
-
-
 def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_path: Path) -> None:
     bundled = memlab.store_path("three_hundred_issues")
     store = memlab.copy_store(bundled, tmp_path / "memory.db")

@@ -9,7 +9,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from shell import run, said
 
 import memlab
@@ -24,46 +23,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
 
 
-# Report
-
-
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """The folder of a store with its report, its record and its plan; and what was printed."""
-    folder = tmp_path_factory.mktemp("reported")
-    path = memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
-    page, record, log = (folder / name for name in ("report.html", "record.md", "reads.csv"))
+def test_a_report_answers_what_is_asked_and_its_record_names_the_evidence_and_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = memlab.store_path("three_hundred_issues")
+    store = memlab.copy_store(bundled, tmp_path / "memory.db")
+    page, record, log = (tmp_path / name for name in ("report.html", "record.md", "reads.csv"))
     log.write_text("memory_id,at\nsemantic-decision-1,2026-06-01T00:00:00Z\n")
     asked = ("--keep-recent", 25, "--target", 0.8, "--token-budget", 9_000, "--log", log)
-    return folder, run("report", path, "-o", page, *asked, "--record", record)
-
-
-def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
-    reported: tuple[Path, Result],
-) -> None:
-    folder, done = reported
-    assert done.exit_code == 0
-    assert re.search(rf"^  report +{folder / 'report.html'}$", done.output, re.MULTILINE)
-    assert "600 → 33 memories" in done.output
-    assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25    shows" in done.output
-    page = (folder / "report.html").read_text()
-    assert "80% of references, within 9,000 tokens, keep_recent = 25" in page
-    assert "Reads come from reads.csv." in page
-    assert str(folder) not in page
-
-
-def test_the_record_names_the_evidence_and_the_plan_and_once_applied_the_receipt(
-    reported: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (reported[0] / "record.md").read_text()
-    assert "| deletes | 567 of 644 memories |" in text
-    assert "`memlab apply record.plan.json`" in text
-    store = memlab.copy_store(reported[0] / "memory.db", tmp_path / "memory.db")
-    assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
+    done = said("report", store, "-o", page, *asked, "--record", record)
+    assert re.search(rf"^  report +{page}$", done, re.MULTILINE)
+    assert "600 → 33 memories" in done
+    assert f"next: memlab compact {store} --keep-recent 25    shows" in done
+    assert "80% of references, within 9,000 tokens, keep_recent = 25" in page.read_text()
+    assert "Reads come from reads.csv." in page.read_text()
+    assert str(tmp_path) not in page.read_text()
+    assert "| deletes | 567 of 644 memories |" in record.read_text()
+    assert "`memlab apply record.plan.json`" in record.read_text()
+    said("apply", tmp_path / "record.plan.json")
     monkeypatch.setattr("memlab.views.page.page_of", lambda *_: "")
-    monkeypatch.chdir(tmp_path)
-    record = tmp_path / "record.md"
-    assert run("report", store, "--keep-recent", 25, "--record", record).exit_code == 0
+    said("report", store, "-o", page, "--keep-recent", 25, "--record", record)
     assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
 
 
