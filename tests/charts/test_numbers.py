@@ -11,7 +11,7 @@ from histories import simulate_history
 from matplotlib.dates import date2num
 from reading import drawn, line_named, lines_named, note, points_of, title, upright_lines, written
 
-from memlab import charts
+from memlab import charts, recommend_cap
 from memlab import columns as c
 from memlab.charts.palette import LIGHT
 from memlab.evidence import age_or_use, find_references, read_access_log
@@ -21,16 +21,7 @@ from memlab.frame.loading import load
 from memlab.growth import growth_curve
 from memlab.policies import KeepRecent, Pipeline, TimeToLive, ValueCap
 from memlab.replay import compare, family_of, label_of, overlap, replay, summarise
-from memlab.sizing import (
-    Advice,
-    Sizing,
-    Verdict,
-    advise,
-    backtest_cap,
-    cap_curve,
-    prepare_sizing,
-    recommend_cap,
-)
+from memlab.sizing import Advice, Sizing, Verdict, advise, backtest_cap, cap_curve, prepare_sizing
 from memlab.views.bundled import store_path
 
 History = tuple[pd.DataFrame, pd.DataFrame]

@@ -13,12 +13,7 @@ from stores import row, write_rows
 import memlab
 from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
 from memlab.compaction.reclaim import space
-from memlab.fleet import (
-    FleetFindings,
-    Serial,
-    examine_fleet,
-    write_fleet_report,
-)
+from memlab.fleet import FleetFindings, Serial, examine_fleet, write_fleet_report
 from memlab.fleet.page import LISTED, fleet_page
 from memlab.store.archive.location import archive_path
 

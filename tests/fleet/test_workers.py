@@ -23,32 +23,11 @@ import memlab
 from memlab import KeepRecent, fleet
 from memlab.compaction import archived_rows
 from memlab.errors import MemlabError
-from memlab.fleet import (
-    Cluster,
-    Member,
-    Outcome,
-    Processes,
-    Runner,
-    Serial,
-    StoreLine,
-    cluster_at,
-    survey,
-)
+from memlab.fleet import Cluster, Member, Outcome, Processes, Runner, Serial, StoreLine, cluster_at
 from memlab.fleet.overview import survey_task
 from memlab.fleet.sweep import outcomes_of, usual_runner
 from memlab.fleet.task import FleetTask, Given, nothing
-from memlab.fleet.workers import (
-    AHEAD,
-    LARGE,
-    SET_ASIDE,
-    TOGETHER,
-    Answer,
-    Chunk,
-    WorkerPool,
-    chunks_of,
-    schedule,
-    work_as_version,
-)
+from memlab.fleet.workers import LARGE, TOGETHER, Answer, Chunk, WorkerPool, chunks_of, schedule
 from memlab.lazy import import_extra
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -127,7 +106,7 @@ def test_a_worker_that_a_store_kills_costs_a_retry_and_then_the_store_is_set_asi
     work = Deadly(tmp_path / "tally", frozenset(deadly), times)
     found = outcomes_of(FleetTask("survey", work, StoreLine), names, runner=runner)
     expected = outcomes_of(survey_task(NOW), names, runner=Serial())
-    aside = {each.name for each in found if each.kind == SET_ASIDE}
+    aside = {each.name for each in found if each.kind == fleet.workers.SET_ASIDE}
     assert {Path(name).parent.name for name in aside} == (deadly if times > 1 else set())
     assert [each for each in found if each.name not in aside] == [
         each for each in expected if each.name not in aside
@@ -192,7 +171,7 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
     for _ in schedule(pool, survey_task(NOW), members, nothing):
         done, pool.held = done + 1, pool.held - 1
     assert done == 2_000
-    assert pool.most <= AHEAD * pool.workers * TOGETHER
+    assert pool.most <= fleet.workers.AHEAD * pool.workers * TOGETHER
 
 
 # Processes
@@ -254,7 +233,7 @@ def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
     ):
         cluster.client.wait_for_workers(1, timeout=120)
         with pytest.raises(MemlabError, match=words):
-            survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
+            fleet.survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
 
 
 def test_a_worker_with_another_memlab_reads_nothing_and_one_without_an_extra_says_where(
@@ -263,10 +242,10 @@ def test_a_worker_with_another_memlab_reads_nothing_and_one_without_an_extra_say
     read: list[str] = []
     chunk, here = [(Member.at(str(store)), None)], socket.gethostname()
     with pytest.raises(MemlabError, match=rf"the worker on {here} runs memlab"):
-        work_as_version(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
+        fleet.workers.work_as_version(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
     assert read == []
     needs = FleetTask("needs", lambda _: import_extra("nosuchmodule", extra="none"), StoreLine)
-    (found,) = work_as_version(needs, chunk, memlab.__version__)
+    (found,) = fleet.workers.work_as_version(needs, chunk, memlab.__version__)
     assert found.kind == "MissingExtraError"
     assert found.error.startswith(f"on {here}: this needs nosuchmodule, ")
     assert "'.[none]' in a checkout" in found.error
@@ -297,10 +276,12 @@ def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: 
                 os.kill(process, signal.SIGKILL)
 
         with pytest.raises(MemlabError, match="went away; what is done is done"):
-            survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
+            fleet.survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
     seen: list[int] = []
     here: dict[str, Any] = {"now": NOW, "runner": Serial()}
-    found = survey(paths, **here, out=tmp_path / "kept", progress=lambda done, _: seen.append(done))
+    found = fleet.survey(
+        paths, **here, out=tmp_path / "kept", progress=lambda done, _: seen.append(done)
+    )
     assert seen[0] > 1
     assert seen == list(range(seen[0], 31))  # what was kept is not asked for again
-    pd.testing.assert_frame_equal(found, survey(paths, **here))
+    pd.testing.assert_frame_equal(found, fleet.survey(paths, **here))

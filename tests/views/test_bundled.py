@@ -16,13 +16,7 @@ import memlab
 from memlab.evidence import cut_losses
 from memlab.policies import NearDuplicate, near_duplicates
 from memlab.systems.claude_code.source import ClaudeCode
-from memlab.views.bundled import (
-    copy_notebooks,
-    fill_in_parameters,
-    notebook_paths,
-    store_names,
-    store_path,
-)
+from memlab.views.bundled import copy_notebooks, fill_in_parameters, notebook_paths, store_names
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 README = (DATA / "README.md").read_text()
@@ -74,7 +68,7 @@ def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
 
 def test_what_is_looked_up_is_as_uneven_as_in_the_stores_it_is_simulated_after() -> None:
     reads = memlab.read_access_log(DATA / "looked_up.reads.jsonl")["memory_id"].value_counts()
-    frame = memlab.load(store_path("looked_up"))
+    frame = memlab.load(memlab.store_path("looked_up"))
     shares = [float((reads >= times).sum()) / frame["prunable"].sum() for times in (1, 2, 3)]
     assert shares == pytest.approx([0.32, 0.16, 0.09], abs=0.05)
     assert set(reads.index) <= set(frame["memory_id"])
@@ -100,14 +94,14 @@ def test_the_generator_makes_the_committed_store_row_for_row_and_small(
 
 
 def test_three_hundred_issues_is_the_worked_example() -> None:
-    active = memlab.load(store_path("three_hundred_issues")).query("active")
+    active = memlab.load(memlab.store_path("three_hundred_issues")).query("active")
     assert set(active.loc[active["prunable"], "tags"].str[0]) == {"failed", "merged"}
     assert set(active["source_task_ref"]) == {f"issue:#{n}" for n in range(1, 301)}
 
 
 @pytest.mark.parametrize("name", STORES)
 def test_the_readme_states_the_counts_of_the_store(name: str) -> None:
-    frame = memlab.load(store_path(name))
+    frame = memlab.load(memlab.store_path(name))
     active = frame[frame["active"]]
     counts = (len(active), active["load_bearing"].sum(), active["prunable"].sum())
     (line,) = re.findall(rf"^\| `{name}\.db` (.*)$", README, re.MULTILINE)
@@ -116,7 +110,7 @@ def test_the_readme_states_the_counts_of_the_store(name: str) -> None:
 
 
 def test_needs_in_two_years_reach_as_far_back_as_the_readme_states() -> None:
-    frame = memlab.load(store_path("two_years"))
+    frame = memlab.load(memlab.store_path("two_years"))
     found = memlab.find_references(frame).query("kind == 'evidence'")
     ranks = memlab.sizing.age_ranks(frame, found)["age_rank"]
     is_rejected = frame["tags"].map(lambda tags: "rejected-path" in tags)
@@ -132,7 +126,7 @@ def test_needs_in_two_years_reach_as_far_back_as_the_readme_states() -> None:
 def test_only_names_lead_to_a_store_and_a_refusal_says_them(name: str) -> None:
     known = f"name must be one of looked_up, three_hundred_issues, two_years, not {name!r}"
     with pytest.raises(ValueError, match=known):
-        store_path(name)
+        memlab.store_path(name)
 
 
 # Notebooks

@@ -1,16 +1,16 @@
-"""``memlab.rows`` as a grid: it sorts, filters and pages without a network, and runs no memory."""
+"""``memlab.rows`` as a grid, which runs no memory and asks for nothing; a report on paper."""
 
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbconvert import HTMLExporter
 from playwright.sync_api import Locator, Page, expect
+from shell import said
 from stores import episodes, row, write_rows
 
 from browser.lab import Lab
-
-pytest.importorskip("itables")
 
 LOUD = """</script><script>window.ran=1</script><img src=x onerror="window.ran=2">'`${1}"""
 CELL = 'import memlab\nmemlab.rows("memory.db", memlab.KeepRecent(20))'
@@ -59,3 +59,13 @@ def test_a_notebook_and_its_page_show_rows_as_a_grid(
     body, _ = HTMLExporter(template_name="basic").from_filename(str(notebook))
     page.set_content(body)
     use(page, page.locator(".dt-container"))
+
+
+@pytest.mark.parametrize(("paper", "sheets"), [("A4", 6), ("Letter", 7)])
+def test_the_bundled_report_takes_few_sheets(
+    page: Page, tmp_path: Path, paper: str, sheets: int
+) -> None:
+    said("report", "-o", file := tmp_path / "page.html")
+    page.set_content(file.read_text())
+    printed = page.pdf(format=paper)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= sheets

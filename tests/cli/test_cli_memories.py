@@ -1,0 +1,240 @@
+"""Which memories: ``rows``, ``compact --rows``, and the load-bearing ones, by ``floor``."""
+
+import csv
+import json
+import re
+import shlex
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from shell import run, said, undo_in
+from stores import Row, episodes, row, write_rows
+
+import memlab
+from memlab.cli import questions
+from memlab.compaction.listing import BY, WHERE
+from memlab.policies.successors import supersedable
+
+LOUD = "\x1b[31m=loud\u202e\n<b>"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    own = row("mine", "semantic", "pinned", LOUD, authored_by="me", title=LOUD, body="x" * 900)
+    return write_rows(tmp_path / "memory.db", [own, *episodes(30)])
+
+
+def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> None:
+    listed = memlab.rows(store, memlab.KeepRecent(5), where="not-kept", by="age")
+    words = ("rows", store, "--keep-recent", 5, "--where", "not-kept", "--by", "age")
+    records = json.loads(run(*words, "--json").stdout)
+    assert [each["memory_id"] for each in records] == list(listed["memory_id"])
+    assert list(records[0]) == list(listed)
+    printed = csv.DictReader(StringIO(run(*words, "--csv", "--limit", 7).stdout))
+    assert [each["memory_id"] for each in printed] == list(listed["memory_id"][:7])
+    page = run(*words).stdout.splitlines()
+    assert [line for line in page if line.startswith("  e")] == [
+        line for line in run(*words, "--limit", 0).stdout.splitlines() if line.startswith("  e")
+    ][:20]
+    assert page[-1].startswith("  and 5 more; --limit 0 lists all")
+    for narrowing in (("--tag", "pinned"), ("--author", "me"), ("--where", "load-bearing")):
+        assert [e["memory_id"] for e in json.loads(run("rows", store, *narrowing, "--json").stdout)]
+    for nothing in (("--tag", "pin"), ("--where", "superseded", "--tag", "pin", "--author", "me")):
+        assert json.loads(run("rows", store, *nothing, "--json").stdout) == []
+        assert run("rows", store, *nothing).stdout.startswith(f"{store}: 0 memories, by tokens\n")
+
+
+def test_the_options_are_what_the_function_takes() -> None:
+    assert (set(questions._WHERE), set(questions._BY)) == (set(WHERE), set(BY))
+
+
+def test_what_memories_say_steers_nothing_and_is_whole_for_a_script(store: Path) -> None:
+    as_csv, as_json = (said("rows", store, "--author", "me", form) for form in ("--csv", "--json"))
+    assert not {"\x1b", "\u202e"} & set(as_csv + as_json)
+    (mine,) = csv.DictReader(StringIO(as_csv))
+    assert mine["title"] == r"\x1b[31m=loud\u202e\n<b>"
+    (record,) = json.loads(as_json)
+    assert (record["title"], record["tags"]) == (LOUD, ["pinned", LOUD])
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ("--keep-recent", "5", "--newest-by", "created_at"),
+        ("--policy", "tokens", "--max-tokens", "300"),
+        ("--set", "keep=5"),
+        ("--policy", "dedup", "--threshold", "0.5"),
+        ("--policy", "learned", "--max-items", "5"),
+        ("--policy", "own_policies:EveryOther", "--set", "offset=1"),
+    ],
+    ids=" ".join,
+)
+def test_a_dry_run_lists_the_costliest_and_how_to_list_all(
+    store: Path, policy: tuple[str, ...]
+) -> None:
+    shown = run("compact", store, *policy, "--rows")
+    assert shown.exit_code == 0, shown.output
+    listed = shown.stdout.partition("the costliest that would go\n")[2].splitlines()
+    (line,) = [each for each in listed if each.startswith("next: memlab rows")]
+    words = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
+    every = [each for each in run(*words).stdout.splitlines() if each.startswith("  e")]
+    assert [each.split()[0] for each in listed if each.startswith("  e")] == [
+        each.split()[0] for each in every[:20]
+    ]
+    planned = json.loads(run("compact", store, *policy, "--json").stdout)["memories"]
+    assert {each.split()[0] for each in every} == {each["memory_id"] for each in planned}
+
+
+def test_every_list_of_deletions_ends_with_how_to_take_one_back(store: Path) -> None:
+    saved = store.with_name("plan.json")
+    policy = ("compact", store, "--keep-recent", 5)
+    assert f"undo: memlab restore {store} DIGEST --id ID" in run(*policy, "--rows").stdout
+    run(*policy, "--save-plan", saved)
+    assert "with --apply instead" in run(*policy, "--against", saved).stdout.splitlines()[-1]
+    digest = memlab.apply(memlab.Plan.from_json(saved.read_text())).digest[:12]
+    undo = f"undo: memlab restore {store} {digest}    "
+    for words in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):
+        assert run("archive", store, *words).stdout.splitlines()[-1].startswith(undo)
+    listed = run("rows", store, "--where", "deleted").stdout.splitlines()
+    assert listed[-1].startswith(f"undo: memlab archive {store}    ")
+    assert run("restore", store, digest).exit_code == 0
+    assert "undo" not in run("archive", store, "--rows").stdout
+
+
+def test_rows_are_for_the_dry_run(store: Path) -> None:
+    for other in ("--apply", "--json"):
+        said("compact", store, "--keep-recent", 5, "--rows", other, code=2)
+    assert len(memlab.load(store)) == 31
+    assert "the costliest" not in run("compact", store, "--keep-recent", 50, "--rows").stdout
+
+
+# The floor
+
+TEXT = "the build cache lives beside the lock file and is never shared between two machines"
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    return write_rows(
+        tmp_path / "memory.db",
+        [
+            row("d1", "semantic", title="cache", body=TEXT),
+            row("s1", "procedural", title="cache", body=TEXT),
+            row("d2", "semantic", title="cache", body=TEXT + " again"),
+            row("d3", "semantic", title="cache", body=TEXT + " again"),
+            row("gone", "semantic", body=TEXT, superseded_by="d1"),
+            row("d4", "semantic", title="tests", body="run the slow ones before a release " * 9),
+            *(each | {"title": "cache", "body": TEXT} for each in episodes(5)),
+        ],
+    )
+
+
+def found(store: Path) -> dict[str, tuple[str, str]]:
+    table = supersedable(memlab.load(store, with_body=True))
+    assert table["tokens"].is_monotonic_decreasing
+    columns = (table[name] for name in ("memory_id", "superseded_by", "reason"))
+    return {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
+
+
+def test_older_twins_of_one_kind_are_found_with_the_newest_that_repeats_them(twins: Path) -> None:
+    """None that is superseded already, or that a cap deletes."""
+    assert found(twins) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
+
+
+def test_a_long_list_is_cut_and_json_has_all(tmp_path: Path) -> None:
+    rows = [row(f"d{n}", "semantic", title="cache", body=TEXT) for n in range(13)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    done = run("floor", store).output
+    assert len(re.findall("repeated", done)) == 10
+    assert "and 2 more; --json has all" in done
+    assert run("floor", store, "--json").output.count('"repeated"') == 12
+
+
+def test_a_chain_of_memories_leads_to_its_newest(tmp_path: Path) -> None:
+    texts = [TEXT, TEXT + " today", TEXT + " today too"]
+    rows = [row(f"d{n}", "semantic", title="x", body=text) for n, text in enumerate(texts)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    strict = memlab.NearDuplicate(threshold=0.95)
+    table = supersedable(memlab.load(store, with_body=True), policy=strict)
+    assert set(table["superseded_by"]) == {"d2"}
+    assert table.set_index("memory_id").loc["d0", "why"].endswith("in a chain of 3")
+
+
+def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
+    def decision(memory_id: str, body: str, **columns: str) -> Row:
+        return row(memory_id, "semantic", title="", body=body, **columns)
+
+    rows = [
+        decision("old", "tabs are for makefiles"),
+        decision("stub", "moved elsewhere", evidence_refs_json='["new"]'),
+        decision("basis", "count rows before a vacuum"),
+        decision("kept", "write tests first", evidence_refs_json='["e9"]'),
+        decision("new", "spaces, never tabs, in every file of ours", supersedes_json='["old"]'),
+        decision("built", "one lock for all writers", evidence_refs_json='["basis"]'),
+        decision("both", "a queue for slow readers", evidence_refs_json='["kept"]'),
+        row("e1", evidence_refs_json='["built", "kept", "both"]'),
+    ]
+    assert found(write_rows(tmp_path / "memory.db", rows)) == {
+        "old": ("new", "said to be replaced"),
+        "stub": ("new", "passed on"),
+        "basis": ("built", "overtaken"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--supersede", "d1"), "is not OLDER=NEWER"),
+        (("--supersede", "d1=nobody"), "'nobody' cannot stand for 'd1'"),
+        (("--supersede", "d1=d2", "--id", "d1"), "either --id or --supersede"),
+        (("--id", "d4"), "nothing is found to stand for d4"),
+    ],
+)
+def test_a_mistake_is_said(twins: Path, words: tuple[str, ...], fault: str) -> None:
+    assert fault in said("floor", twins, *words, code=2)
+
+
+def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
+    twins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
+
+    monkeypatch.setattr("memlab.lazy.import_module", not_installed)
+    shown = said("floor", twins)
+    assert "The costliest" in shown
+    assert "not looked for  near-duplicates: this needs sklearn, " in shown
+    assert run("floor", twins, "--save-plan", twins.with_name("plan.json")).exit_code == 2
+
+
+def test_of_a_store_of_episodes_it_says_that_no_memory_is_kept(tmp_path: Path) -> None:
+    shown = said("floor", write_rows(tmp_path / "memory.db", episodes(3)))
+    assert "load-bearing  nothing: no memory is kept whatever the cap" in shown
+    assert "boot context  18 tokens, all of which a cap can take away" in shown
+
+
+def test_the_costliest_are_shown_and_the_command_that_plans_the_rest(twins: Path) -> None:
+    shown = run("floor", twins).output
+    assert "5 memories" in shown
+    assert shown.index("d4") < shown.index("A newer one could stand for")
+    assert f"memlab floor {twins} --save-plan floor.json" in shown
+
+
+def test_all_one_or_a_pair_can_be_planned_applied_and_taken_back(
+    twins: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "floor.json"
+    saved = run("floor", twins, "--save-plan", plan).output
+    assert f"nothing was changed; the plan is in {plan}. After review:" in saved
+    assert len(memlab.load(twins).query("active")) == 10
+    receipt = run("apply", plan).output
+    assert "superseded    2 memories" in receipt
+    assert len(memlab.load(twins).query("active")) == 8
+    assert "superseded 2 memories" in run("archive", twins).output
+    assert f"2 memories restored into {twins}" in run("restore", twins, undo_in(receipt)).output
+    assert len(memlab.load(twins).query("active")) == 10
+    for words in (("--id", "d1"), ("--supersede", "d4=s1")):
+        assert "superseded    1 memory" in said("floor", twins, *words, "--apply")
+    frame = memlab.load(twins).set_index("memory_id")
+    assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]
