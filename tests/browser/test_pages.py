@@ -62,9 +62,7 @@ def test_a_notebook_and_its_page_show_rows_as_a_grid(
 
 
 @pytest.mark.parametrize(("paper", "sheets"), [("A4", 6), ("Letter", 7)])
-def test_the_bundled_report_takes_few_sheets(
-    page: Page, tmp_path: Path, paper: str, sheets: int
-) -> None:
+def test_a_report_takes_few_sheets(page: Page, tmp_path: Path, paper: str, sheets: int) -> None:
     said("report", "-o", file := tmp_path / "page.html")
     page.set_content(file.read_text())
     printed = page.pdf(format=paper)

@@ -112,9 +112,7 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     page.screenshot(path=artifacts / "sizing-panel-light.png")
 
 
-def test_the_panel_fits_ordinary_widths_in_both_themes(
-    page: Page, panel: Locator, artifacts: Path
-) -> None:
+def test_the_panel_fits_widths_in_both_themes(page: Page, panel: Locator, artifacts: Path) -> None:
     for theme, filtered in (("JupyterLab Light", "none"), ("JupyterLab Dark", "invert")):
         page.evaluate(CHANGE_THEME, theme)
         expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)

@@ -105,9 +105,7 @@ def test_a_notebook_gets_it_wide_and_narrow(chart: Chart) -> None:
         assert host in shown
 
 
-def test_drawn_anew_it_says_the_same_at_another_width_on_other_paper(
-    chart: Chart, svg: str
-) -> None:
+def test_drawn_anew_it_says_the_same_at_any_width_on_other_paper(chart: Chart, svg: str) -> None:
     dark = chart.at(width=NARROW, palette=DARK)
     assert dark.get_figwidth() == NARROW
     assert dark.alt == chart.alt
@@ -123,9 +121,7 @@ def test_a_long_curve_is_a_small_svg() -> None:
 
 @pytest.mark.parametrize("width", [4.0, 8.0])
 @given(minutes=st.integers(0, 10**7), size=st.floats(-3, 6))
-def test_an_axis_of_time_has_ticks_none_too_many_and_says_the_year(
-    minutes: int, size: float, width: float
-) -> None:
+def test_a_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width: float) -> None:
     ax = bare(width)
     begins = datetime(2010, 1, 31, tzinfo=UTC) + timedelta(minutes=minutes)
     ax.plot([begins, begins + timedelta(hours=10**size)], [0, 1])
@@ -267,9 +263,7 @@ def test_policies_compared_by_default_stay_far_apart_for_every_sight(paint: Pale
 
 
 @BOTH
-def test_hues_stay_apart_for_every_sight_and_far_where_they_stand_side_by_side(
-    paint: Palette,
-) -> None:
+def test_hues_stay_apart_for_every_sight_and_far_where_side_by_side(paint: Palette) -> None:
     assert apart(paint.likely, paint.safe) > 0.12
     assert apart(paint.load_bearing, paint.prunable) > 0.15
     hues = [getattr(paint, hue) for hue in HUES]

@@ -124,9 +124,7 @@ def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(sizing: Sizin
 
 
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
-def test_a_bare_chart_and_its_marks_are_the_chart(
-    sizing: Sizing, advice: Advice, name: str
-) -> None:
+def test_a_bare_chart_and_marks_are_the_chart(sizing: Sizing, advice: Advice, name: str) -> None:
     plot, mark = getattr(charts, f"plot_{name}"), getattr(charts, f"mark_{name}")
     bare = plot(sizing.curve, bare=True)
     assert not lines_named(bare, "_cap")
@@ -167,9 +165,7 @@ def test_a_cut_that_missed_and_one_that_nothing_followed_are_said() -> None:
     assert sum(text.startswith("missed: ") for text in written(missed)) == 1
 
 
-def test_what_was_never_read_has_a_limit_and_no_dot_and_too_few_reads_are_said(
-    searched: AgeOrUse,
-) -> None:
+def test_the_unread_has_a_limit_and_no_dot_and_too_few_reads_are_said(searched: AgeOrUse) -> None:
     table = searched.chances.copy()
     table.loc["third quarter", ["chance", "low"]] = 0.0
     ax = charts.plot_age_or_use(replace(searched, chances=table))
@@ -182,9 +178,7 @@ def test_what_was_never_read_has_a_limit_and_no_dot_and_too_few_reads_are_said(
 # Policies
 
 
-def test_a_comparison_of_few_starts_at_nothing_and_says_what_keeping_all_costs(
-    history: History,
-) -> None:
+def test_a_comparison_of_few_starts_at_nothing_and_says_what_all_cost(history: History) -> None:
     table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     ax = charts.plot_comparison(table)
     assert ax.get_ylim()[0] == 0  # a few marks do not pretend to a narrow range
@@ -199,9 +193,7 @@ def test_what_is_retired_has_hollow_marks_which_are_explained(history: History) 
     assert "Hollow: retired" in note(ax)
 
 
-def test_a_policy_looks_the_same_in_every_chart_and_has_the_colour_of_what_it_goes_by(
-    history: History,
-) -> None:
+def test_a_policy_looks_alike_in_every_chart_coloured_by_what_it_goes_by(history: History) -> None:
     by_age = [KeepRecent(80), TimeToLive(timedelta(hours=20))]
     of_ones_own = type("Chosen", (KeepRecent,), {"name": "chosen", "goes_by": "use"})
     by_use = [ValueCap(80), of_ones_own(80), Pipeline(KeepRecent(90), ValueCap(80))]

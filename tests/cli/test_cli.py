@@ -72,9 +72,7 @@ def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_pa
         assert words in shown
 
 
-def test_a_saved_plan_is_applied_after_review_once_and_to_the_store_it_saw(
-    small: Path, tmp_path: Path
-) -> None:
+def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_path: Path) -> None:
     plan, moved = tmp_path / "plan.json", memlab.copy_store(small, tmp_path / "moved.db")
     before = rows_of(small)
     shown = run("compact", small, "--keep-recent", 9, "--save-plan", plan)

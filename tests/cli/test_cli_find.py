@@ -26,9 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_find_prints_a_line_a_store_and_what_to_run_next_and_says_when_there_is_none(
-    home: Path,
-) -> None:
+def test_find_prints_a_line_a_store_and_what_to_run_next_or_that_there_is_none(home: Path) -> None:
     assert "0 stores" in said("find")
     assert "next: memlab find FOLDER" in said("find")
     folder = as_found(project_folder(home), files=12)

@@ -41,9 +41,7 @@ def records_in(printed: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(printed)))
 
 
-def test_show_fits_the_terminal_however_long_the_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_cuts_names_to_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     for name in ("x" * 120, "y" * 120):
         write_rows(tmp_path / f"{name}.db", episodes(2))

@@ -221,9 +221,7 @@ def test_the_costliest_are_shown_and_the_command_that_plans_the_rest(twins: Path
     assert f"memlab floor {twins} --save-plan floor.json" in shown
 
 
-def test_all_one_or_a_pair_can_be_planned_applied_and_taken_back(
-    twins: Path, tmp_path: Path
-) -> None:
+def test_all_one_or_a_pair_are_planned_applied_and_taken_back(twins: Path, tmp_path: Path) -> None:
     plan = tmp_path / "floor.json"
     saved = run("floor", twins, "--save-plan", plan).output
     assert f"nothing was changed; the plan is in {plan}. After review:" in saved

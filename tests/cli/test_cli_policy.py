@@ -96,17 +96,13 @@ def test_a_class_of_ones_own_decides_and_its_plan_needs_it_no_more(
     assert "house_rules" not in sys.modules
 
 
-def test_a_class_within_a_class_is_found_and_what_it_warns_of_shown(
-    store: Path, rules: Path
-) -> None:
+def test_a_class_within_a_class_is_found_and_its_warning_shown(store: Path, rules: Path) -> None:
     with pytest.warns(UserWarning, match="the house is full"):
         said("compact", store, "--policy", "house_rules:inner.Warns")
 
 
 @pytest.mark.parametrize("option", ["--set every=", "--keep-recent "])
-def test_a_class_of_ones_own_is_compared_at_each_of_its_settings(
-    store: Path, rules: Path, option: str
-) -> None:
+def test_ones_own_class_is_compared_at_each_setting(store: Path, rules: Path, option: str) -> None:
     given = f"{option}2 {option}3".split()
     words = ("compare", store, "--policy", "house_rules:Modulo", *given, "--json")
     deleted = {row["label"]: row["deleted"] for row in json.loads(run(*words).output)}
@@ -189,9 +185,7 @@ def test_every_setting_of_every_policy_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("command", ["compact", "compare", "fleet plan"])
-def test_help_names_every_policy_and_what_a_class_of_ones_own_takes(
-    rules: Path, command: str
-) -> None:
+def test_help_names_every_policy_and_what_ones_own_class_takes(rules: Path, command: str) -> None:
     helped = run(*command.split(), "--policy", "house_rules:Modulo", "--help").output
     listed = helped.partition("Policies:")[2]
     own = ("Settings of house_rules:Modulo", "--set every=N", "one in so many goes")

@@ -56,9 +56,7 @@ def test_every_chart_of_a_store_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CHARTS))
-def test_a_chart_is_an_svg_file_and_its_title_is_said(
-    name: str, store: Path, tmp_path: Path
-) -> None:
+def test_a_chart_is_an_svg_file_whose_title_is_said(name: str, store: Path, tmp_path: Path) -> None:
     drawn = said("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
     title = ET.parse(tmp_path / "chart.svg").findtext("{*}title")
     assert title
@@ -100,9 +98,7 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
 
 
 @pytest.mark.usefixtures("_no_server")
-def test_each_store_has_a_folder_of_notebooks_of_its_own_which_stay_as_they_are(
-    store: Path, tmp_path: Path
-) -> None:
+def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = memlab.copy_store(store, tmp_path / "other" / store.name)
     assert all("wrote" in said("lab", path) for path in (store, other))

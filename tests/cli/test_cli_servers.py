@@ -55,9 +55,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
             assert SECRET.encode() not in file.read_bytes()
 
 
-def test_notebooks_open_on_a_server_and_on_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebooks_of_servers_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.execv", lambda *_: None)
     (tmp_path / "odek").mkdir()
     (tmp_path / "odek" / "index.json").write_text("[]")

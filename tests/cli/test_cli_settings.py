@@ -122,9 +122,7 @@ def test_a_protected_tag_is_named_with_the_plan(store: Path) -> None:
     assert "nothing to do" in shown.output
 
 
-def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_it_is_missing(
-    store: Path,
-) -> None:
+def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_missing(store: Path) -> None:
     log = store.parent / "reads.jsonl"
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0

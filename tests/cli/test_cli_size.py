@@ -26,9 +26,7 @@ def frame(store: Path) -> pd.DataFrame:
     return memlab.load(store)
 
 
-def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(
-    store: Path, frame: pd.DataFrame
-) -> None:
+def test_caps_around_the_answer_are_as_the_curve_has_them(store: Path, frame: pd.DataFrame) -> None:
     curve, advice = memlab.sizing.cap_curve(frame), memlab.recommend_cap(frame)
     shown = said("size", store, "--explain")
     lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", shown, re.MULTILINE)
@@ -59,9 +57,7 @@ def test_json_holds_the_advice_the_table_and_a_command_that_works(
     assert memlab.load(copy)["prunable"].sum() == told["keep_recent"]
 
 
-def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes(
-    tmp_path: Path,
-) -> None:
+def test_where_use_says_more_than_age_it_opens_with_what_retiring_takes(tmp_path: Path) -> None:
     found = memlab.store_path("looked_up")
     store, log = memlab.copy_store(found, tmp_path / "m.db"), found.with_suffix(".searches.jsonl")
     lines = said("size", store, "--log", log).splitlines()
@@ -92,9 +88,7 @@ def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes
     assert retired("compact", store) == by_reads
 
 
-def test_the_two_lines_for_a_runtime_work_and_a_log_that_is_there_is_not_asked_for_again(
-    tmp_path: Path,
-) -> None:
+def test_the_two_lines_for_a_runtime_work_and_no_log_is_asked_for_twice(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     sized = said("size", store, "--explain")
     lines = re.findall(r"^    (log.*)$", sized, re.MULTILINE)

@@ -45,9 +45,7 @@ def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     return written.replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
 
 
-def test_a_terminal_shows_no_line_wider_than_it_is(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_line_is_wider_than_the_terminal(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(store.parent)
     wide = run("size", store.name, "--explain").output
     assert max(map(len, wide.splitlines())) > 100  # as long as they are
@@ -65,9 +63,7 @@ def numbers(text: str) -> set[str]:
 @pytest.mark.parametrize(
     "words", ["", "--unit tokens", "--token-budget 15000", "--unit tokens --token-budget 12000"]
 )
-def test_a_size_and_the_prompt_after_it_fit_a_screen(
-    store: Path, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_size_fits_a_screen(store: Path, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(store.parent)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     lines = run("size", store.name, *words.split()).output.splitlines()
@@ -149,9 +145,7 @@ def test_a_comparison_says_too_few_references_as_counts_and_how_often_policies_a
     assert "after every 7 memories" in said(*asked, "--every", 7)
 
 
-def test_commands_that_may_take_minutes_say_what_they_are_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     at: list[str] = []
     monkeypatch.setattr(output, "doing", at.append)

@@ -118,9 +118,7 @@ NOT_A_STORE: dict[str, Callable[[Path], Path | int | None]] = {
 
 @pytest.mark.parametrize("name", LOOKING | CHANGING | OTHERS)
 @pytest.mark.parametrize("kind", NOT_A_STORE)
-def test_what_is_no_store_is_told_in_a_sentence_and_left(
-    tmp_path: Path, out: Path, name: str, kind: str
-) -> None:
+def test_what_is_no_store_is_told_and_left(tmp_path: Path, out: Path, name: str, kind: str) -> None:
     path = tmp_path / "memory.db"
     made = NOT_A_STORE[kind](path)
     path, before = made if isinstance(made, Path) else path, files_in(tmp_path)
@@ -146,9 +144,7 @@ def test_what_is_no_store_is_told_in_a_sentence_and_left(
         ("size", "STORE", "--target", "\x1b[31m9"),
     ],
 )
-def test_no_word_of_the_command_line_steers_the_terminal(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
+def test_no_word_that_is_typed_steers_the_terminal(tmp_path: Path, words: tuple[str, ...]) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     refused = run(*(store if word == "STORE" else word for word in words))
     assert refused.exit_code == 2
@@ -214,9 +210,7 @@ def test_hardly_any_memories_are_looked_at_and_of_one_nothing_speaks_as_of_sever
 
 
 @pytest.mark.parametrize("name", LOOKING | CHANGING)
-def test_a_mistake_in_the_settings_is_told_with_its_line(
-    tmp_path: Path, out: Path, name: str
-) -> None:
+def test_a_mistake_in_settings_is_told_with_its_line(tmp_path: Path, out: Path, name: str) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
     before = files_in(tmp_path)

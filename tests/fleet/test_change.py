@@ -188,9 +188,7 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     assert found["undo"][0].startswith("memlab restore ")
 
 
-def test_maintenance_that_was_stopped_goes_on_and_says_all_that_was_done(
-    tmp_path: Path, four: list[Path]
-) -> None:
+def test_stopped_maintenance_goes_on_and_says_all_it_did(tmp_path: Path, four: list[Path]) -> None:
     for name in four:
         remember(name, 2)
 

@@ -80,9 +80,7 @@ def test_a_name_that_is_no_text_is_said_and_the_others_are_read(agents: Path) ->
     assert "b/\\xff.db is a name that is not UTF-8" in found["error"][1]
 
 
-def test_a_url_is_called_without_its_password_counts_once_and_one_that_opens_nothing_is_said(
-    agents: Path,
-) -> None:
+def test_a_url_has_no_password_counts_once_and_is_said_where_it_opens_nothing(agents: Path) -> None:
     server = "redis://localhost:6379/0?name=mem"
     given = [server.replace("//", "//:secret@"), server, "nosuch://a", "nosuch://u:secret@b"]
     found = expand_names([agents, *given])
@@ -109,9 +107,7 @@ def test_a_name_that_means_no_store_is_refused(given: str, words: str, tmp_path:
         expand_names([given.format(tmp_path)])
 
 
-def test_the_state_of_a_store_is_another_once_it_or_something_beside_it_was_written(
-    agents: Path,
-) -> None:
+def test_a_store_has_another_state_once_it_or_something_beside_it_was_written(agents: Path) -> None:
     log = agents / "a" / "reads.jsonl"
     (member,) = expand_names(agents.parent / "soft.db").stores
     states = [member.state()]

@@ -39,9 +39,7 @@ def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: 
     assert pd.isna(line["error"])
 
 
-def test_a_folder_is_a_store_like_any_and_a_memory_that_cannot_be_interpreted_is_counted(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_is_a_store_and_a_memory_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
     folder = as_found(project_folder(tmp_path), files=5)
     odd = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
     found = survey([folder, odd], now=NOW)
@@ -51,9 +49,7 @@ def test_a_folder_is_a_store_like_any_and_a_memory_that_cannot_be_interpreted_is
     assert found["error"].isna().all()
 
 
-def test_a_fault_of_memlab_in_one_store_does_not_end_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_of_memlab_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [agent_store(tmp_path / f"{n}.db", n) for n in (1, 2)]
 
     def load(source: object, **options: object) -> tuple[Arrays, str]:
@@ -134,9 +130,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_the_same_again_reads_no_store_and_returns_the_same(
-    tmp_path: Path, asked: list[str]
-) -> None:
+def test_the_same_again_reads_no_store_and_is_the_same(tmp_path: Path, asked: list[str]) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     first = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
     asked.clear()

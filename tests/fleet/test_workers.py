@@ -65,9 +65,7 @@ def runner(request: pytest.FixtureRequest) -> Runner:
     return found
 
 
-def test_whoever_does_the_work_does_to_every_store_what_one_process_does(
-    runner: Runner, tmp_path: Path
-) -> None:
+def test_whoever_works_does_what_one_process_does(runner: Runner, tmp_path: Path) -> None:
     """Of the processes one is killed in each pass."""
     hurt = KillsOne(2) if isinstance(runner, Processes) else runner
     names = mixed_fleet(tmp_path / "fleet")
@@ -236,9 +234,7 @@ def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
             fleet.survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
 
 
-def test_a_worker_with_another_memlab_reads_nothing_and_one_without_an_extra_says_where(
-    store: Path,
-) -> None:
+def test_a_worker_of_another_memlab_reads_nothing_one_without_an_extra_says_so(store: Path) -> None:
     read: list[str] = []
     chunk, here = [(Member.at(str(store)), None)], socket.gethostname()
     with pytest.raises(MemlabError, match=rf"the worker on {here} runs memlab"):

@@ -131,9 +131,7 @@ def test_a_log_reaches_the_answer_and_the_references(past: pd.DataFrame, tmp_pat
 
 
 @pytest.mark.usefixtures("no_charts")
-def test_reads_bring_a_section_that_says_whether_age_or_use_tells_what_is_next(
-    findings: Findings,
-) -> None:
+def test_reads_bring_a_section_on_whether_age_or_use_tells_what_is_next(findings: Findings) -> None:
     store = memlab.store_path("looked_up")
     log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
     searched = examine(store, now=NOW, log=log)
