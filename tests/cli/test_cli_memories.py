@@ -73,9 +73,8 @@ def test_what_memories_say_steers_nothing_and_is_whole_for_a_script(store: Path)
 def test_a_dry_run_lists_the_costliest_and_how_to_list_all(
     store: Path, policy: tuple[str, ...]
 ) -> None:
-    shown = run("compact", store, *policy, "--rows")
-    assert shown.exit_code == 0, shown.output
-    listed = shown.stdout.partition("the costliest that would go\n")[2].splitlines()
+    shown = said("compact", store, *policy, "--rows")
+    listed = shown.partition("the costliest that would go\n")[2].splitlines()
     (line,) = [each for each in listed if each.startswith("next: memlab rows")]
     words = shlex.split(line.removeprefix("next: memlab ").removesuffix("    all of them"))
     every = [each for each in run(*words).stdout.splitlines() if each.startswith("  e")]

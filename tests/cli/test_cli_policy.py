@@ -167,9 +167,8 @@ def test_a_wrong_policy_or_setting_is_told_in_a_sentence(
     store: Path, rules: Path, command: str, words: str
 ) -> None:
     before = rows_of(store)
-    refused = run(command, store, "--policy", *words.split())
-    assert refused.exit_code == 2
-    assert WRONG[words] in " ".join(refused.stderr.split())
+    refused = said(command, store, "--policy", *words.split(), code=2)
+    assert WRONG[words] in " ".join(refused.split())
     assert "Usage: " in said(command, store, "--keep-recent", "x", code=2)
     assert rows_of(store) == before
 

@@ -73,8 +73,7 @@ def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_p
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "keep_recent = 123" in wide.read_text()
     assert "target 75%" in wide.read_text()
-    refused = run("report", store, "--narrow")
-    assert (refused.exit_code, "--narrow needs --chart" in refused.output) == (2, True)
+    assert "--narrow needs --chart" in said("report", store, "--narrow", code=2)
 
 
 # Notebooks

@@ -37,8 +37,6 @@ OTHERS = {
     "fleet maintain": "fleet maintain {}",
 }
 """Commands that take something else than a store."""
-BUNDLED = ("show", "size", "floor", "report -o {out}/page.html")
-"""These look at the bundled store where none is named."""
 PLAIN = {"report", "report --chart"}
 """These print no JSON."""
 
@@ -89,14 +87,13 @@ def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPa
     assert (stopped.exit_code, stopped.output) == (130, "memlab: interrupted\n")
 
 
-@pytest.mark.parametrize("words", BUNDLED)
+@pytest.mark.parametrize("words", ["show", "size", "floor", "report -o {out}/page.html"])
 def test_after_the_bundled_store_comes_one_of_ones_own(words: str, out: Path) -> None:
-    looked = run(*typed(words, Path(), out))
-    assert looked.exit_code == 0
+    looked = said(*typed(words, Path(), out))
     name = words.partition(" ")[0]
     last = f"this is the bundled example; next: memlab {name} STORE with a store of yours"
-    assert looked.output.splitlines()[-1] == last
-    assert str(memlab.store_path("two_years")) not in looked.output.partition("bundled example")[2]
+    assert looked.splitlines()[-1] == last
+    assert str(memlab.store_path("two_years")) not in looked.partition("bundled example")[2]
 
 
 @pytest.fixture
@@ -146,10 +143,9 @@ def test_what_is_no_store_is_told_and_left(tmp_path: Path, out: Path, name: str,
 )
 def test_no_word_that_is_typed_steers_the_terminal(tmp_path: Path, words: tuple[str, ...]) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    refused = run(*(store if word == "STORE" else word for word in words))
-    assert refused.exit_code == 2
-    assert "\x1b" not in refused.output
-    assert "\\x1b[31m" in refused.stderr
+    refused = said(*(store if word == "STORE" else word for word in words), code=2)
+    assert "\x1b" not in refused
+    assert "\\x1b[31m" in refused
 
 
 @pytest.fixture
@@ -202,10 +198,9 @@ def test_hardly_any_memories_are_looked_at_and_of_one_nothing_speaks_as_of_sever
 ) -> None:
     store = write_rows(tmp_path / "memory.db", rows)
     (tmp_path / FILE).write_text(REMEMBERED)
-    done = run(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
-    assert done.exit_code == 0, done.output
-    assert SEVERAL.findall(done.output) == []
-    headings = re.findall(r"^([A-Z][^:\n]*)\n(?!  )", done.stdout, re.MULTILINE)
+    done = said(*typed((LOOKING | CHANGING)[name].replace("recent 5", "recent 0"), store, out))
+    assert SEVERAL.findall(done) == []
+    headings = re.findall(r"^([A-Z][^:\n]*)\n(?!  )", done, re.MULTILINE)
     assert headings == [], "an empty table"
 
 
@@ -214,9 +209,8 @@ def test_a_mistake_in_settings_is_told_with_its_line(tmp_path: Path, out: Path, 
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
     before = files_in(tmp_path)
-    done = run(*typed((LOOKING | CHANGING)[name], store, out))
-    assert done.exit_code == (1 if name == "doctor" else 2)
-    assert "memlab.toml, line 3: there is no setting 'keep'" in done.output
+    told = said(*typed((LOOKING | CHANGING)[name], store, out), code=1 if name == "doctor" else 2)
+    assert "memlab.toml, line 3: there is no setting 'keep'" in told
     assert files_in(tmp_path) == before
 
 
@@ -230,9 +224,8 @@ def test_a_locked_store_is_told_in_a_sentence(
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         writer.execute("DELETE FROM memory_items")
-        done = run(*typed(LOOKING[name], store, out))
-    assert done.exit_code == (1 if name in {"doctor", "maintain"} else 2), done.output
-    assert "is locked by another process" in done.output
+        code = 1 if name in {"doctor", "maintain"} else 2
+        assert "is locked by another process" in said(*typed(LOOKING[name], store, out), code=code)
     assert len(memlab.load(store)) == 3
 
 
@@ -293,7 +286,7 @@ def test_a_file_that_cannot_be_written_stops_a_command_before_it_reads(
     before = files_in(out)
     for name in ("evidence.past.load_past", "plan", "fleet.examine_fleet"):
         monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
-    refused = run(*typed(words, write_rows(tmp_path / "memory.db", episodes(3)), out))
-    assert refused.exit_code == 2
-    assert str(out) in refused.output or "must end in .svg or .png" in refused.output
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    refused = said(*typed(words, store, out), code=2)
+    assert str(out) in refused or "must end in .svg or .png" in refused
     assert files_in(out) == before

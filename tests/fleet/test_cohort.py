@@ -50,13 +50,10 @@ def test_many_stores_that_reach_elsewhere_move_the_law_to_where_they_reach(away:
     assert found.weight_at(0.9) > 0.9
 
 
-def test_stores_that_are_alike_make_the_prior_narrow_and_worth_more() -> None:
+def test_stores_that_are_alike_make_the_prior_narrow_and_a_sample_alone_is_no_spread() -> None:
     alike, unlike = (fit_cohort(simulated(80, spread=each)).law for each in (0.01, 0.12))
     assert alike.between[AT] < LAW.between[AT] < unlike.between[AT] + 0.05
     assert alike.worth > unlike.worth
-
-
-def test_a_sample_of_references_alone_is_no_spread() -> None:
     few = fit_cohort(simulated(150, spread=0.0, references=10))
     assert few.law.between[AT] < 0.6 * LAW.between[AT] + 0.03
 

@@ -154,7 +154,7 @@ def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, asked: list[
     assert len(on_disk) == 4
 
 
-def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_other_things_or_columns_is_refused_and_left_alone(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
@@ -164,10 +164,6 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) ->
         survey(store, now=NOW, out=store)
     start_over(tmp_path / "mine")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
-
-
-def test_results_of_a_memlab_with_other_columns_are_refused_in_words(tmp_path: Path) -> None:
-    store = agent_store(tmp_path / "memory.db", 1)
     fewer = make_dataclass("Fewer", [("scheme", str), ("memories", int)])
     Parts(tmp_path / "out", replace(survey_task(NOW), row=fewer))
     with pytest.raises(MemlabError, match="or those of another memlab; name a new folder"):

@@ -24,7 +24,6 @@ from memlab.views.findings import Findings, examine
 from memlab.views.page import decision_record, page_of, sections_of, sentence
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
-MOST_BYTES = 1_500_000
 
 
 def words_of(page: str, within: str = "") -> list[str]:
@@ -100,7 +99,7 @@ def test_a_page_asks_for_nothing_and_is_small(page: str) -> None:
     assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert not re.findall(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
     assert "<script" not in page
-    assert len(page.encode()) < MOST_BYTES
+    assert len(page.encode()) < 1_500_000
 
 
 def test_what_is_asked_reaches_every_section(past: pd.DataFrame) -> None:
