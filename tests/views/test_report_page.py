@@ -10,12 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from claude_store import as_found
-from click.testing import CliRunner
 from odek_store import write_odek
+from shell import run, said
 from stores import episodes, row, write_rows
 
 import memlab
-from memlab.cli import main
 from memlab.evidence.references import FOUND
 from memlab.settings import Settings, Sized
 from memlab.sizing import TradeEnd
@@ -68,13 +67,6 @@ def test_the_number_its_evidence_its_tokens_and_the_next_command_come_before_all
     assert "<svg" not in page[: page.index("About this report")]
 
 
-def test_date_version_and_store_are_said_and_every_section_is_in_the_contents(page: str) -> None:
-    assert "2026-06-30 18:00 UTC" in page
-    assert f"memlab {memlab.__version__}" in page
-    assert "<title>Memory report: two_years.db</title>" in page
-    assert re.findall(r'<a href="#(\w+)">', page) == re.findall(r'<section id="(\w+)">', page)
-
-
 def test_tables_are_for_people(page: str) -> None:
     cells = words_of(page, "<t[dh][^>]*")
     assert len(cells) > 40
@@ -95,7 +87,11 @@ def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) 
     assert f"{p95:,}" not in words
 
 
-def test_a_page_asks_for_nothing_and_is_small(page: str) -> None:
+def test_a_page_says_whose_it_is_has_its_contents_asks_for_nothing_and_is_small(page: str) -> None:
+    assert "2026-06-30 18:00 UTC" in page
+    assert f"memlab {memlab.__version__}" in page
+    assert "<title>Memory report: two_years.db</title>" in page
+    assert re.findall(r'<a href="#(\w+)">', page) == re.findall(r'<section id="(\w+)">', page)
     assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
     assert not re.findall(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
     assert "<script" not in page
@@ -146,9 +142,9 @@ def test_reads_bring_a_section_on_whether_age_or_use_tells_what_is_next(findings
 def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> None:
     store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "looked_up.db")
     log = str(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
-    said = CliRunner().invoke(main, ["size", str(store), "--log", log]).output
-    words = next(line for line in said.splitlines() if line.startswith("retire by use to "))
-    step = next(line for line in said.splitlines() if line.startswith("next: ")).split("    ")[0]
+    lines = said("size", store, "--log", log).splitlines()
+    words = next(line for line in lines if line.startswith("retire by use to "))
+    step = next(line for line in lines if line.startswith("next: ")).split("    ")[0]
     found = examine(store, log=log)
     sections = [*sections_of(found)]
     assert found.sheet().title == words
@@ -213,11 +209,8 @@ def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
     write_odek(tmp_path / "there" / "episodes", [f"issue {n} was mended" for n in range(30)])
     (tmp_path / "reads.csv").write_text("memory_id,at\n")
     as_found(tmp_path / "there" / "notes", files=40)
-    runner = CliRunner()
     for name in ("there/a b.db", "odek:there/episodes", "there/notes", f"{tmp_path}/there/notes"):
-        asked = ["report", name, "--keep-recent", "5", "--log", "reads.csv"]
-        done = runner.invoke(main, asked, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
+        said("report", name, "--keep-recent", 5, "--log", "reads.csv")
         words = words_of(Path("memlab-report.html").read_text())
         assert str(tmp_path) not in " ".join(words)
         commands = [each for each in words if each.startswith("memlab ")]
@@ -225,15 +218,14 @@ def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
         with monkeypatch.context() as there:
             there.chdir(tmp_path / "there")
             for command in commands:
-                ran = runner.invoke(main, shlex.split(command)[1:], catch_exceptions=False)
+                ran = run(*shlex.split(command)[1:])
                 told = "there are no transcripts in" in ran.output  # as there are none here
                 assert ran.exit_code == 0 or told, ran.output
 
 
 @pytest.mark.usefixtures("no_charts")
 def test_the_page_on_the_bundled_store_says_when_it_was_made(tmp_path: Path) -> None:
-    output = tmp_path / "r.html"
-    assert CliRunner().invoke(main, ["report", "-o", str(output)]).exit_code == 0
+    said("report", "-o", output := tmp_path / "r.html")
     words = words_of(output.read_text())
     assert words[words.index("made") + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
     assert words[words.index("as of") + 1].startswith("2026-06-30")
