@@ -45,8 +45,8 @@ def test_show_lists_the_stores_of_a_folder_that_holds_several(home: Path) -> Non
     (home / "empty").mkdir()
     assert "a folder without a store in it; name a store" in said("show", home / "empty", code=2)
     (home / "empty" / "note.md").write_text("---\nname: note\n---\n")
-    notes = said("show", home / "empty", code=2)
-    assert f"name notes by their system, as claude:{home}/empty" in notes
+    notes = f"name notes by their system, as claude:{home}/empty"
+    assert notes in said("show", home / "empty", code=2)
 
 
 def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> None:

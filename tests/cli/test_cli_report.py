@@ -79,7 +79,7 @@ def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_p
 # Notebooks
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("os.execv", lambda *_: None)
     monkeypatch.chdir(tmp_path)
@@ -96,7 +96,6 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
     assert links == {path.name for path in tmp_path.glob("*.ipynb")} - {start.name}
 
 
-@pytest.mark.usefixtures("_no_server")
 def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = memlab.copy_store(store, tmp_path / "other" / store.name)
@@ -109,7 +108,6 @@ def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: P
     assert all(f"'{path}'" in stated for path in (store, other))
 
 
-@pytest.mark.usefixtures("_no_server")
 def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
     own = Path(shutil.copytree(bundled, tmp_path / "projects"))
@@ -122,7 +120,6 @@ def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(tmp_
         assert str(shown.parent.parent) in text
 
 
-@pytest.mark.usefixtures("_no_server")
 def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "notebooks"
     assert run("lab", "--folder", folder).exit_code == 0

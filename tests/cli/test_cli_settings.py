@@ -93,10 +93,11 @@ def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store:
     assert made == {"policy": "tokens", "max_tokens": tokens}
 
 
-def test_without_settings_nothing_suggests_a_number(store: Path) -> None:
+def test_without_settings_nothing_suggests_a_number_and_none_is_remembered(store: Path) -> None:
     assert "50" not in run("show", store).output.replace(str(store), "")
     assert run("doctor", store, "--strict").exit_code == 0
     assert f"memlab size {store} --save" in said("compact", store, code=2)
+    assert "--save needs a STORE" in said("size", "--save", code=2), "the bundled one"
 
 
 def test_compact_remembers_any_policy_and_what_is_given_comes_before_it(store: Path) -> None:
@@ -131,10 +132,6 @@ def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_missing(s
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
     assert re.search(rf"{FILE}, line \d: .*reads.jsonl", said("size", store, code=2))
-
-
-def test_the_bundled_store_remembers_nothing() -> None:
-    assert "--save needs a STORE" in said("size", "--save", code=2)
 
 
 def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(store: Path) -> None:

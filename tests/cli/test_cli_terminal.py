@@ -6,12 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pexpect
 import pytest
-from archives import leave_unfinished
+from archives import compacted, leave_unfinished, planned
 from click import unstyle
 from click.shell_completion import BashComplete
 from hypothesis import given
@@ -51,11 +50,8 @@ def test_no_line_is_wider_than_the_terminal(store: Path, monkeypatch: pytest.Mon
         lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
         breakable = [line for line in lines if not re.match(r"\s*(next: )?\s*memlab ", line)]
         assert max(map(len, breakable)) <= width
-        assert numbers(wide) <= numbers(" ".join(lines))
-
-
-def numbers(text: str) -> set[str]:
-    return set(re.findall(r"\d[\d,.%]*", text))
+        numbers, there = ({*re.findall(r"\d[\d,.%]*", text)} for text in (wide, " ".join(lines)))
+        assert numbers <= there
 
 
 @pytest.mark.parametrize(
@@ -159,7 +155,6 @@ def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.Monk
 # Completion
 
 PAGE = Path(__file__).parents[2].joinpath("docs/reference/commands.md").read_text()
-NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 
 def offered(*words: object, beginning: str = "") -> list[str]:
@@ -184,8 +179,7 @@ def test_commands_options_and_names_complete(typed: str, meant: str) -> None:
 def test_digests_complete_by_the_archive_of_the_store(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(9))
     assert offered("restore", store) == []
-    first = memlab.apply(memlab.plan(store, memlab.KeepRecent(6), now=NOON)).digest[:12]
-    last = memlab.plan(store, memlab.KeepRecent(3), now=NOON)
+    first, last = compacted(store, 6).digest[:12], planned(store, 3)
     leave_unfinished(store, last)
     assert offered("restore", store) == [last.digest[:12], first]
     assert offered("restore", store, beginning=first[:6]) == [first]

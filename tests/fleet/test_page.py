@@ -115,15 +115,12 @@ def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_
     assert f"{free:,.1f} MB are free now" in fleet_page(found)
 
 
-def test_a_chart_says_that_nothing_is_drawn_as_1_where_it_is() -> None:
-    stores = pd.DataFrame({"boot_tokens": [900, 80], "floor_tokens": [0, 20], "error": [None] * 2})
-    assert plot_fleet_tokens(stores).texts[-1].get_text() == "Zero is drawn as 1."
-    above = plot_fleet_tokens(stores.assign(floor_tokens=7))
-    assert not any("drawn as" in text.get_text() for text in above.texts)
-
-
-def test_charts_of_no_store_say_so(few: FleetFindings) -> None:
+def test_charts_say_where_there_is_no_store_and_where_nothing_is_drawn(few: FleetFindings) -> None:
     for plot, table in ((plot_fleet_tokens, few.stores), (plot_fleet_caps, few.sizes)):
         ax = plot(table[table["error"].notna()])
         assert [text.get_text() for text in ax.texts] == ["No store could be read"]
     assert "within a week" in plot_fleet_growth(few.weeks.head(1)).texts[0].get_text()
+    stores = pd.DataFrame({"boot_tokens": [900, 80], "floor_tokens": [0, 20], "error": [None] * 2})
+    assert plot_fleet_tokens(stores).texts[-1].get_text() == "Zero is drawn as 1."
+    above = plot_fleet_tokens(stores.assign(floor_tokens=7))
+    assert not any("drawn as" in text.get_text() for text in above.texts)
