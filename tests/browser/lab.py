@@ -24,8 +24,6 @@ PRIVATE = (
     *("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"),
 )
 """Where Jupyter keeps what is a user's own, which is neither read nor written."""
-STARTS_WITHIN = 90.0
-ENDS_WITHIN = 15.0
 
 RUN_ALL = """async () => {
     const app = window.jupyterapp;
@@ -78,7 +76,7 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
         into = {"env": os.environ | places, "stdout": output, "stderr": subprocess.STDOUT}
         server = subprocess.Popen(command, **into)
     try:
-        until = time.monotonic() + STARTS_WITHIN
+        until = time.monotonic() + 90
         while "is running at" not in (told := log.read_text(errors="replace")):
             assert server.poll() is None, told[-2000:]
             assert time.monotonic() < until, told[-2000:]
@@ -87,6 +85,6 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
     finally:
         server.terminate()  # it ends its kernels
         with suppress(subprocess.TimeoutExpired):
-            server.wait(ENDS_WITHIN)
+            server.wait(15)
         server.kill()
         server.wait()

@@ -8,8 +8,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from fleets import agent_store
 from shell import run, said
-from stores import episodes, row, run_sql, write_rows
+from stores import episodes, run_sql, write_rows
 
 from memlab.fleet import size
 
@@ -17,9 +18,7 @@ from memlab.fleet import size
 @pytest.fixture
 def agents(tmp_path: Path) -> Path:
     for count in (3, 30, 300):
-        folder = tmp_path / f"agent-{count}"
-        folder.mkdir()
-        write_rows(folder / "memory.db", [row("decision", "semantic"), *episodes(count)])
+        agent_store(tmp_path / f"agent-{count}" / "memory.db", count)
     return tmp_path
 
 
@@ -99,9 +98,8 @@ def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
 
 
 def test_a_refused_store_makes_the_exit_code_1(agents: Path) -> None:
-    file = agents / "plan.json"
     (agents / "text.db").write_text("none")
-    names = (f"{agents}/agent-*/memory.db", agents / "text.db")
+    names, file = (f"{agents}/agent-*/memory.db", agents / "text.db"), agents / "plan.json"
     asked = ("--keep-recent", 20, "--save-plan", file)
     assert "refused" in said("fleet", "plan", *names, *asked, code=1)
     run_sql(agents / "agent-30" / "memory.db", "DELETE FROM memory_items WHERE memory_id = 'e1'")

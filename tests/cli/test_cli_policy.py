@@ -205,7 +205,7 @@ def test_policies_are_compared_by_what_they_would_have_served() -> None:
 
 def test_compared_as_retired_the_best_is_named_with_the_command_that_retires() -> None:
     store = memlab.store_path("three_hundred_issues")
-    retired = json.loads(run("compare", store, "--retire", "--json").output)
+    retired = json.loads(said("compare", store, "--retire", "--every", 25, "--json"))
     tried = {row["label"].partition(", retired")[0] for row in retired if row["retire"]}
     assert tried >= {"recent 50", "learned max_tokens=2000", "tokens 2000"}
     last = run("compare", store, "--policy", "learned", "--max-tokens", 2000, "--retire").output

@@ -29,27 +29,24 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
         url = server.url.replace("//", f"//:{SECRET}@")
         plan = str(tmp_path / "plan.json")
         steps = [
-            run("show", url),
-            run("size", url, "--explain"),
-            run("compare", url, "--policy", "recent", "--keep-recent", 5),
-            run("compact", url, "--keep-recent", 5, "--save-plan", plan),
-            run("floor", url),
-            run("report", url, "-o", tmp_path / "report.html"),
+            said("show", url),
+            said("size", url, "--explain"),
+            said("compare", url, "--policy", "recent", "--keep-recent", 5),
+            said("compact", url, "--keep-recent", 5, "--save-plan", plan),
+            said("floor", url),
+            said("report", url, "-o", tmp_path / "report.html"),
         ]
         monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan knows no password
-        steps.append(run("apply", plan))
+        steps.append(said("apply", plan))
         assert len(made.ids()) == 5
-        steps += [run("doctor", url), run("archive", url)]
-        digest = steps[-1].output.split()[0]
-        steps.append(run("restore", url, digest))
+        steps += [said("doctor", url), said("archive", url)]
+        steps.append(said("restore", url, steps[-1].split()[0]))
         for step in (steps[1], *steps[3:7]):
-            assert "boot context" not in step.output
-            assert "recalled from" in step.output or "to recall from" in step.output
+            assert "boot context" not in step
+            assert "recalled from" in step or "to recall from" in step
         assert made.everything() == before
-    for step in steps:
-        assert step.exit_code == 0, step.output
-        assert SECRET not in step.output
-    assert "max_items_per_scope=" in steps[1].output
+    assert not [step for step in steps if SECRET in step]
+    assert "max_items_per_scope=" in steps[1]
     for file in tmp_path.rglob("*"):
         if file.is_file() and "appendonly" not in str(file):
             assert SECRET.encode() not in file.read_bytes()

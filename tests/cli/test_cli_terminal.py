@@ -154,8 +154,6 @@ def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.Monk
 
 # Completion
 
-PAGE = Path(__file__).parents[2].joinpath("docs/reference/commands.md").read_text()
-
 
 def offered(*words: object, beginning: str = "") -> list[str]:
     shell = BashComplete(main, {}, "memlab", "_MEMLAB_COMPLETE")
@@ -203,7 +201,8 @@ KNOWN = {
 def test_a_real_shell_takes_the_line_of_the_page(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
-    line = next(line for line in PAGE.splitlines() if f"{shell}_source" in line).partition("#")[0]
+    page = Path(__file__).parents[2].joinpath("docs/reference/commands.md").read_text()
+    line = next(line for line in page.splitlines() if f"{shell}_source" in line).partition("#")[0]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     own = os.environ | {"HOME": str(tmp_path), "PATH": path}
     asked = [shell, "-c", KNOWN[shell].format(line=line.strip())]

@@ -18,8 +18,7 @@ def agents(tmp_path: Path) -> Path:
     """A folder of three stores, with links and other names of them beside it."""
     folder = tmp_path / "agents"
     for name in "abc":
-        (folder / name).mkdir(parents=True)
-        write_rows(folder / name / "memory.db", episodes(3))
+        agent_store(folder / name / "memory.db", 2)
     for end in ("-wal", ".archive.db"):
         (folder / "a" / f"memory.db{end}").touch()
     (tmp_path / "soft.db").symlink_to(folder / "a" / "memory.db")
