@@ -16,20 +16,6 @@ LOUD = """</script><script>window.ran=1</script><img src=x onerror="window.ran=2
 CELL = 'import memlab\nmemlab.rows("memory.db", memlab.KeepRecent(20))'
 
 
-@pytest.fixture(scope="module")
-def notebook(lab: Lab) -> Path:
-    """A notebook with one cell that lists a hostile store, in the folder of the server."""
-    own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
-    write_rows(lab.folder / "memory.db", [own, *episodes(40)])
-    (lab.folder / "evil.js").write_text("window.ran = 3")
-    (lab.folder / "itables.toml").write_text('allow_html = true\ndt_bundle = "evil.js"\n')
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=kernel)
-    path = lab.folder / "rows.ipynb"
-    nbformat.write(written, path)
-    return path
-
-
 def use(page: Page, grid: Locator) -> None:
     """Page, sort and filter as a person does; nothing that a memory says has run."""
     info, ids = grid.locator(".dt-info"), grid.locator("tbody tr td:first-child")
@@ -45,9 +31,15 @@ def use(page: Page, grid: Locator) -> None:
     assert page.evaluate("window.ran") is None
 
 
-def test_a_notebook_and_its_page_show_rows_as_a_grid(
-    page: Page, lab: Lab, notebook: Path, artifacts: Path
-) -> None:
+def test_a_notebook_and_its_page_show_rows_as_a_grid(page: Page, lab: Lab, artifacts: Path) -> None:
+    """Of a hostile store, in a folder of hostile settings."""
+    own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
+    write_rows(lab.folder / "memory.db", [own, *episodes(40)])
+    (lab.folder / "evil.js").write_text("window.ran = 3")
+    (lab.folder / "itables.toml").write_text('allow_html = true\ndt_bundle = "evil.js"\n')
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=kernel)
+    nbformat.write(written, notebook := lab.folder / "rows.ipynb")
     lab.open(page, notebook.name)
     lab.run_all(page)
     grid = page.locator(".dt-container")

@@ -44,12 +44,9 @@ REMEMBERED = 'policy = { name = "recent", keep = 9 }\n'
 COMMAND = re.compile(r"\s*(next: |undo: )?\s*memlab ")
 
 
-def test_every_command_is_in_the_table() -> None:
+def test_every_command_is_in_the_tables_and_says_what_it_is_for_in_whole_sentences() -> None:
     named = {words.partition(" ")[0] for words in (LOOKING | CHANGING | OTHERS).values()}
     assert named | {"lab"} == set(COMMANDS)
-
-
-def test_every_command_says_what_it_is_for_and_the_list_cuts_no_sentence_short() -> None:
     assert said("--version") == f"memlab, version {memlab.__version__}\n"
     listed = said("--help").partition("Commands:")[2].strip().splitlines()
     assert [line.split()[0] for line in listed] == sorted(COMMANDS)
@@ -74,8 +71,10 @@ def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them(
 
 
 @pytest.mark.parametrize("words", [[], ["fleet"]])
-def test_without_a_command_the_help_is_shown_line_by_line(words: list[str]) -> None:
+def test_no_command_shows_help_and_a_wrong_one_what_was_meant(words: list[str]) -> None:
     assert run(*words).output.splitlines() == run(*words, "--help").output.splitlines()
+    assert "Did you mean 'size'?" in said(*words, "sise", code=2)
+    assert "Did you mean '--json'?" in said(*words, "size", "x", "--jsno", code=2)
 
 
 def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields, make_dataclass, replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import pandas as pd
 import pytest
@@ -20,7 +21,6 @@ from memlab.fleet.overview import survey_task
 from memlab.fleet.sweep import Parts, start_over
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
-from memlab.sources.base import Source
 from memlab.sources.opening import open_source
 
 
@@ -118,36 +118,31 @@ def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) 
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The stores that were really read, in order."""
-    seen: list[str] = []
-
-    def look(where: str) -> Source:
-        seen.append(where)
-        return open_source(where)
-
-    monkeypatch.setattr("memlab.fleet.overview.open_source", look)
-    return seen
+def looks(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Notes the stores that are really read, in order."""
+    monkeypatch.setattr("memlab.fleet.overview.open_source", looks := Mock(wraps=open_source))
+    return looks
 
 
-def test_the_same_again_reads_no_store_and_is_the_same(tmp_path: Path, asked: list[str]) -> None:
+def test_the_same_again_reads_no_store_and_is_the_same(tmp_path: Path, looks: Mock) -> None:
     names = mixed_fleet(tmp_path / "fleet")
     first = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
-    asked.clear()
+    looks.reset_mock()
     again = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
-    assert [Path(name).name for name in asked] == ["text.db", "gone.db"]  # errors are asked again
+    failed = [call(str(tmp_path / "fleet" / name)) for name in ("text.db", "gone.db")]
+    assert looks.mock_calls == failed  # errors are asked again
     pd.testing.assert_frame_equal(again, first)
     plain = survey(names, now=NOW, runner=Serial())
     pd.testing.assert_frame_equal(again, plain)
 
 
-def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, asked: list[str]) -> None:
+def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, looks: Mock) -> None:
     names = [agent_store(tmp_path / str(n) / "memory.db", n) for n in range(4)]
     survey(names[:3], now=NOW, runner=Serial(), out=tmp_path / "out")
     write_rows(names[1], episodes(1, start=50))
-    asked.clear()
+    looks.reset_mock()
     found = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
-    assert asked == [str(names[1]), str(names[3])]
+    assert looks.mock_calls == [call(str(names[1])), call(str(names[3]))]
     assert found["memories"].tolist() == [1, 3, 3, 4]
     on_disk = pd.read_parquet(tmp_path / "out").set_index("store")["memories"]
     assert on_disk.loc[found["store"]].tolist() == [1, 3, 3, 4]
