@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shlex
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -192,6 +193,10 @@ def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_said(twins: Path, words: tuple[str, ...], fault: str) -> None:
     assert fault in said("floor", twins, *words, code=2)
+
+
+def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> None:
+    assert "590 memories" in said("floor", real_store("agent-store1"))
 
 
 def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
