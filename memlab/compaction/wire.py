@@ -168,10 +168,10 @@ def _parts(text: str) -> int:
 
 
 def _check_texts(text: str, content: Mapping[str, Any]) -> None:
-    """Refuse halves of characters, which no store has and no terminal, file or digest takes."""
+    """Refuse halves of characters, which no memory has; a path may stand for bytes by them."""
     if _HALF.search(text):  # most are halves of a whole
         try:
-            json.dumps(content, ensure_ascii=False).encode()
+            json.dumps({**content, "store": ""}, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"half a character, {error.object[error.start]!r}") from error
 

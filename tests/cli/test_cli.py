@@ -103,9 +103,11 @@ def test_whatever_a_file_is_called_it_is_compacted_and_what_takes_that_back_is_f
     monkeypatch.chdir(tmp_path)
     store = write_rows(tmp_path / "plain.db", episodes(9), journal_mode="DELETE")
     store = store.rename(tmp_path / name)
-    done = said("compact", name, "--keep-recent", 4, "--apply")
+    said("compact", name, "--keep-recent", 4, "--save-plan", "saved")
+    done = said("apply", "saved")
     assert len(rows_of(store)) == 4
-    assert {*tmp_path.iterdir()} == {tmp_path / each for each in (name, f"{name}.archive.db")}
+    made = {tmp_path / each for each in (name, f"{name}.archive.db", "saved")}
+    assert {*tmp_path.iterdir()} == made
     (undo,) = re.findall(r"undo +memlab (.*)", done)
     back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
     assert back.stdout.startswith(b"5 memories restored")
