@@ -5,7 +5,6 @@ import json
 import multiprocessing as mp
 import os
 import resource
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -122,23 +121,23 @@ def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int)
 def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     for turn in range(3):
-        writers = {f"{turn}.{n}": FORK.Event() for n in range(3)}
-        processes = [
-            FORK.Process(target=keep_writing, args=(path, *each)) for each in writers.items()
+        begun = [FORK.Event() for _ in range(3)]
+        writers = [
+            FORK.Process(target=keep_writing, args=(path, f"{turn}.{number}", event))
+            for number, event in enumerate(begun)
         ]
-        for process in processes:
-            process.start()
-        for begun in writers.values():
-            begun.wait()
+        for writer in writers:
+            writer.start()
+        for event in begun:
+            event.wait()
         time.sleep(0.05)
-        for process in processes:
-            process.kill()
-            process.join()
+        for writer in writers:
+            writer.kill()
+            writer.join()
     with AccessLog(path) as log:
         log.add("after", NOON)
     found = read_access_log(path)
-    torn = sum(found.attrs[PASSED_OVER].values())
-    assert torn <= 9
+    assert sum(found.attrs[PASSED_OVER].values()) <= 9
     assert found[c.MEMORY_ID].iloc[-1] == "after"
     names = found[c.MEMORY_ID].str.extract(r"(?P<writer>.+)-(?P<number>\d+)-x").dropna()
     for _, numbers in names["number"].astype(int).groupby(names["writer"]):
@@ -154,29 +153,25 @@ def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
     assert [line["memory_id"] for line in lines_of(path)] == ["b"]
 
 
-def test_a_new_log_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [None, 0o600, 0o640, 0o664, 0o755])
+def test_a_new_log_is_its_owners_alone_or_as_its_store_and_one_that_exists_stays_as_it_is(
+    tmp_path: Path, mode: int | None
+) -> None:
+    store, path = write_rows(tmp_path / "memory.db", episodes(1)), tmp_path / "reads.log"
+    store.chmod(mode or 0o666)
     before = os.umask(0)
     try:
-        with AccessLog(tmp_path / "reads.log", max_bytes=1) as log:
+        with AccessLog(path, like=mode and store, max_bytes=1) as log:
             log.add("a", NOON)
             log.add("b", NOON)
     finally:
         os.umask(before)
-    assert len(lines_of(log.path)) == 2  # a line longer than a part is one
-    assert {oct(part.stat().st_mode & 0o777) for part in log_parts(log.path)} == {"0o600"}
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
-def test_a_new_log_is_no_looser_than_its_store_and_one_that_exists_stays_as_it_is(
-    tmp_path: Path, mode: int
-) -> None:
-    store, path = write_rows(tmp_path / "memory.db", episodes(1)), tmp_path / "reads.log"
-    store.chmod(mode)
-    AccessLog(path, like=store).close()
-    assert path.stat().st_mode & 0o777 == mode & 0o666
+    assert len(lines_of(path)) == 2  # a line longer than a part is one
+    modes = {part.stat().st_mode & 0o777 for part in log_parts(path)}
+    assert modes == {0o600 if mode is None else mode & 0o666}
     path.chmod(0o604)
     with AccessLog(path, like=store) as log:
-        log.add("a", NOON)
+        log.add("c", NOON)
     assert path.stat().st_mode & 0o777 == 0o604
 
 
@@ -206,46 +201,35 @@ def test_what_is_not_its_own_is_refused_and_left_alone(
     assert seen() == before
 
 
-def fill_up(path: Path) -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    log = AccessLog(path)
-    log.add("a")
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-    for name in ("b" * 200, "c"):
-        with pytest.raises(MemlabError, match=r"cannot be written \(File too large\)"):
-            log.add(name)
-
-
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    process = FORK.Process(target=fill_up, args=(tmp_path / "reads.log",))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert [line["memory_id"] for line in lines_of(tmp_path / "reads.log")] == ["a"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with AccessLog(tmp_path / "reads.log") as log:
+        log.add("a")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            for name in ("b" * 200, "c"):
+                with pytest.raises(MemlabError, match=r"cannot be written \(File too large\)"):
+                    log.add(name)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [line["memory_id"] for line in lines_of(log.path)] == ["a"]
 
 
-class TestStore:
-    @pytest.mark.parametrize("kind", [SqliteMemoryStore, LifecycleStore])
-    def test_get_writes_down_what_it_returned(self, tmp_path: Path, kind: Any) -> None:
-        path = write_rows(tmp_path / "memory.db", episodes(3))
-        with AccessLog(tmp_path / "reads.log") as log, kind(path, access_log=log) as s:
-            s.get("e2")
-            assert s.get("nothing") is None
-            s.list_active()  # a load at start is no read
-            s.get("e1")
+@pytest.mark.parametrize("kind", [SqliteMemoryStore, LifecycleStore])
+def test_get_writes_down_what_it_returned_and_returns_it_where_the_log_cannot_be_written(
+    tmp_path: Path, kind: Any
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(3))
+    with AccessLog(tmp_path / "logs" / "reads.log") as log, kind(path, access_log=log) as store:
+        store.get("e2")
+        assert store.get("nothing") is None
+        store.list_active()  # a load at start is no read
+        store.get("e1")
         assert [line["memory_id"] for line in lines_of(log.path)] == ["e2", "e1"]
-
-    def test_a_log_that_cannot_be_written_never_breaks_the_read(self, tmp_path: Path) -> None:
-        path = write_rows(tmp_path / "memory.db", episodes(1))
-        with (
-            AccessLog(tmp_path / "logs" / "reads.log") as log,
-            SqliteMemoryStore(path, access_log=log) as store,
-        ):
-            log.path.unlink()
-            log.path.parent.rmdir()
-            with pytest.warns(RuntimeWarning, match="a read was not logged"):
-                item = store.get("e1")
-        assert item is not None
+        log.path.unlink()
+        log.path.parent.rmdir()
+        with pytest.warns(RuntimeWarning, match="a read was not logged"):
+            assert store.get("e1") is not None
 
 
 @pytest.mark.parametrize(
