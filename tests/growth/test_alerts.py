@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from openclaw_store import days_before, write_workspace
 from repositories import Repository
 from shell import said
-from stores import episodes, row, run_sql, write_rows
+from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.growth.alerts import ALERTS, Alert, Look, alerts_of
@@ -48,56 +48,45 @@ def capped(folder: Path) -> Path:
     return grown(folder)
 
 
-def compacted_by_its_runtime(folder: Path) -> Path:
-    run_sql(grown(folder), "DELETE FROM memory_items WHERE rowid <= 10")
-    return folder / "memory.db"
+def with_large(folder: Path, rows: list[Row], characters: int) -> Path:
+    return write_rows(capped(folder), [each | {"body": "x" * characters} for each in rows])
 
 
-def compacted(folder: Path) -> Path:
-    memlab.apply(memlab.plan(grown(folder), memlab.KeepRecent(59)))
-    return folder / "memory.db"
-
-
-def with_one_large(folder: Path) -> Path:
-    return write_rows(capped(folder), [row("big", "semantic", body="x" * 12_000)])
-
-
-def with_ten_large(folder: Path) -> Path:
-    large = [each | {"body": "x" * 2_500} for each in episodes(10, start=100)]
-    return write_rows(capped(folder), large)
-
-
-def with_a_long_index(folder: Path) -> Path:
-    write_memories(folder / "memory", *(f"m{number}" for number in range(250)))
-    return folder / "memory"
-
-
-def with_a_long_memory_md(folder: Path) -> Path:
-    return write_workspace(folder / "workspace", days_before(date(2026, 5, 1), 3))
+LARGE = "memlab rows STORE --where load-bearing"
 
 
 @pytest.mark.parametrize(
-    ("made", "found"),
+    ("make", "found"),
     [
         (lambda folder: write_rows(folder / "memory.db", episodes(20)), []),
         (grown, [("never compacted", 6_111, "memlab size STORE")]),
-        *((each, []) for each in (capped, compacted, compacted_by_its_runtime)),
-        (with_one_large, [("one large memory", 3_003, "memlab rows STORE --where load-bearing")]),
-        (with_ten_large, [("the ten largest", 6_290, "memlab rows STORE --limit 10")]),
-        (with_a_long_index, [("cut", 188, "memlab doctor STORE")]),
+        (capped, []),
+        (lambda folder: memlab.apply(memlab.plan(grown(folder), memlab.KeepRecent(59))), []),
+        (lambda folder: run_sql(grown(folder), "DELETE FROM memory_items WHERE rowid <= 10"), []),
         (
-            with_a_long_memory_md,
-            [
-                ("one large memory", 5_000, "memlab rows STORE --where load-bearing"),
-                ("cut", 1_250, "memlab doctor STORE"),
-            ],
+            lambda folder: with_large(folder, [row("big", "semantic")], 12_000),
+            [("one large memory", 3_003, LARGE)],
+        ),
+        (
+            lambda folder: with_large(folder, episodes(10, start=100), 2_500),
+            [("the ten largest", 6_290, "memlab rows STORE --limit 10")],
+        ),
+        (
+            lambda folder: write_memories(folder / "memory", *(f"m{n}" for n in range(250))),
+            [("cut", 188, "memlab doctor STORE")],
+        ),
+        (
+            lambda folder: write_workspace(folder / "memory", days_before(date(2026, 5, 1), 3)),
+            [("one large memory", 5_000, LARGE), ("cut", 1_250, "memlab doctor STORE")],
         ),
     ],
 )
 def test_each_is_named_with_its_cost_and_the_command_and_a_healthy_store_has_none(
-    made: Callable[[Path], Path], found: list[tuple[str, int, str]], tmp_path: Path
+    make: Callable[[Path], object], found: list[tuple[str, int, str]], tmp_path: Path
 ) -> None:
-    assert [(a.name, a.tokens, a.next) for a in alerts(made(tmp_path)).values()] == found
+    make(tmp_path)
+    (store,) = [each for each in tmp_path.iterdir() if each.name in ("memory.db", "memory")]
+    assert [(a.name, a.tokens, a.next) for a in alerts(store).values()] == found
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9_000)), max_size=60))
