@@ -79,8 +79,9 @@ def test_every_field_of_an_item_arrives_from_a_store_in_memory_too() -> None:
 
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
 def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recent: int) -> None:
+    no_event = {"source_event_id": None, "source_sequence": None}  # else no store could read some
     with tempfile.TemporaryDirectory() as folder:
-        path = write_rows(Path(folder) / "memory.db", [_readable(each) for each in rows])
+        path = write_rows(Path(folder) / "memory.db", [each | no_event for each in rows])
         frame = memlab.load(path)
         verdicts = [is_load_bearing_stored(each["kind"], each["tags_json"]) for each in rows]
         assert frame[LOAD_BEARING].tolist() == verdicts
@@ -93,11 +94,6 @@ def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recen
         surplus = prunable[: max(0, len(prunable) - keep_recent)]
         assert deleted == len(surplus)
         assert sorted(rows_of(path)) == [p for p in frame["position"] if p not in surplus]
-
-
-def _readable(each: Row) -> Row:
-    """The row with an event that the store can read as an item; a frame ignores events."""
-    return each | {"source_event_id": None, "source_sequence": None}
 
 
 @settings(max_examples=300, deadline=None)
@@ -194,14 +190,23 @@ def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path) -> None:
     assert list(frame["memory_id"]) == ["e1", "e2", "e3", "e4"]
 
 
-def test_what_is_not_committed_is_not_seen(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(1))
+def test_an_open_store_is_seen_as_it_was_committed_and_its_files_are_left_alone(
+    tmp_path: Path,
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(3))
     with SqliteMemoryStore(path) as store:
+        store.supersede("e1", by_memory_id="e2")
         store.connection.execute("BEGIN IMMEDIATE")
         store.connection.execute("DELETE FROM memory_items")
-        assert len(memlab.load(store)) == len(memlab.load(path)) == 1
+        before = files_in(tmp_path)
+        for source in (path, store):
+            assert list(memlab.load(source)["active"]) == [False, True, True]
+        after = files_in(tmp_path)
         store.connection.execute("COMMIT")
         assert len(memlab.load(store)) == 0
+    assert set(after) == set(before) == {"memory.db", "memory.db-wal", "memory.db-shm"}
+    for name in ("memory.db", "memory.db-wal"):
+        assert after[name] == before[name]
 
 
 def test_rows_far_apart_are_all_read_some_at_a_time(
@@ -213,18 +218,6 @@ def test_rows_far_apart_are_all_read_some_at_a_time(
     monkeypatch.setattr(scan, "_ROWS_AT_ONCE", 9)
     assert_frame_equal(memlab.load(path, with_body=True), at_once)
     assert list(at_once["position"]) == rowids
-
-
-def test_loading_an_open_store_leaves_its_files_alone(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(3))
-    with SqliteMemoryStore(path) as store:
-        store.supersede("e1", by_memory_id="e2")
-        before = files_in(tmp_path)
-        assert list(memlab.load(path)["active"]) == [False, True, True]
-        after = files_in(tmp_path)
-    assert set(after) == set(before) == {"memory.db", "memory.db-wal", "memory.db-shm"}
-    for name in ("memory.db", "memory.db-wal"):
-        assert after[name] == before[name]
 
 
 def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
