@@ -71,9 +71,7 @@ def test_any_id_is_one_line(tmp_path: Path, memory_id: str) -> None:
     assert [line["memory_id"] for line in lines_of(path)] == [memory_id, "after"]
 
 
-def test_sixteen_processes_write_every_line_whole_into_parts_that_are_read_in_order(
-    tmp_path: Path,
-) -> None:
+def test_sixteen_processes_write_whole_lines_into_parts_in_order(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     writers = [FORK.Process(target=write_anew, args=(path, n, 200)) for n in range(16)]
     for writer in writers:
@@ -154,7 +152,7 @@ def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [None, 0o600, 0o640, 0o664, 0o755])
-def test_a_new_log_is_its_owners_alone_or_as_its_store_and_one_that_exists_stays_as_it_is(
+def test_a_new_log_is_its_owners_or_like_its_store_and_then_stays(
     tmp_path: Path, mode: int | None
 ) -> None:
     store, path = write_rows(tmp_path / "memory.db", episodes(1)), tmp_path / "reads.log"
@@ -216,9 +214,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [SqliteMemoryStore, LifecycleStore])
-def test_get_writes_down_what_it_returned_and_returns_it_where_the_log_cannot_be_written(
-    tmp_path: Path, kind: Any
-) -> None:
+def test_get_logs_what_it_returns_and_warns_where_it_cannot(tmp_path: Path, kind: Any) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(3))
     with AccessLog(tmp_path / "logs" / "reads.log") as log, kind(path, access_log=log) as store:
         store.get("e2")

@@ -23,11 +23,9 @@ Reads = set[tuple[str, datetime]]
 
 
 def logged(log: Path, *, maintenance: bool = False) -> Reads:
-    frame = read_access_log(log, maintenance=maintenance)
-    moments = (at.to_pydatetime() for at in frame[c.AT])
-    found = list(zip(frame[c.MEMORY_ID].tolist(), moments, strict=True))
-    assert len(found) == len(set(found))
-    return set(found)
+    frame = read_access_log(log, maintenance=maintenance)[[c.MEMORY_ID, c.AT]]
+    assert not frame.duplicated().any()
+    return set(frame.itertuples(index=False, name=None))
 
 
 def gathered(world: World) -> Harvest:

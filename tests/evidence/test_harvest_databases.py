@@ -42,9 +42,7 @@ def database(
 
 
 def logged(log: Path) -> list[tuple[str, datetime]]:
-    frame = read_access_log(log)
-    moments = (at.to_pydatetime() for at in frame[c.AT])
-    return list(zip(frame[c.MEMORY_ID].tolist(), moments, strict=True))
+    return [*read_access_log(log)[[c.MEMORY_ID, c.AT]].itertuples(index=False, name=None)]
 
 
 def ids_of(found: Harvest) -> list[str]:
@@ -97,12 +95,8 @@ class TestClaudeMem:
 
     @pytest.mark.parametrize("tool", [TOOL, "mcp__x__timeline", "my_get_observations"])
     def test_other_calls_are_none(self, source: Path, tool: str) -> None:
-        odd: tuple[Any, ...] = (
-            None,
-            "five,-5,,5.5",
-            [None, {}, "x", -1, 2.5, "9" * 5_000],
-            "[" * 9_000,
-        )
+        ids = [None, {}, "x", -1, 2.5, "9" * 5_000]
+        odd: tuple[Any, ...] = (None, "five,-5,,5.5", ids, "[" * 9_000)
         found = self.harvested(source, *(("s1", ids) for ids in odd), tool=tool)
         assert found.reads == 0
         assert found.left_out == ({FAILED: 1} if tool == self.TOOL else {})

@@ -87,9 +87,7 @@ def test_a_line_that_is_no_read_is_passed_over_and_counted(
     assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
 
 
-def test_of_lines_with_one_id_the_last_stands_and_what_is_kept_apart_is_read_on_request(
-    tmp_path: Path,
-) -> None:
+def test_the_last_line_of_an_id_stands_and_what_is_apart_is_read_on_request(tmp_path: Path) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "session": "", "id": "x"}
     path = written(tmp_path, "")
     with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
