@@ -49,9 +49,7 @@ def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) 
     assert fitting.measure_usage(HISTORIES) == other_stores()
 
 
-def test_the_fit_finds_the_law_and_the_spread_that_projects_were_drawn_from(
-    fitting: ModuleType,
-) -> None:
+def test_the_fit_finds_the_law_and_spread_that_projects_are_drawn_from(fitting: ModuleType) -> None:
     """Each has references that reach uniformly far, all of them farther by a shift."""
     rng = np.random.default_rng(1)
     shifts, projects = rng.normal(0.1, 0.05, 12), []
@@ -86,9 +84,7 @@ def test_reads_reach_farther_back_than_references_and_are_the_more_cautious_evid
 
 
 @given(share=st.floats(0, 1), level=st.floats(0.02, 0.98))
-def test_a_law_of_both_kinds_lies_between_them_and_goes_by_how_many(
-    share: float, level: float
-) -> None:
+def test_a_law_of_both_kinds_lies_between_by_how_many(share: float, level: float) -> None:
     near, joined, far = (law_of(reads) for reads in (0.0, share, 1.0))
     reach = [float(law.reach_at(np.array([level]))[0]) for law in (near, joined, far)]
     assert reach[0] - 0.01 <= reach[1] <= reach[2] + 0.01

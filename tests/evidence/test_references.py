@@ -1,4 +1,3 @@
-from datetime import datetime
 from typing import Any
 
 import pandas as pd
@@ -141,13 +140,9 @@ def test_a_read_later_than_now_is_counted_apart() -> None:
     now = START + pd.Timedelta(hours=3)
     assert find_references(frame, log, now=now)[c.AT_POSITION].tolist() == [3]
     assert count_references(frame, log, now=now).loc["log", "future"] == 1
-    with pytest.raises(ValueError, match="has no time zone"):
-        find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
-def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="log has no column 'at'"):
-        find_references(make_frame("a"), pd.DataFrame({c.MEMORY_ID: ["a"]}))
+def test_a_log_of_times_without_a_zone_is_refused() -> None:
     naive = pd.DataFrame({c.MEMORY_ID: ["a"], c.AT: [pd.Timestamp("2025-01-01")]})
     with pytest.raises(ValueError, match="must hold times with a zone"):
         find_references(make_frame("a"), naive)

@@ -24,9 +24,12 @@ def looked_at(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
     return age_or_use(frame, find_references(frame, log))
 
 
+History = tuple[list[int], list[int], list[int], list[tuple[int, int]]]
+"""Days of writing and leaving, tokens, and reads as pairs of day and row."""
+
+
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], list[tuple[int, int]]]:
-    """Days of writing and leaving, tokens, and reads as pairs of day and row."""
+def histories(draw: st.DrawFn) -> History:
     written = sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=8)))
     left = [day + draw(st.integers(0, 12)) for day in written]
     tokens = [draw(st.integers(0, 30)) for _ in written]
@@ -34,9 +37,7 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], list[tu
     return written, left, tokens, draw(st.lists(read, max_size=20))
 
 
-def reaches(
-    history: tuple[list[int], list[int], list[int], list[tuple[int, int]]],
-) -> list[list[float]]:
+def reaches(history: History) -> list[list[float]]:
     """The shares to be loaded for each read, found by putting the memories there in order."""
     written, left, tokens, reads = history
     there = {
@@ -162,9 +163,7 @@ def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> N
     assert "other stores" in str(found)
 
 
-def test_the_bundled_searches_are_as_public_stores_read_and_figures_say_what_the_sheet_says() -> (
-    None
-):
+def test_the_bundled_searches_are_as_public_stores_read_and_its_figures_are_its_words() -> None:
     log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
     found = age_or_use(past := memlab.load_past(STORE), find_references(past, log))
     assert found.again == pytest.approx(other_stores()["again"], abs=0.03)
