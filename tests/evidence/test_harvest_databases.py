@@ -6,7 +6,7 @@ it is installed. Databases that claude-mem and mcp-memory-service wrote are read
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from memforge_store import add_memory, create_tables
 from servers import PostgresServer, postgres_server
-from stores import files_in
+from stores import files_in, run_sql
 from transcripts import SLUG, Session, World
 
 from memlab import columns as c
@@ -27,18 +27,6 @@ from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
-
-
-def database(
-    path: Path, *statements: str, rows: Iterable[tuple[str, tuple[Any, ...]]] = ()
-) -> Path:
-    with closing(connect(path)) as connection, connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        for statement in statements:
-            connection.execute(statement)
-        for statement, values in rows:
-            connection.execute(statement, values)
-    return path
 
 
 def logged(log: Path) -> list[tuple[str, datetime]]:
@@ -54,20 +42,18 @@ class TestClaudeMem:
 
     @pytest.fixture
     def source(self, tmp_path: Path) -> Path:
-        (tmp_path / ".claude-mem").mkdir()
-        sessions = "INSERT INTO sdk_sessions VALUES (?, ?)"
-        observations = "INSERT INTO observations VALUES (?, ?)"
-        return database(
-            tmp_path / ".claude-mem" / "claude-mem.db",
+        path = tmp_path / ".claude-mem" / "claude-mem.db"
+        path.parent.mkdir()
+        run_sql(
+            path,
+            "PRAGMA journal_mode = WAL",
             "CREATE TABLE sdk_sessions (content_session_id TEXT, memory_session_id TEXT UNIQUE)",
             "CREATE TABLE observations (id INTEGER PRIMARY KEY, memory_session_id TEXT)",
             "CREATE VIRTUAL TABLE observations_fts USING fts5(title)",
-            rows=[
-                (sessions, ("content-1", "memory-1")),
-                (sessions, (None, "memory-2")),
-                *((observations, (n, "memory-1" if n < 5 else "memory-2")) for n in range(1, 9)),
-            ],
+            "INSERT INTO sdk_sessions VALUES ('content-1', 'memory-1'), (NULL, 'memory-2')",
+            "INSERT INTO observations VALUES (1, 'memory-1'), (5, 'memory-2'), (6, 'memory-2')",
         )
+        return path
 
     def harvested(self, source: Path, *calls: tuple[str, Any], tool: str = TOOL) -> Harvest:
         """What is found where sessions call a tool with ids; an answer to None is an error."""
@@ -79,9 +65,7 @@ class TestClaudeMem:
             world._save(session)
         return harvest(source, source.parents[1] / "reads.log")
 
-    def test_a_fetch_reads_every_id_it_asked_for_but_in_the_session_that_wrote_it(
-        self, source: Path
-    ) -> None:
+    def test_a_fetch_reads_all_it_asked_for_but_where_it_was_written(self, source: Path) -> None:
         """claude-mem takes ids as one text, too, and answers."""
         before = files_in(source.parent)
         asked = ([5, "6", 5], "[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
@@ -111,15 +95,11 @@ class TestMcpMemory:
     )"""
 
     def make(self, folder: Path, **metadata: Any) -> Path:
+        path, insert = folder / "sqlite_vec.db", "INSERT INTO memories (content_hash, metadata)"
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
-        return database(
-            folder / "sqlite_vec.db",
-            self.CREATE,
-            rows=[
-                ("INSERT INTO memories (content_hash, metadata) VALUES (?, ?)", pair)
-                for pair in texts.items()
-            ],
-        )
+        rows = (f"{insert} VALUES ('{name}', '{text}')" for name, text in texts.items())
+        run_sql(path, self.CREATE, *rows)
+        return path
 
     def queries(self, *hours: float) -> dict[str, Any]:
         seconds = [(NOON + timedelta(hours=hour)).timestamp() for hour in hours]
@@ -132,15 +112,11 @@ class TestMcpMemory:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
         found = harvest(f"mcp-memory:{source}")  # as show takes it
         assert (found.way, found.source) == ("mcp-memory-service", str(source))
-        assert logged(found.log) == [
-            (memory, NOON + timedelta(hours=hour))
-            for memory, hour in (("a", 0), ("b", 1), ("a", 2))
-        ]
+        moments = [NOON + timedelta(hours=hour) for hour in range(3)]
+        assert logged(found.log) == list(zip("aba", moments, strict=True))
         assert not any("last 10" in note for note in found.notes)
         ten = json.dumps(self.queries(*range(7, 17)))
-        database(
-            source, rows=[("UPDATE memories SET metadata = ? WHERE content_hash = 'a'", (ten,))]
-        )
+        run_sql(source, f"UPDATE memories SET metadata = '{ten}' WHERE content_hash = 'a'")
         again = harvest(source)
         assert again.notes[0].startswith("of 1 memory the last 10 queries are shown")
         assert (again.new, again.kept) == (10, 2)
@@ -167,31 +143,23 @@ class TestLangGraph:
         PRIMARY KEY (prefix, key)
     )"""
 
-    def make(self, folder: Path, *rows: tuple[str, str | None, float | None]) -> Path:
-        insert = (
-            "INSERT INTO store (prefix, key, value, updated_at, expires_at, ttl_minutes) "
-            "VALUES ('users.1', ?, '{}', '2026-08-01 12:00:00', ?, ?)"
-        )
-        return database(folder / "store.db", self.CREATE, rows=[(insert, row) for row in rows])
-
     def test_an_expiry_that_was_put_off_is_a_read_each_time(self, tmp_path: Path) -> None:
-        source = self.make(
-            tmp_path,
-            ("read", "2026-08-01 15:00:00", 60.0),
-            ("written", "2026-08-01 13:00:00.463562+00:00", 60.0),
-            ("for good", None, None),
-            ("odd", "soon", 60.0),
+        source = tmp_path / "store.db"
+        rows = (
+            "'read', '{}', '2026-08-01 15:00:00', 60",
+            "'written', '{}', '2026-08-01 13:00:00.463562+00:00', 60",
+            "'for good', '{}', NULL, NULL",
+            "'odd', '{}', 'soon', 60",
         )
+        insert = "INSERT INTO store (prefix, updated_at, key, value, expires_at, ttl_minutes)"
+        values = (f"{insert} VALUES ('users.1', '2026-08-01 12:00:00', {row})" for row in rows)
+        run_sql(source, self.CREATE, *values)
         found = harvest(source)
         assert found.way == "LangGraph"
         assert logged(found.log) == [("users.1/read", NOON + timedelta(hours=2))]
-        assert found.left_out == {
-            langgraph.NOT_READ: 1,
-            langgraph.WITHOUT_EXPIRY: 1,
-            langgraph.WITHOUT_TIME: 1,
-        }
-        moved = "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'"
-        database(source, rows=[(moved, ())])
+        not_read = (langgraph.NOT_READ, langgraph.WITHOUT_EXPIRY, langgraph.WITHOUT_TIME)
+        assert found.left_out == dict.fromkeys(not_read, 1)
+        run_sql(source, "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'")
         again = harvest(source)
         assert (again.new, again.kept, len(logged(found.log))) == (1, 1, 2)
         assert harvest(source).new == 0
@@ -218,13 +186,7 @@ def server() -> Iterator[PostgresServer]:
         yield started
 
 
-RETRIEVED = (
-    "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
-    "VALUES (%s, %s, 'q', %s)"
-)
-
-
-def test_every_retrieval_of_memforge_is_a_read_of_one_agent_or_of_all(
+def test_memforges_retrievals_are_reads_of_one_agent_or_of_all(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     name = server.new_database()
@@ -232,7 +194,11 @@ def test_every_retrieval_of_memforge_is_a_read_of_one_agent_or_of_all(
         create_tables(connection)
         one, other = (add_memory(connection, agent) for agent in "ab")
         for day, (agent, memory) in enumerate((("a", one), ("b", other), ("a", one)), 1):
-            connection.execute(RETRIEVED, (agent, memory, f"2026-08-0{day}T00:00:00+02:00"))
+            connection.execute(
+                "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
+                "VALUES (%s, %s, 'q', %s)",
+                (agent, memory, f"2026-08-0{day}T00:00:00+02:00"),
+            )
     found = harvest(server.url(name), tmp_path / "reads.log")
     assert found.way == "MemForge"
     assert ids_of(found) == ["1", "2", "1"]
@@ -248,7 +214,7 @@ PUT = (
 )
 
 
-def test_langgraphs_store_on_postgresql_is_one_and_a_database_of_something_else_is_said(
+def test_langgraphs_store_is_one_on_postgresql_and_another_is_said(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     name = server.new_database()
