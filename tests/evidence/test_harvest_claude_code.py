@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from claude_store import write_memories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import files_in
@@ -70,8 +71,8 @@ def test_what_was_swept_away_stays_and_is_judged_by_what_was_known(seed: int) ->
 class Desk:
     """A memory folder with a few files, and transcripts written line by line."""
 
-    def __init__(self, home: Path) -> None:
-        self.world = World(home, 0, memories=4)
+    def __init__(self, home: Path, called: str | None = None) -> None:
+        self.world = World(home, 0, memories=4, called=called)
         self.world.chance.random = lambda: 0.99  # type: ignore[method-assign] - nothing by chance
 
     def session(self, name: str = "s1", *reads: str) -> Session:
@@ -224,63 +225,53 @@ def test_an_endless_line_is_not_held_in_memory(desk: Desk, monkeypatch: pytest.M
     assert most < 5 * longest
 
 
-class TestFolder:
-    def test_a_project_or_all_of_them_mean_their_one_memory_folder(self, desk: Desk) -> None:
-        session = desk.session("s1", "m1.md")
-        desk.save(session)
-        log = desk.world.home / "other.log"
-        assert harvest(desk.world.projects / SLUG, log).new == 1
-        with pytest.raises(MemlabError, match="has several memory folders; name one"):
-            harvest(desk.world.projects, log)
-        (desk.world.projects / "-other" / "memory").rename(desk.world.home / "away")
-        assert harvest(desk.world.projects, desk.world.home / "third.log").new == 1
-        assert harvest(desk.world.home / ".claude", log).new == 0
+def test_a_project_or_all_of_them_mean_their_one_memory_folder(desk: Desk) -> None:
+    desk.world._save(desk.session("s1", "m1.md"))
+    log = desk.world.home / "other.log"
+    assert harvest(desk.world.projects / SLUG, log).new == 1
+    with pytest.raises(MemlabError, match="has several memory folders; name one"):
+        harvest(desk.world.projects, log)
+    (desk.world.projects / "-other" / "memory").rename(desk.world.home / "away")
+    assert harvest(desk.world.projects, desk.world.home / "third.log").new == 1
+    assert harvest(desk.world.home / ".claude", log).new == 0
 
-    def test_one_elsewhere_is_looked_for_in_the_transcripts_named(self, tmp_path: Path) -> None:
-        world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
-        world.run(6)
-        world.folder.rename(tmp_path / "notes")
-        found = harvest(tmp_path / "notes", transcripts=world.projects)
-        assert found.log == tmp_path / "notes.reads.log"
-        by_path, every = logged(found.log), world.counted()
-        assert by_path <= every
-        assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
 
-    def test_one_at_home_is_found_by_way_of_home(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-        monkeypatch.chdir(tmp_path)
-        Path("notes").mkdir()
-        Path("notes/MEMORY.md").touch()
-        world = World(tmp_path / "made", 0, called="~/notes")
-        session = Session(world, "s1", SLUG)
-        READ(session, "m1.md")
-        world._save(session)
-        (tmp_path / ".claude").symlink_to(world.home / ".claude")
-        found = harvest("./notes")
-        assert found.reads == 1
-        assert found.log == tmp_path / "notes.reads.log"
+def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) -> None:
+    world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
+    world.run(6)
+    world.folder.rename(tmp_path / "notes")
+    found = harvest(tmp_path / "notes", transcripts=world.projects)
+    assert found.log == tmp_path / "notes.reads.log"
+    by_path, every = logged(found.log), world.counted()
+    assert by_path <= every
+    assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
 
-    def test_no_transcripts_are_said(self, tmp_path: Path) -> None:
-        (tmp_path / "notes").mkdir()
-        (tmp_path / "notes" / "MEMORY.md").touch()
-        with pytest.raises(MemlabError, match="name their folder with --transcripts"):
-            harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
-        assert [each.name for each in tmp_path.iterdir()] == ["notes"]
 
-    @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote'])
-    @pytest.mark.parametrize("as_ascii", [True, False])
-    def test_any_name_is_found_however_it_is_written(
-        self, tmp_path: Path, name: str, *, as_ascii: bool
-    ) -> None:
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "MEMORY.md").touch()
-        world = World(tmp_path / "home", 0, called=str(folder))
-        world._as_ascii = as_ascii
-        session = Session(world, "s1", SLUG)
-        READ(session, "ä b.md")
-        world._save(session)
-        assert harvest(folder, transcripts=world.projects).reads == 1
+def test_one_at_home_is_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    desk = Desk(tmp_path / "made", "~/notes")
+    desk.world._save(desk.session("s1", "m1.md"))
+    (tmp_path / ".claude").symlink_to(desk.world.home / ".claude")
+    write_memories(tmp_path / "notes", "m1")
+    found = harvest("./notes")
+    assert found.reads == 1
+    assert found.log == tmp_path / "notes.reads.log"
+
+
+def test_no_transcripts_are_said(tmp_path: Path) -> None:
+    write_memories(tmp_path / "notes", "m1")
+    with pytest.raises(MemlabError, match="name their folder with --transcripts"):
+        harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
+    assert [each.name for each in tmp_path.iterdir()] == ["notes"]
+
+
+@pytest.mark.parametrize("name", ["wörk ❤", 'q"uote'])
+@pytest.mark.parametrize("as_ascii", [True, False])
+def test_any_name_is_found_however_it_is_written(tmp_path: Path, name: str, as_ascii: bool) -> None:
+    desk = Desk(tmp_path / "home", str(tmp_path / name))
+    desk.world._as_ascii = as_ascii
+    desk.world._save(desk.session("s1", "ä b.md"))
+    write_memories(tmp_path / name, "m1")
+    assert harvest(tmp_path / name, transcripts=desk.world.projects).reads == 1
