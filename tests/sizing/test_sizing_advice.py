@@ -18,24 +18,18 @@ from memlab import columns as c
 from memlab.evidence.prior import law_of
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
-from memlab.sizing import (
-    Verdict,
-    advise,
-    cap_curve,
-    prepare_sizing,
-    recommend_cap,
-)
+from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing.curve import in_tokens
 
 World = tuple[pd.DataFrame, pd.DataFrame]
 """Memories, and the references to them."""
 
 
-def near(rows: int = 1000, *, references: int = 200) -> World:
-    """A history whose references all lie within twenty rows."""
+def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> World:
+    """A history whose references all lie within twenty rows; keywords are columns."""
     rng = np.random.default_rng(0)
     at = np.sort(rng.integers(30, rows, references))
-    frame = make_episodes(rows)
+    frame = make_episodes(rows).assign(**columns)
     return frame, make_references(frame, at, rng.integers(1, 21, references))
 
 
@@ -89,7 +83,9 @@ def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> No
     shares = [prepare_sizing(frame, each).reads for each in (told, reads, both)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
     # and what one task reads is read at moments of its own
-    assert prepare_sizing(of_one_task()[0], reads).references.sittings > 100
+    assert (
+        prepare_sizing(frame.assign(source_task_ref="session:1"), reads).references.sittings > 100
+    )
     searched = make_episodes(100).assign(loaded_at_start=False)
     assert prepare_sizing(searched).terms.law == law_of(1)
     assert prepare_sizing(make_episodes(100)).terms.law == law_of(0)
@@ -122,16 +118,6 @@ def small() -> World:
     return frame, make_references(frame, at, np.where(at // 10 % 2, 60, 2))
 
 
-def of_one_task() -> World:
-    frame, references = near()
-    return frame.assign(source_task_ref=pd.Series("session:1", frame.index, "str")), references
-
-
-def decisions_alone() -> World:
-    frame, references = near()
-    return frame.assign(**{c.LOAD_BEARING: True, c.PRUNABLE: False}), references
-
-
 def dangling() -> World:
     frame, references = near(references=900)
     references.loc[0, c.TARGET_POSITION] = 5000
@@ -146,12 +132,17 @@ def dangling() -> World:
         (near, {"target": 0.998}, Verdict.TARGET_BEYOND_HORIZON, "1,151 references of its own can"),
         (
             partial(near, rows=4_000, references=3_900),
-            {"confidence": 0.6, "target": 0.9995},
-            *(Verdict.CAP_HAS_NO_EFFECT, "nothing less than all"),
+            *({"confidence": 0.6, "target": 0.9995}, Verdict.CAP_HAS_NO_EFFECT, "less than all"),
         ),
         (small, {}, Verdict.CAP_HAS_NO_EFFECT, "ask again when the store holds more than"),
-        (of_one_task, {}, Verdict.FROM_OTHER_PROJECTS, "1% from this store (200 references)"),
-        (decisions_alone, {}, Verdict.NOTHING_PRUNABLE, "200 references to load-bearing memories"),
+        (
+            partial(near, source_task_ref="session:1"),
+            *({}, Verdict.FROM_OTHER_PROJECTS, "1% from this store (200 references)"),
+        ),
+        (
+            partial(near, load_bearing=True, prunable=False),
+            *({}, Verdict.NOTHING_PRUNABLE, "200 references to load-bearing memories"),
+        ),
         (dangling, {}, Verdict.OK, "1 reference to something that is no earlier memory"),
     ],
 )
@@ -180,10 +171,9 @@ def test_references_that_every_cap_serves_leave_a_smaller_cap_for_the_target() -
 
 def two_kinds() -> World:
     """Near references in a store with two hundred tokens of decisions and skills."""
-    frame, references = near(references=900)
-    frame[c.KIND] = frame[c.KIND].astype("str")
-    frame.loc[:2, c.KIND] = ["semantic", "procedural", "semantic"]
-    frame.loc[:2, c.TOKENS] = [120, 50, 30]
+    frame, references = near(references=900, kind="episodic")
+    facts = [("semantic", 120), ("procedural", 50), ("semantic", 30)]
+    frame.loc[:2, [c.KIND, c.TOKENS]] = facts
     frame.loc[:2, [c.LOAD_BEARING, c.PRUNABLE]] = [True, False]
     return frame, references
 
@@ -237,9 +227,7 @@ def test_the_budget_cap_is_the_largest_that_fits_now_and_in_95_percent(late: lis
 @pytest.mark.parametrize(
     "recommend", [recommend_cap, partial(recommend_cap, token_budget=10), recommend_budget]
 )
-def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing(
-    recommend: Callable[..., Any],
-) -> None:
+def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing(recommend) -> None:
     advice = recommend(make_episodes(1))
     assert (advice.verdict, advice.memories) == (Verdict.FROM_OTHER_PROJECTS, 1)
     assert advice.number >= advice.likely >= 1
@@ -267,39 +255,34 @@ def test_who_looks_farther_ahead_needs_more_and_is_told_until_when(recommend) ->
     assert "until 3,000 memories are written" in str(far)
 
 
-def pruned_by_hand(path: Path, *, after: int, count: int) -> Path:
-    """Two years of memories, of which somebody deleted some without an archive."""
+def pruned_by_hand(path: Path, *, after: int, count: int) -> pd.DataFrame:
+    """The past of two years of memories, of which somebody deleted some without an archive."""
     store = memlab.copy_store(memlab.store_path("two_years"), path / "memory.db")
-    chosen = f"WHERE kind = 'episodic' ORDER BY rowid LIMIT {count} OFFSET {after}"
-    run_sql(
-        store, f"DELETE FROM memory_items WHERE rowid IN (SELECT rowid FROM memory_items {chosen})"
-    )
-    return store
+    episodes = "FROM memory_items WHERE kind = 'episodic' ORDER BY rowid"
+    some = f"SELECT rowid {episodes} LIMIT {count} OFFSET {after}"
+    run_sql(store, f"DELETE FROM memory_items WHERE rowid IN ({some})")
+    return memlab.load_past(store)
 
 
 @pytest.mark.parametrize("after", [None, 0, 300], ids=["whole", "oldest gone", "others gone"])
 def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: int | None) -> None:
-    if after is None:
-        frame, _ = recorded()
-    else:
-        frame = memlab.load_past(pruned_by_hand(tmp_path, after=after, count=700))
+    whole = after is None
+    frame = recorded()[0] if whole else pruned_by_hand(tmp_path, after=after, count=700)
     frame = frame.assign(**{c.TOKENS: 10})
     cap, budget = memlab.recommend_cap(frame), recommend_budget(frame)
     assert cap.keep_recent is not None
-    assert (cap.verdict == "history-incomplete") == (after is not None)
+    assert (cap.verdict == "history-incomplete") == (not whole)
     over = after == 0  # a budget may have deleted the oldest for want of room for one memory
     assert budget.max_tokens == budget.floor.tokens + 10 * (cap.keep_recent + over)
     assert budget.likely == budget.floor.tokens + 10 * (cap.likely + over)
     assert budget.served == pytest.approx(cap.served, abs=0.01 * over)
     assert (budget.weight, budget.track_record) == (cap.weight, cap.track_record)
     gone = [note for note in budget.would_change if " were deleted without an archive" in note]
-    assert [note.split()[0] for note in gone] == ["700"] * (after is not None)
+    assert [note.split()[0] for note in gone] == ["700"] * (not whole)
 
 
-def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_archive(
-    tmp_path: Path,
-) -> None:
-    frame = memlab.load_past(pruned_by_hand(tmp_path, after=0, count=2_000))
+def test_a_budget_has_room_for_all_written_since_a_deletion_without_archive(tmp_path: Path) -> None:
+    frame = pruned_by_hand(tmp_path, after=0, count=2_000)
     since = frame.loc[frame[c.PRUNABLE], c.TOKENS].sum()
     whole = memlab.load(memlab.store_path("two_years"))
     numbers = (recommend_budget(each, target=0.5).max_tokens for each in (whole, frame))
