@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 import pytest
 from histories import recommend_budget, recorded_rows
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import episodes, row, run_sql, write_rows
+from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab import columns as c
@@ -64,7 +65,7 @@ WALKS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 
 
 @st.composite
-def stores(draw: st.DrawFn) -> list[dict[str, object]]:
+def stores(draw: st.DrawFn) -> list[Row]:
     """Rows that refer to earlier ones, with decisions and superseded ones between them."""
     count = draw(st.integers(30, 160))
     back = draw(st.lists(st.integers(1, 150), min_size=count, max_size=count))
@@ -84,23 +85,18 @@ def stores(draw: st.DrawFn) -> list[dict[str, object]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
-@settings(max_examples=14, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=14)
 @given(rows=stores(), steps=WALKS, sizes=st.lists(st.integers(0, 600), min_size=1, max_size=4))
 def test_no_walk_on_a_random_history(
-    tmp_path: Path,
-    recommend: Recommend,
-    rows: list[dict[str, object]],
-    sizes: list[int],
-    steps: list[str],
+    recommend: Recommend, rows: list[Row], sizes: list[int], steps: list[str]
 ) -> None:
-    for file in tmp_path.iterdir():
-        file.unlink()
     sized = [each | {"body": "x" * size} for each, size in zip(rows, cycle(sizes))]
-    store = write_rows(tmp_path / "memory.db", sized)
-    numbers = [advice(store, recommend).number]
-    for step in steps:
-        STEPS[step](store, recommend)
-        numbers.append(advice(store, recommend).number)
+    with TemporaryDirectory() as folder:
+        store = write_rows(Path(folder) / "memory.db", sized)
+        numbers = [advice(store, recommend).number]
+        for step in steps:
+            STEPS[step](store, recommend)
+            numbers.append(advice(store, recommend).number)
     assert numbers == sorted(numbers)
 
 

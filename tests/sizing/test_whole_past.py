@@ -1,21 +1,19 @@
 """Compacting a store changes nothing of what its past says: not the curve, not the number."""
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 from histories import recommend_budget, recorded_rows
+from shell import said
 from stores import write_rows
 
 import memlab
 from memlab import columns as c
-from memlab.cli import main
 from memlab.evidence.past import load_past
 from memlab.growth import growth_curve
 from memlab.policies import KeepRecent, TimeToLive
@@ -48,9 +46,8 @@ def keep(cap: int) -> Compact:
 
 def as_sized(store: Path) -> None:
     """Do what a nightly job would: size, and compact to that."""
-    for words in (("size", store, "--save"), ("maintain", store, "--apply")):
-        ran = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-        assert ran.exit_code == 0, ran.output
+    said("size", store, "--save")
+    said("maintain", store, "--apply")
 
 
 def restored_half_way(store: Path) -> None:
@@ -76,12 +73,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def compacted(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("compacted")
-    yield in_steps(folder / "memory.db", *WAYS[request.param])
-    shutil.rmtree(folder)
+def compacted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return in_steps(tmp_path_factory.mktemp("compacted") / "memory.db", *WAYS[request.param])
 
 
 def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> None:
@@ -149,9 +142,7 @@ def test_a_store_may_be_named_in_every_way_that_it_can_be_loaded(emptied: Path) 
         assert memlab.recommend_cap(store) == expected
 
 
-def test_a_store_is_sized_with_the_reads_that_its_settings_remember(
-    whole: Path, tmp_path: Path
-) -> None:
+def test_a_store_is_sized_with_the_reads_its_settings_remember(whole: Path, tmp_path: Path) -> None:
     store = memlab.copy_store(whole, tmp_path / "memory.db")
     log = memlab.AccessLog(tmp_path / "reads.jsonl")
     ids = memlab.load(store)[c.MEMORY_ID]
@@ -162,14 +153,11 @@ def test_a_store_is_sized_with_the_reads_that_its_settings_remember(
     advice = memlab.recommend_cap(store)
     assert advice.references == plain.references + 100
     assert advice.keep_recent > plain.keep_recent
-    shown = CliRunner().invoke(main, ["size", str(store), "--json"], catch_exceptions=False)
-    assert json.loads(shown.output)["keep_recent"] == advice.keep_recent
+    assert json.loads(said("size", store, "--json"))["keep_recent"] == advice.keep_recent
     assert (memlab.find_references(store)[c.KIND] == "log").sum() == 100
 
 
-def test_a_frame_that_lacks_the_past_of_its_store_is_sized_with_a_warning(
-    emptied: Path, whole: Path
-) -> None:
+def test_a_frame_without_its_past_is_sized_with_a_warning(emptied: Path, whole: Path) -> None:
     for recommend in (memlab.recommend_cap, recommend_budget):
         assert "give the store's path in place of the frame" in str(recommend(memlab.load(emptied)))
         for complete in (emptied, load_past(emptied), memlab.load(whole)):
