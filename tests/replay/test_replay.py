@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import combinations, compress, product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,11 +59,7 @@ REPLACED = valued(make_frame(*PAIRS, minutes=24 * 60), [n % 5 for n in range(8)]
 
 
 def decided_forward(
-    frame: pd.DataFrame,
-    references: pd.DataFrame,
-    policy: Policy,
-    every: int,
-    now: pd.Timestamp | None,
+    frame: pd.DataFrame, references: pd.DataFrame, policy: Policy, every: int, now: Any
 ) -> tuple[dict[str, str], list[bool]]:
     """Decide again and again about what is there: the ids that went and why, what was served."""
     accessed = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
@@ -92,6 +88,7 @@ def decided_forward(
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @settings(max_examples=1 + settings().max_examples // 20)
 @example(frame=REPLACED, every=1, late=True, retire=False)
+@example(frame=REPLACED[:0], every=1, late=True, retire=False)
 @given(frame=LIVES, every=st.integers(1, 3), late=st.booleans(), retire=st.booleans())
 def test_every_runner_finds_what_asking_finds(
     policy: Policy, frame: pd.DataFrame, every: int, late: bool, retire: bool
@@ -106,6 +103,7 @@ def test_every_runner_finds_what_asking_finds(
     pd.testing.assert_frame_equal(quick.references, slow.references)
     pd.testing.assert_frame_equal(quick.boot, slow.boot)
     assert quick.returned == slow.returned
+    assert ("no references" in str(quick)) == references.empty
     if retire:
         return
     gone, served = decided_forward(frame, references, policy, every, now)
@@ -144,33 +142,32 @@ def test_learned_finds_what_asking_finds_once_it_has_learned(kind: str, retire: 
     assert quick.deleted[c.MEMORY_ID].tolist() != newest.deleted[c.MEMORY_ID].tolist()
 
 
-def test_a_subclass_that_says_no_more_keeps_its_runner() -> None:
-    @dataclass(frozen=True)
-    class Named(KeepRecent):
-        note: str = "ours"
-        name: ClassVar[str] = "named"
-
-    @dataclass(frozen=True)
-    class Vouched(RecentByUse):
-        runner: ClassVar[Runner] = "capped"
-
-    assert runner_for(Named(3)) == "ranked"
-    assert runner_for(Vouched(3)) == "capped"
-    assert runner_for(RecentByUse(3)) == "asked"
+@dataclass(frozen=True)
+class Named(KeepRecent):
+    note: str = "ours"
+    name: ClassVar[str] = "named"
 
 
-def test_a_method_that_is_mixed_in_is_asked_and_a_runner_that_there_is_not_is_named() -> None:
-    class Mixed:
-        def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
-            return np.full(len(rows), np.datetime64("1970-01-01", "us"))
+class Typo(KeepRecent):
+    runner: ClassVar[Runner] = "quick"  # type: ignore[assignment]
 
-    class MixedIn(Mixed, TimeToLive):
-        pass
 
-    class Typo(KeepRecent):
-        runner: ClassVar[Runner] = "quick"  # type: ignore[assignment]
+class Vouched(RecentByUse):
+    runner: ClassVar[Runner] = "capped"
 
-    assert runner_for(MixedIn()) == "asked"
+
+class Mixed:
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        return np.full(len(rows), np.datetime64("1970-01-01", "us"))
+
+
+class MixedIn(Mixed, TimeToLive):
+    pass
+
+
+def test_a_subclass_keeps_its_runner_unless_it_decides_otherwise() -> None:
+    policies = Named(3), Vouched(3), RecentByUse(3), MixedIn()
+    assert [*map(runner_for, policies)] == ["ranked", "capped", "asked", "asked"]
     assert len(replay(*six_episodes(), MixedIn()).deleted) == 6
     with pytest.raises(ValueError, match=r"Typo\.runner is 'quick': leave it out"):
         replay(*six_episodes(), Typo(2))
@@ -289,15 +286,6 @@ def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
     with_it = replay(frame, references, ValueCap(2))
     without = replay(frame.drop(columns=c.LAST_ACCESSED_AT), references, ValueCap(2))
     pd.testing.assert_frame_equal(with_it.deleted, without.deleted)
-
-
-def test_an_empty_history_is_replayed() -> None:
-    empty = make_episodes(0).assign(**{c.IMPORTANCE: [], c.AGENT_ID: pd.Series([], dtype="str")})
-    for policy in POLICIES.values():
-        done = replay(empty, find_references(empty), policy)
-        assert done.most_held == 0
-        assert done.deleted.empty
-        assert "no references" in str(done)
 
 
 def test_the_order_of_rows_and_references_does_not_matter_and_stays_as_it_was() -> None:
