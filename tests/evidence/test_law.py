@@ -13,22 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
+from memlab.evidence import prior
 from memlab.evidence.posterior import LEVELS, Posterior, Terms
-from memlab.evidence.prior import (
-    DEFAULT_UNTIL,
-    EVIDENCE,
-    STRETCH,
-    Floats,
-    fitted_law,
-    law_of,
-    limits_of,
-    middle_of,
-    rank_at,
-)
 from memlab.evidence.usage import other_stores
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-MIDDLE = middle_of(DEFAULT_UNTIL)
+MIDDLE = prior.middle_of(prior.DEFAULT_UNTIL)
 HISTORIES = CHECKOUT.parent / "shared" / "data"
 
 
@@ -44,8 +34,9 @@ def fitting() -> Iterator[ModuleType]:
 def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) -> None:
     if not any(HISTORIES.glob("history-*")):
         pytest.skip("no recorded histories (shared/data) beside the checkout")
-    for evidence in EVIDENCE:
-        assert fitting.fit(fitting.read_histories(HISTORIES, evidence)) == fitted_law(evidence)
+    for evidence in prior.EVIDENCE:
+        histories = fitting.read_histories(HISTORIES, evidence)
+        assert fitting.fit(histories) == prior.fitted_law(evidence)
     assert fitting.measure_usage(HISTORIES) == other_stores()
 
 
@@ -56,7 +47,7 @@ def test_the_fit_finds_the_law_and_spread_that_projects_are_drawn_from(fitting: 
     for shift in shifts:
         at = np.sort(rng.integers(250, 16_000, 4_000))
         reach = np.clip(rng.uniform(0, 0.8, 4_000) + shift, 0, 1)
-        rank = np.clip(rank_at(reach, at).round(), 1, at).astype(int)
+        rank = np.clip(prior.rank_at(reach, at).round(), 1, at).astype(int)
         projects.append(fitting.History(f"by {shift}", 16_000, at, rank))
     law = fitting.fit(projects, worth=100.0)
     places = [law.shares.index(share) for share in (0.3, 0.5, 0.75, 0.9)]
@@ -67,15 +58,15 @@ def test_the_fit_finds_the_law_and_spread_that_projects_are_drawn_from(fitting: 
 
 
 def test_nothing_is_beyond_where_a_law_was_seen_and_doublings_are_counted() -> None:
-    fewest, most = fitted_law().seen
+    fewest, most = prior.fitted_law().seen
     sizes = (fewest, most, fewest / 4, most * 2, 0)
     counted = [0, 0, 2, 1, np.log2(fewest)]
-    assert [*map(fitted_law().doublings_beyond, sizes)] == pytest.approx(counted)
+    assert [*map(prior.fitted_law().doublings_beyond, sizes)] == pytest.approx(counted)
 
 
 def test_reads_reach_farther_back_than_references_and_are_the_more_cautious_evidence() -> None:
     for size in (10, 50, 250, 1_000, 10_000, 100_000):
-        by_name, by_search = (memlab.law(size, evidence=evidence) for evidence in EVIDENCE)
+        by_name, by_search = (memlab.law(size, evidence=evidence) for evidence in prior.EVIDENCE)
         assert by_name.cap < by_search.cap <= 2 * size
         assert by_name.high <= by_search.high
         assert f"{by_search.cap:,} serves 90% of reads" in str(by_search)
@@ -85,11 +76,11 @@ def test_reads_reach_farther_back_than_references_and_are_the_more_cautious_evid
 
 @given(share=st.floats(0, 1), level=st.floats(0.02, 0.98))
 def test_a_law_of_both_kinds_lies_between_by_how_many(share: float, level: float) -> None:
-    near, joined, far = (law_of(reads) for reads in (0.0, share, 1.0))
+    near, joined, far = (prior.law_of(reads) for reads in (0.0, share, 1.0))
     reach = [float(law.reach_at(np.array([level]))[0]) for law in (near, joined, far)]
     assert reach[0] - 0.01 <= reach[1] <= reach[2] + 0.01
     assert near.worth >= joined.worth >= far.worth
-    more = law_of((1 + share) / 2)
+    more = prior.law_of((1 + share) / 2)
     assert float(more.reach_at(np.array([level]))[0]) >= reach[1] - 0.01
 
 
@@ -100,11 +91,11 @@ SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
 def test_limits_enclose_the_law_keep_its_order_and_are_the_wider_the_fewer_references_come(
     spread: float, references: float, quantile: float
 ) -> None:
-    reach = fitted_law().reach_at(LEVELS)
+    reach = prior.fitted_law().reach_at(LEVELS)
 
-    def limits(spread: float, references: float) -> tuple[Floats, Floats]:
+    def limits(spread: float, references: float) -> tuple[prior.Floats, prior.Floats]:
         spreads = np.full(len(LEVELS), spread)
-        return limits_of(LEVELS, reach, spreads, quantile=quantile, references=references)
+        return prior.limits_of(LEVELS, reach, spreads, quantile=quantile, references=references)
 
     lower, upper = limits(spread, references)
     for smaller, larger in pairwise([0, lower, reach, upper, 1]):
@@ -120,9 +111,7 @@ def test_limits_enclose_the_law_keep_its_order_and_are_the_wider_the_fewer_refer
     confidence=st.tuples(*[st.floats(0.6, 0.99)] * 2),
     until=st.tuples(*[st.floats(1.01, 4)] * 2),
 )
-def test_a_larger_store_share_confidence_or_horizon_takes_no_smaller_cap(
-    **asked: tuple[float, float],
-) -> None:
+def test_a_larger_store_share_confidence_or_horizon_takes_no_smaller_cap(**asked: Any) -> None:
     usual: dict[str, Any] = {"memories": 2_000, "share": 0.9, "confidence": 0.9, "until": 1.2}
     for name, both in asked.items():
         less, more = (memlab.law(**{**usual, name: each}) for each in sorted(both))
@@ -156,7 +145,7 @@ def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
     projects = lines[lines["project"].notna()]
     assert projects["project"].nunique() == 9
     assert set(lines["share"]) == {0.9}
-    uv = next(project for project in fitted_law().projects if project.name == "uv")
+    uv = next(project for project in prior.fitted_law().projects if project.name == "uv")
     drawn = projects.loc[projects["project"] == "uv"]
     assert drawn["memories"].tolist() == list(uv.memories)
     expected = (1 + MIDDLE * np.array(uv.memories)) ** uv.reach["0.9"] - 1
@@ -165,12 +154,10 @@ def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
 
 def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
-        projects = memlab.evidence.law_lines(share, until=STRETCH).dropna(subset="project")
-        asked = [memlab.law(int(size), share, until=STRETCH) for size in projects["memories"]]
-        within = [
-            each.low <= cap <= each.high for each, cap in zip(asked, projects["cap"], strict=True)
-        ]
-        assert 0.7 < np.mean(within) < 0.97, share
+        projects = memlab.evidence.law_lines(share, until=prior.STRETCH).dropna(subset="project")
+        asked = [memlab.law(int(size), share, until=prior.STRETCH) for size in projects["memories"]]
+        low, high = ([getattr(each, name) for each in asked] for name in ("low", "high"))
+        assert 0.7 < projects["cap"].between(low, high).mean() < 0.97, share
 
 
 def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> Posterior:

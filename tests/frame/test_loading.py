@@ -25,18 +25,9 @@ from stores import (
 )
 
 import memlab
-from memlab import SqliteMemoryStore
+from memlab import SqliteMemoryStore, items
 from memlab.columns import DTYPES, LOAD_BEARING, PROBLEM, PRUNABLE, SIGNAL_DTYPES, TOKEN_RULE
 from memlab.errors import BadRowError, MissingExtraError
-from memlab.items import (
-    EventId,
-    EventRef,
-    MemoryItem,
-    MemoryKind,
-    MemoryProvenance,
-    is_load_bearing_stored,
-    strings_of,
-)
 from memlab.store.database import CREATE_TABLE
 from memlab.systems.memory_items import scan
 
@@ -68,10 +59,10 @@ def test_every_field_of_an_item_arrives_from_a_store_in_memory_too() -> None:
         "supersedes": ("m0", "ü"),
         "evidence_refs": ("issue:#1",),
     }
-    provenance = MemoryProvenance(EventRef(EventId("e1"), 4), "agent", **same)
-    kind, tags = MemoryKind.SEMANTIC, ("a", "b,c")
+    provenance = items.MemoryProvenance(items.EventRef(items.EventId("e1"), 4), "agent", **same)
+    kind, tags = items.MemoryKind.SEMANTIC, ("a", "b,c")
     with SqliteMemoryStore(":memory:") as store:
-        store.put(MemoryItem("m1", kind, "tïtle", "body text", provenance, tags))
+        store.put(items.MemoryItem("m1", kind, "tïtle", "body text", provenance, tags))
         (loaded,) = memlab.load(store, with_body=True).to_dict("records")
     same |= {"memory_id": "m1", "kind": "semantic", "title": "tïtle", "body": "body text"}
     assert loaded.items() >= (same | {"tags": tags, "authored_by": "agent"}).items()
@@ -83,7 +74,7 @@ def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recen
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "memory.db", [each | no_event for each in rows])
         frame = memlab.load(path)
-        verdicts = [is_load_bearing_stored(each["kind"], each["tags_json"]) for each in rows]
+        verdicts = [items.is_load_bearing_stored(each["kind"], each["tags_json"]) for each in rows]
         assert frame[LOAD_BEARING].tolist() == verdicts
         with SqliteMemoryStore(path) as store:
             assert list(frame.loc[frame["active"], "memory_id"]) == [
@@ -109,10 +100,10 @@ def test_a_list_is_what_json_says_it_is(stored: str) -> None:
     except ValueError:
         values = None
     if isinstance(values, list) and all(isinstance(value, str) for value in values):
-        assert strings_of(stored) == tuple(values)
+        assert items.strings_of(stored) == tuple(values)
     else:
         with pytest.raises(ValueError, match=r"is not (JSON|a JSON list of strings)$"):
-            strings_of(stored)
+            items.strings_of(stored)
 
 
 @pytest.mark.parametrize("with_body", [False, True])
