@@ -75,58 +75,36 @@ def test_a_copy_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
         assert load_past(store)[c.MEMORY_ID].tolist() == ["e2", "e3"]
 
 
-class Life:
-    """A store that numbers its memories as SQLite does, and remembers the order of writing."""
-
-    def __init__(self) -> None:
-        self.there: list[int] = []
-        self.deleted: list[list[int]] = []
-        self.positions: list[int] = []
-
-    def write(self, count: int) -> None:
-        for _ in range(count):
-            highest = max((self.positions[each] for each in self.there), default=0)
-            self.there.append(len(self.positions))
-            self.positions.append(highest + 1)
-
-    def delete(self, chosen: list[int]) -> None:
-        self.deleted.append(chosen)
-        self.there = [each for each in self.there if each not in chosen]
-
-    def past(self) -> pd.DataFrame:
-        every = make_episodes(len(self.positions))
-        every[c.POSITION] = np.array(self.positions, dtype=np.int64)
-        present, *gone = (
-            every.iloc[chosen].sort_values(c.POSITION).reset_index(drop=True)
-            for chosen in (self.there, *self.deleted)
-        )
-        moments = (NOON + timedelta(days=day) for day in range(len(gone)))
-        return past_of(present, list(map(Deletion, moments, gone, range(len(gone)))))
-
-
-STEPS = st.lists(st.integers(-4, 6) | st.sets(st.integers(0, 30), max_size=8), max_size=12)
-"""So many are written, so many of the newest deleted, or some."""
-
-
-@given(STEPS)
+@given(st.lists(st.integers(-4, 6) | st.sets(st.integers(0, 30), max_size=8), max_size=12))
 def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]) -> None:
-    life = Life()
+    """So many are written, so many of the newest deleted, or some; numbered as SQLite does."""
+    positions: list[int] = []
+    there: list[int] = []
+    deleted: list[list[int]] = []
     for step in steps:
-        if isinstance(step, set):
-            life.delete([each for each in life.there if each in step])
-        elif step < 0:
-            life.delete(life.there[step:])
+        if isinstance(step, set) or step < 0:
+            some = there[step:] if isinstance(step, int) else [*step.intersection(there)]
+            there = [each for each in there if each not in some]
+            deleted.append(some)
         else:
-            life.write(step)
-    past = life.past()
-    whole = make_episodes(len(life.positions))
+            for _ in range(step):
+                highest = max((positions[each] for each in there), default=0)
+                there.append(len(positions))
+                positions.append(highest + 1)
+    whole = make_episodes(len(positions))
+    every = whole.assign(position=np.array(positions, dtype=np.int64))
+    present, *gone = (
+        every.iloc[chosen].sort_values(c.POSITION, ignore_index=True)
+        for chosen in (there, *deleted)
+    )
+    days = (NOON + timedelta(days=day) for day in range(len(gone)))
+    past = past_of(present, list(map(Deletion, days, gone, range(len(gone)))))
     assert past[c.MEMORY_ID].tolist() == whole[c.MEMORY_ID].tolist()
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
     still = present_rows(past)
-    assert set(still[c.MEMORY_ID]) == {f"m{place + 1}" for place in life.there}
-    gone = past[past[c.DELETED_AT].notna()]
-    assert not gone[[c.ACTIVE, c.PRUNABLE]].any(axis=None)
+    assert set(still[c.MEMORY_ID]) == {f"m{place + 1}" for place in there}
+    assert not past.loc[past[c.DELETED_AT].notna(), [c.ACTIVE, c.PRUNABLE]].any(axis=None)
 
 
 def test_what_was_deleted_twice_is_there_once_with_the_later_moment() -> None:

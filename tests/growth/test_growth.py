@@ -21,9 +21,7 @@ def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
     """What the rows were at `instant`, one by one."""
     created = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
     counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:8], 0)
-    for one in frame.to_dict("records"):
-        if one[c.CREATED_AT] > instant:
-            continue
+    for one in frame[frame[c.CREATED_AT] <= instant].to_dict("records"):
         name = c.LOAD_BEARING if one[c.LOAD_BEARING] else c.PRUNABLE
         if isinstance(one[c.SUPERSEDED_BY], str):
             replaced = created.get(one[c.SUPERSEDED_BY], one[c.CREATED_AT])
@@ -159,12 +157,8 @@ def test_odd_rows_are_counted() -> None:
 
 def episodes_on(*days: float) -> pd.DataFrame:
     """Episodes so many days before NOW, oldest first."""
-    return make_frame(
-        *(
-            row(f"m{n}", **{c.CREATED_AT: pd.Timestamp(NOW) - pd.Timedelta(days=day)})
-            for n, day in enumerate(sorted(days, reverse=True))
-        )
-    )
+    created = pd.Timestamp(NOW) - pd.to_timedelta(sorted(days, reverse=True), unit="D")
+    return make_episodes(len(days)).assign(**{c.CREATED_AT: created.astype(c.TIME)})
 
 
 @pytest.mark.parametrize(
