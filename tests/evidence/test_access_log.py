@@ -7,7 +7,6 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -184,9 +183,7 @@ def test_a_new_log_is_its_owners_or_like_its_store_and_then_stays(
         (os.mkfifo, "is not an ordinary file"),
     ],
 )
-def test_what_is_not_its_own_is_refused_and_left_alone(
-    tmp_path: Path, make: Callable[[Path], object], fault: str
-) -> None:
+def test_another_file_is_refused_and_left_alone(tmp_path: Path, make: Any, fault: str) -> None:
     def seen() -> dict[str, tuple[int, int, int]]:
         found = {each.name: each.lstat() for each in tmp_path.iterdir()}
         return {n: (s.st_mode, s.st_size, s.st_mtime_ns) for n, s in found.items()}
@@ -240,9 +237,7 @@ def test_get_logs_what_it_returns_and_warns_where_it_cannot(tmp_path: Path, kind
     ],
     ids=["missing", "datetime", "no time", "no zone", "no id", "no JSON"],
 )
-def test_an_entry_that_could_not_be_read_is_refused_in_words(
-    tmp_path: Path, entry: dict[str, object], message: str
-) -> None:
+def test_an_unreadable_entry_is_refused_in_words(tmp_path: Path, entry: Any, message: str) -> None:
     good = {"memory_id": "b", "at": "2026-06-30T18:00:00+00:00"}
     with AccessLog(tmp_path / "reads.log") as log, pytest.raises(ValueError, match=message):
-        log.extend([good, {"memory_id": "a", **entry}])  # type: ignore[list-item]
+        log.extend([good, {"memory_id": "a", **entry}])

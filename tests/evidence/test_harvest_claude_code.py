@@ -152,9 +152,7 @@ def test_a_log_still_knows_who_wrote_once_the_transcript_of_it_was_deleted(desk:
 
 
 @pytest.mark.parametrize("by_agent", [False, True])
-def test_a_line_without_a_session_belongs_to_its_file_or_to_who_sent_the_agent(
-    desk: Desk, by_agent: bool
-) -> None:
+def test_a_line_without_a_session_is_its_files_or_senders(desk: Desk, by_agent: bool) -> None:
     session = desk.session()
     WRITE(session, "m1.md")
     sent = desk.session("s1", "m1.md", "m2.md")

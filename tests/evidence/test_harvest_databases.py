@@ -186,9 +186,7 @@ def server() -> Iterator[PostgresServer]:
         yield started
 
 
-def test_memforges_retrievals_are_reads_of_one_agent_or_of_all(
-    server: PostgresServer, tmp_path: Path
-) -> None:
+def test_memforges_retrievals_are_reads_of_agents(server: PostgresServer, tmp_path: Path) -> None:
     name = server.new_database()
     with server.connect(name) as connection:
         create_tables(connection)
@@ -214,9 +212,7 @@ PUT = (
 )
 
 
-def test_langgraphs_store_is_one_on_postgresql_and_another_is_said(
-    server: PostgresServer, tmp_path: Path
-) -> None:
+def test_langgraphs_store_may_be_on_postgresql(server: PostgresServer, tmp_path: Path) -> None:
     name = server.new_database()
     with server.connect(name) as connection:
         with pytest.raises(MemlabError, match="neither MemForge's retrieval_log nor LangGraph's"):

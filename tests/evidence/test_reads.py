@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -48,9 +49,7 @@ UTC_TAKEN = ["the log: 2 times without a zone, taken as UTC"]
         (JSON_LINES.replace("Z", ""), UTC_TAKEN),
     ],
 )
-def test_both_forms_are_read_a_time_without_a_zone_as_utc(
-    tmp_path: Path, content: str, said: list[str]
-) -> None:
+def test_both_forms_are_read_without_a_zone_as_utc(tmp_path: Path, content: str, said: Any) -> None:
     log = read_access_log(written(tmp_path, content))
     assert describe_log(log) == said
     assert log[c.MEMORY_ID].tolist() == ["a", "b"]
@@ -161,9 +160,7 @@ def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
         ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(
-    tmp_path: Path, content: str | bytes, fault: str
-) -> None:
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: Any, fault: str) -> None:
     path = written(tmp_path, content)
     with pytest.raises(MemlabError) as caught:
         read_access_log(path)

@@ -181,9 +181,7 @@ def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path) -> None:
     assert list(frame["memory_id"]) == ["e1", "e2", "e3", "e4"]
 
 
-def test_an_open_store_is_seen_as_it_was_committed_and_its_files_are_left_alone(
-    tmp_path: Path,
-) -> None:
+def test_an_open_store_is_seen_as_committed_and_its_files_left_alone(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(3))
     with SqliteMemoryStore(path) as store:
         store.supersede("e1", by_memory_id="e2")

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from claude_store import memory, write_memories, write_memory
@@ -16,11 +18,9 @@ from shell import said
 from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
-from memlab.growth.alerts import ALERTS, Alert, Look, alerts_of
+from memlab.growth.alerts import ALERTS, Alert
 from memlab.growth.context import LEAST
-from memlab.growth.summary import past_arrays, summary_of
 from memlab.settings import FILE
-from memlab.sources.opening import open_source
 from memlab.views.findings import examine
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -28,15 +28,9 @@ READ = {f"e{number}" for number in range(1, 21)}
 
 
 def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
-    """The alerts of a store by name, in their order."""
-    source = open_source(store)
-    arrays, _ = past_arrays(source)
-    summary = summary_of(arrays, now=NOW, threshold=None)
-    frame = None if log is None else memlab.read_access_log(log)
-    found = alerts_of(
-        Look(source, arrays, summary, "STORE", frame, ("--log", "LOG") if log else ())
-    )
-    return {alert.name: alert for alert in found}
+    """The alerts of a store, which is called STORE, by name, in their order."""
+    shown = memlab.show(store, log=log, now=NOW).alerts
+    return {a.name: replace(a, next=a.next.replace(str(store), "STORE")) for a in shown}
 
 
 def grown(folder: Path) -> Path:
@@ -90,9 +84,7 @@ def test_each_is_named_with_its_cost_and_the_command_and_a_healthy_store_has_non
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9_000)), max_size=60))
-def test_none_says_more_than_a_start_takes_nor_less_than_is_worth_it(
-    sizes: list[tuple[bool, int]],
-) -> None:
+def test_none_says_more_than_a_start_takes_nor_less_than_is_worth_it(sizes: Any) -> None:
     with TemporaryDirectory() as folder:
         rows = [
             row(f"m{n}", "semantic" if keeps else "episodic", body="x" * size)
@@ -106,9 +98,7 @@ def test_none_says_more_than_a_start_takes_nor_less_than_is_worth_it(
 
 
 @pytest.mark.parametrize(("days", "counts"), [(10, True), (9, False)])
-def test_what_nobody_read_counts_where_a_log_holds_enough_reads_of_what_is_loaded(
-    tmp_path: Path, days: int, counts: bool
-) -> None:
+def test_what_nobody_read_counts_by_enough_reads(tmp_path: Path, days: int, counts: bool) -> None:
     log = tmp_path / "reads.jsonl"
     reads = [(name, f"2026-05-{1 + n % days:02}") for n, name in enumerate(sorted(READ))]
     log.write_text("".join(f'{{"memory_id": "{n}", "at": "{at}T12:00Z"}}\n' for n, at in reads))

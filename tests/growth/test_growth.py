@@ -15,6 +15,7 @@ from memlab.growth import PARTS, boot_context, growth_curve, summarize
 from memlab.items import Size
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
+Drawn = list[dict[str, Any]]
 
 
 def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
@@ -32,9 +33,7 @@ def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
 
 
 @given(rows=ROWS_OF_ANY_KIND, freq=st.sampled_from([None, "6h", "D", "W", "2W", "MS", "QS", "YS"]))
-def test_the_curve_counts_what_stood_at_each_instant(
-    rows: list[dict[str, Any]], freq: str | None
-) -> None:
+def test_the_curve_counts_what_stood_at_each_instant(rows: Drawn, freq: str | None) -> None:
     frame = frame_of(rows)
     frame.index += 7  # as of a frame that was filtered
     same = frame.copy(deep=True)
@@ -122,7 +121,7 @@ def test_the_boot_context_is_told_part_by_part_rows_kept_for_a_problem_apart() -
 
 
 @given(rows=ROWS_OF_ANY_KIND)
-def test_parts_add_up_to_the_boot_context(rows: list[dict[str, Any]]) -> None:
+def test_parts_add_up_to_the_boot_context(rows: Drawn) -> None:
     frame = frame_of(rows)
     frame.index += 7  # as of a frame that was filtered
     parts, summary = boot_context(frame), summarize(frame, now=NOW)

@@ -1,6 +1,5 @@
 """Learned: what it starts from and learns, that it only looks back, and when age decides."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -78,9 +77,8 @@ def test_reads_of_nothing_that_is_there_or_was_yet_change_nothing() -> None:
     frame = days_of_writing(20)
     strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
     last = frame[c.CREATED_AT].iloc[-1]
-    told, untold = (
-        decide(frame, Learned(5).after(frame, each), now=last) for each in (strange, strange[:0])
-    )
+    policies = (Learned(5).after(frame, each) for each in (strange, strange[:0]))
+    told, untold = (decide(frame, policy, now=last) for policy in policies)
     pd.testing.assert_frame_equal(told, untold)
 
 
@@ -140,8 +138,10 @@ def test_a_store_decided_on_with_its_past_keeps_what_the_replay_keeps(unit: str)
 
 def test_a_past_without_the_newest_rows_is_completed_from_the_store() -> None:
     frame, _ = recorded()
-    pasts = (frame, frame.iloc[:900])
-    whole, joined = (decide(frame, Learned(60).after(past), now=NOW) for past in pasts)
+    policies = [Learned(60).after(past) for past in (frame, frame.iloc[:900])]
+    assert policies == [Learned(60)] * 2  # a past is no part of what a policy is
+    assert "past" not in repr(policies)
+    whole, joined = (decide(frame, policy, now=NOW) for policy in policies)
     pd.testing.assert_frame_equal(whole, joined)
 
 
@@ -166,17 +166,8 @@ def test_the_weights_that_ship_are_what_the_histories_give() -> None:
     np.testing.assert_allclose(fitted, fitted_weights("reads"), atol=0.001)
 
 
-def test_a_past_is_no_part_of_what_a_policy_is() -> None:
-    frame, _ = work(50)
-    policy = Learned(5).after(frame)
-    assert policy == Learned(5)
-    assert "past" not in repr(policy)
-
-
 @pytest.mark.parametrize("name", ["history-uv", "history-bevy", "history-arrow-rs"])
-def test_no_recorded_history_is_served_worse_than_by_the_newest(
-    real_store: Callable[[str], Path], name: str
-) -> None:
+def test_no_recorded_history_is_served_worse_than_by_the_newest(real_store, name: str) -> None:
     frame = load(real_store(name))
     references = find_references(frame)
     policies = [kind(cap) for cap in (50, 1000) for kind in (KeepRecent, Learned)]

@@ -157,6 +157,7 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
     assert KeepRecent(np.int64(5)) == KeepRecent(5)
 
 
+Drawn = list[dict[str, Any]]
 instants = st.integers(-400, 40).map(lambda days: NOW + days * DAY)
 rows = st.lists(
     st.fixed_dictionaries(
@@ -186,9 +187,7 @@ def some_of(policies: Iterable[Policy]) -> st.SearchStrategy[list[Policy]]:
 
 @settings(max_examples=2 * settings().max_examples)
 @given(rows, st.booleans(), some_of(EVERY.values()))
-def test_every_policy_keeps_the_contract(
-    drawn: list[dict[str, Any]], signals: bool, some: list[Policy]
-) -> None:
+def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list[Policy]) -> None:
     frame = memories(drawn, signals=signals).set_axis([n % 5 or None for n in range(len(drawn))])
     before = frame.copy(deep=True)
     for policy in some:
@@ -224,7 +223,7 @@ def test_the_order_of_rows_does_not_matter_and_what_is_left_is_left_alone(
 
 
 @given(rows, st.integers(0, 6))
-def test_every_budget_is_kept_by_itself(drawn: list[dict[str, Any]], cap: int) -> None:
+def test_every_budget_is_kept_by_itself(drawn: Drawn, cap: int) -> None:
     frame = memories(drawn)
     together = decide(frame, ImportanceBudget(cap), now=NOW)["keep"]
     for _, part in frame.groupby("agent_id", dropna=False):
@@ -252,17 +251,13 @@ def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
 
 
 @given(rows, st.integers(0, 6))
-def test_every_scope_that_a_memory_was_written_with_is_capped(
-    drawn: list[dict[str, Any]], cap: int
-) -> None:
+def test_every_scope_that_a_memory_was_written_with_is_capped(drawn: Drawn, cap: int) -> None:
     frame = memories(drawn)
     assert set(went(frame, ValueCap(cap))) == capped_by_hand(frame, ValueCap(cap))
 
 
 @given(rows, st.integers(0, 140), st.integers(1, 60))
-def test_what_a_cap_keeps_a_larger_one_keeps_too(
-    drawn: list[dict[str, Any]], cap: int, more: int
-) -> None:
+def test_what_a_cap_keeps_a_larger_one_keeps_too(drawn: Drawn, cap: int, more: int) -> None:
     frame = memories(drawn)
     for policy in (KeepRecent, TokenBudget, lambda cap: ValueCap(cap, scope=()), Learned):
         assert set(kept(frame, policy(cap))) <= set(kept(frame, policy(cap + more)))

@@ -194,9 +194,7 @@ PAIRS = {
 
 
 @pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
-def test_a_likeness_is_that_of_odek_without_its_projection(
-    texts: tuple[str, str], cosine: float
-) -> None:
+def test_a_likeness_is_odeks_without_its_projection(texts: tuple[str, str], cosine: float) -> None:
     found = near_duplicates(memories(rows_of(title=texts)), NearDuplicate(0.01))["similarity"]
     assert found.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
 

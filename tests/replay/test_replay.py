@@ -206,7 +206,7 @@ def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
 
 
 @given(st.sets(st.sampled_from([*combinations(range(13), 2)]), max_size=9), st.integers(0, 3))
-def test_the_oracle_serves_the_most_that_any_choice_does(
+def test_the_oracle_serves_what_the_best_choice_can(
     pairs: set[tuple[int, int]], slots: int
 ) -> None:
     frame = make_episodes(13)
@@ -261,9 +261,7 @@ def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
 
 
 @given(frame=lives(superseded=False), cap=st.integers(0, 6))
-def test_by_age_nothing_comes_back_while_no_place_becomes_free(
-    frame: pd.DataFrame, cap: int
-) -> None:
+def test_by_age_nothing_comes_back_while_no_place_is_free(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
     gone, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
     pd.testing.assert_frame_equal(gone.references, back.references)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -61,9 +62,7 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
 
 
 @given(frame=LIVES, cap=st.integers(0, 6))
-def test_a_cap_serves_and_loads_what_the_real_store_under_it_does(
-    frame: pd.DataFrame, cap: int
-) -> None:
+def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
     stages = list(run_forward(frame, cap))
     served = [
@@ -85,9 +84,7 @@ def test_a_cap_serves_and_loads_what_the_real_store_under_it_does(
 
 
 @given(LIVES, st.booleans(), st.data())
-def test_a_budget_serves_what_a_replay_under_it_serves(
-    frame: pd.DataFrame, long: bool, data: st.DataObject
-) -> None:
+def test_a_budget_serves_what_a_replay_serves(frame: pd.DataFrame, long: bool, data: Any) -> None:
     references = find_references(frame)
     with patch.object(history_module, "SHORT", 0 if long else 2_048):
         took = in_tokens(prepare_sizing(frame, references)).took

@@ -33,21 +33,6 @@ def near(rows: int = 1000, *, references: int = 200, **columns: Any) -> World:
     return frame, make_references(frame, at, rng.integers(1, 21, references))
 
 
-def test_near_references_take_a_small_cap() -> None:
-    frame, references = near(references=900)
-    advice = recommend_cap(frame, references)
-    assert advice.verdict is Verdict.OK
-    assert 20 <= advice.keep_recent <= 120 < memlab.law(1000).high / 4
-    assert advice.interval[0] <= advice.keep_recent == advice.interval[1]
-    low, high = advice.served_limits
-    assert 0.9 <= low <= advice.served <= high
-    assert advice.boot_tokens == advice.boot_tokens_p95 == 10 * advice.keep_recent
-    boot = f"{advice.boot_tokens:,} tokens under the safe cap, 10,000 now"
-    for part in (boot, "(900 references)", "1,000 of 1,000 written", "with 90% confidence"):
-        assert part in str(advice)
-    assert advice.days == pytest.approx((advice.keep_recent - 1) / 24)
-
-
 def test_safe_and_likely_are_the_smallest_whose_limit_and_estimate_meet_the_target() -> None:
     frame, references = simulate_history(14, "steady", rows=3000)
     sizing = prepare_sizing(frame, references)
@@ -104,6 +89,12 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
     assert f"{few.missing} more references or reads" in str(few)
     assert many.missing == 0
     assert "more references or reads" not in str(many)
+    assert 20 <= many.keep_recent <= 120 < memlab.law(1000).high / 4
+    assert many.boot_tokens == many.boot_tokens_p95 == 10 * many.keep_recent
+    assert many.days == pytest.approx((many.keep_recent - 1) / 24)
+    boot = f"{many.boot_tokens:,} tokens under the safe cap, 10,000 now"
+    for part in (boot, "(900 references)", "1,000 of 1,000 written", "with 90% confidence"):
+        assert part in str(many)
 
 
 def far_end() -> World:
