@@ -142,18 +142,20 @@ class TestLangGraph:
         updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, expires_at TIMESTAMP, ttl_minutes REAL,
         PRIMARY KEY (prefix, key)
     )"""
+    INSERT = (
+        "INSERT INTO store (prefix, updated_at, key, value, expires_at, ttl_minutes) "
+        "VALUES ('users.1', '2026-08-01 12:00:00', {})"
+    )
+    ROWS = (
+        "'read', '{}', '2026-08-01 15:00:00', 60",
+        "'written', '{}', '2026-08-01 13:00:00.463562+00:00', 60",
+        "'for good', '{}', NULL, NULL",
+    )
 
     def test_an_expiry_that_was_put_off_is_a_read_each_time(self, tmp_path: Path) -> None:
         source = tmp_path / "store.db"
-        rows = (
-            "'read', '{}', '2026-08-01 15:00:00', 60",
-            "'written', '{}', '2026-08-01 13:00:00.463562+00:00', 60",
-            "'for good', '{}', NULL, NULL",
-            "'odd', '{}', 'soon', 60",
-        )
-        insert = "INSERT INTO store (prefix, updated_at, key, value, expires_at, ttl_minutes)"
-        values = (f"{insert} VALUES ('users.1', '2026-08-01 12:00:00', {row})" for row in rows)
-        run_sql(source, self.CREATE, *values)
+        odd = self.INSERT.format("'odd', '{}', 'soon', 60")
+        run_sql(source, self.CREATE, *map(self.INSERT.format, self.ROWS), odd)
         found = harvest(source)
         assert found.way == "LangGraph"
         assert logged(found.log) == [("users.1/read", NOON + timedelta(hours=2))]
@@ -206,20 +208,15 @@ def test_memforges_retrievals_are_reads_of_agents(server: PostgresServer, tmp_pa
     assert found.chances.startswith("1 memory: 1 read")
 
 
-PUT = (
-    "INSERT INTO store (prefix, key, value, expires_at, ttl_minutes) "
-    "VALUES ('users.1', %s, '{}', NOW() + %s * interval '1 minute', 60)"
-)
-
-
 def test_langgraphs_store_may_be_on_postgresql(server: PostgresServer, tmp_path: Path) -> None:
     name = server.new_database()
     with server.connect(name) as connection:
         with pytest.raises(MemlabError, match="neither MemForge's retrieval_log nor LangGraph's"):
             harvest(server.url(name), tmp_path / "reads.log")
+        connection.execute("SET TIME ZONE 'UTC'")
         connection.execute(TestLangGraph.CREATE.replace("_at TIMESTAMP", "_at TIMESTAMPTZ"))
-        for each in (("read", 120), ("written", 60), ("for good", None)):
-            connection.execute(PUT, each)
+        for each in TestLangGraph.ROWS:
+            connection.execute(TestLangGraph.INSERT.format(each))
     found = harvest(server.url(name), tmp_path / "reads.log")
     assert found.way == "LangGraph"
     assert ids_of(found) == ["users.1/read"]

@@ -1,14 +1,13 @@
 """What other agents write down: Codex's citations, and OpenClaw's recalls."""
 
 import json
-from contextlib import closing
 from pathlib import Path
-from sqlite3 import connect
 from typing import Any
 
 import pytest
 from claude_store import at
 from openclaw_store import SKIPPED, recall, write_events
+from stores import run_sql
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -23,12 +22,9 @@ AT = "2026-08-01T09:00:00.000Z"
 
 
 def citation(*threads: str, tag: str = "rollout_ids") -> str:
-    entries = "MEMORY.md:1-3|note=[the parser]"
-    ids = "\n".join(threads)
-    return (
-        f"\n<oai-mem-citation>\n<citation_entries>\n{entries}\n</citation_entries>\n"
-        f"<{tag}>\n{ids}\n</{tag}>\n</oai-mem-citation>\n"
-    )
+    entries = "<citation_entries>\nMEMORY.md:1-3|note=[the parser]\n</citation_entries>"
+    ids = "\n".join((f"<{tag}>", *threads, f"</{tag}>"))
+    return f"\n<oai-mem-citation>\n{entries}\n{ids}\n</oai-mem-citation>\n"
 
 
 def said(text: str, at: str = AT, **payload: Any) -> dict[str, Any]:
@@ -44,14 +40,15 @@ def meta(thread: str, forked_from: str | None = None) -> dict[str, Any]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    (tmp_path / ".codex" / "sessions" / "2026" / "08" / "01").mkdir(parents=True)
     return tmp_path / ".codex"
 
 
-def write(home: Path, thread: str, *lines: dict[str, Any]) -> Path:
+def write(home: Path, thread: str, *lines: dict[str, Any], forked_from: str | None = None) -> None:
+    """Write a thread, which begins by saying what it is."""
     file = home / "sessions" / "2026" / "08" / "01" / f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole = (meta(thread, forked_from), *lines)
+    file.write_text("".join(json.dumps(line) + "\n" for line in whole))
 
 
 def ids(log: Path) -> list[str]:
@@ -62,7 +59,6 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
     write(
         home,
         THREADS[0],
-        meta(THREADS[0]),
         said("Nothing was needed."),
         said("Done." + citation(THREADS[1], THREADS[2], THREADS[1])),
         said("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
@@ -70,22 +66,17 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
     found = harvest(home)
     assert found.way == "Codex"
     assert ids(found.log) == [THREADS[1], THREADS[2], THREADS[1]]
-    log = read_access_log(found.log)
-    assert set(log[c.SESSION]) == {THREADS[0]}
+    assert set(read_access_log(found.log)[c.SESSION]) == {THREADS[0]}
 
 
 def test_what_is_no_citation_of_another_thread_is_counted(home: Path) -> None:
     block = citation(THREADS[1])
+    told = {"type": "agent_message", "message": block}
     write(
         home,
         THREADS[0],
-        meta(THREADS[0]),
         said("a user quoted it" + block, role="user"),
-        {
-            "timestamp": AT,
-            "type": "event_msg",
-            "payload": {"type": "agent_message", "message": block},
-        },
+        {"timestamp": AT, "type": "event_msg", "payload": told},
         said("It names no thread." + citation()),
         said("It never ends. <oai-mem-citation><rollout_ids>\nx"),
         said("It has no time." + block, at=""),
@@ -100,12 +91,11 @@ def test_what_is_no_citation_of_another_thread_is_counted(home: Path) -> None:
 
 def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
     before = [said("One." + citation(THREADS[5])), said("One." + citation(THREADS[5]))]
-    write(home, THREADS[0], meta(THREADS[0]), *before)
+    write(home, THREADS[0], *before)
     later = [{**line, "timestamp": "2026-08-02T09:00:00Z"} for line in before]
-    fork = meta(THREADS[1], THREADS[0])
-    write(home, THREADS[1], fork, meta(THREADS[0]), *later, said("Two." + citation(THREADS[5])))
-    grandchild = meta(THREADS[2], THREADS[1])
-    write(home, THREADS[2], grandchild, *later)
+    again = (meta(THREADS[0]), *later, said("Two." + citation(THREADS[5])))
+    write(home, THREADS[1], *again, forked_from=THREADS[0])
+    write(home, THREADS[2], *later, forked_from=THREADS[1])
     found = harvest(home)
     assert ids(found.log) == [THREADS[5]] * 3
     assert found.left_out == {COPIES: 4}
@@ -115,14 +105,13 @@ def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
 
 def test_parents_in_a_circle_end(home: Path) -> None:
     for one, other in (THREADS[:2], THREADS[1::-1]):
-        write(home, one, meta(one, other), said(one + citation(THREADS[5])))
+        write(home, one, said(one + citation(THREADS[5])), forked_from=other)
     assert harvest(home).reads == 2
 
 
 def test_the_database_of_memories_means_the_sessions_beside_it(home: Path) -> None:
-    write(home, THREADS[0], meta(THREADS[0]), said("Done." + citation(THREADS[1])))
-    with closing(connect(home / "memories_1.sqlite")) as connection, connection:
-        connection.execute("CREATE TABLE stage1_outputs (thread_id TEXT PRIMARY KEY)")
+    write(home, THREADS[0], said("Done." + citation(THREADS[1])))
+    run_sql(home / "memories_1.sqlite", "CREATE TABLE stage1_outputs (thread_id TEXT PRIMARY KEY)")
     assert harvest(home / "memories_1.sqlite").reads == 1
     assert harvest(home / "sessions").reads == 1
     moved = home.rename(home.parent / "old")
