@@ -10,15 +10,10 @@ import pytest
 from frames import make_frame, make_log
 
 from memlab import columns as c
+from memlab import read_access_log
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.reads import (
-    PASSED_OVER,
-    apart_of,
-    describe_log,
-    read_access_log,
-    reading_chances,
-)
+from memlab.evidence.reads import PASSED_OVER, apart_of, describe_log, reading_chances
 from memlab.evidence.references import find_references
 from memlab.sources.reads import MAINTENANCE, OWN_SESSION
 

@@ -12,17 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import rows_of
 from pandas.testing import assert_frame_equal
-from stores import (
-    ANY_VALUE,
-    Row,
-    episodes,
-    files_in,
-    row,
-    row_lists,
-    run_sql,
-    write_rows,
-    write_signals,
-)
+from stores import ANY_VALUE, episodes, files_in, row, row_lists, run_sql, write_rows, write_signals
 
 import memlab
 from memlab import SqliteMemoryStore, items
@@ -69,7 +59,7 @@ def test_every_field_of_an_item_arrives_from_a_store_in_memory_too() -> None:
 
 
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
-def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recent: int) -> None:
+def test_labels_the_active_list_and_compaction_agree(rows: list[Any], keep_recent: int) -> None:
     no_event = {"source_event_id": None, "source_sequence": None}  # else no store could read some
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "memory.db", [each | no_event for each in rows])
@@ -211,7 +201,12 @@ def test_rows_far_apart_are_all_read_some_at_a_time(
 
 def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2"), row("m3")])
-    plain: Row = {"importance": 0.75, "access_count": 3, "graduated": True, "trusted": False}
+    plain: Any = {
+        "importance": 0.75,
+        "access_count": 3,
+        "graduated": True,
+        "trusted": False,
+    }
     plain |= {"agent_id": "a", "namespace": "n", "thread_id": "t"}
     times = {"last_accessed_at": "2026-03-01T12:00+02:00", "expires_at": "2027-01-01T00:00:00Z"}
     write_signals(path, "m2", **plain, **times)
@@ -265,7 +260,7 @@ WAYS: list[dict[str, Any]] = [{"_MOST_JOINED": 90, "_PIECE": 7}, {"_apart": lamb
 @settings(max_examples=2 * settings().max_examples)
 @given(rows=row_lists(max_size=4), data=st.data(), with_body=st.booleans())
 def test_any_store_is_loaded_the_same_in_every_way_or_its_first_bad_row_is_named(
-    rows: list[Row], data: st.DataObject, with_body: bool
+    rows: list[dict[str, Any]], data: st.DataObject, with_body: bool
 ) -> None:
     for each in rows:
         for name in data.draw(st.lists(st.sampled_from(ODD_COLUMNS), max_size=2)):

@@ -23,23 +23,11 @@ from own_policies import (
     ShortBodies,
 )
 
+from memlab import KeepRecent, Learned, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget
 from memlab.errors import WrongArgumentError
-from memlab.policies import (
-    POLICIES,
-    ImportanceBudget,
-    ImportanceFloor,
-    KeepAll,
-    KeepRecent,
-    Learned,
-    NearDuplicate,
-    Pipeline,
-    Policy,
-    PurgeSuperseded,
-    TimeToLive,
-    TokenBudget,
-    ValueCap,
-    decide,
-)
+from memlab.policies import POLICIES, ImportanceBudget, ImportanceFloor, KeepAll, PurgeSuperseded
+from memlab.policies.base import decide
+from memlab.policies.rules import ValueCap
 
 PAST = pd.DataFrame({"memory_id": ["m0"] * 4})
 EVERY = SOME_OF_EACH | OF_ONES_OWN

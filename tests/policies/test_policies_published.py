@@ -11,24 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
+from memlab import Learned, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget, decide
 from memlab.errors import MissingExtraError
-from memlab.policies import (
-    ImportanceBudget,
-    ImportanceFloor,
-    Learned,
-    NearDuplicate,
-    Pipeline,
-    Policy,
-    PurgeSuperseded,
-    TimeToLive,
-    TokenBudget,
-    ValueCap,
-    decide,
-    near_duplicates,
-    recency_decay,
-    value_score,
-)
-from memlab.policies.duplicates import replace_older
+from memlab.policies import ImportanceBudget, ImportanceFloor, PurgeSuperseded, ValueCap
+from memlab.policies.duplicates import near_duplicates, replace_older
+from memlab.policies.rules import recency_decay, value_score
 
 WEEK = 7 * DAY
 

@@ -17,19 +17,10 @@ from hypothesis import strategies as st
 from numpy import random
 from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, asked
 
+from memlab import KeepRecent, Learned, NearDuplicate, Pipeline, Policy, TimeToLive, decide
 from memlab import columns as c
 from memlab.evidence.references import REFERENCE_KINDS, find_references
-from memlab.policies import (
-    KeepRecent,
-    Learned,
-    NearDuplicate,
-    Pipeline,
-    Policy,
-    PurgeSuperseded,
-    TimeToLive,
-    ValueCap,
-    decide,
-)
+from memlab.policies import PurgeSuperseded, ValueCap
 from memlab.policies.base import Runner, runner_for
 from memlab.replay import oracle, replay
 

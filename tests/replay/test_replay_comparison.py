@@ -1,6 +1,6 @@
 """Comparison: every policy on the same history, the bounds, and who deletes what."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
@@ -8,18 +8,10 @@ import pytest
 from frames import make_episodes, make_frame, row
 from histories import simulate_history
 
+from memlab import KeepRecent, Learned, Policy, TimeToLive, TokenBudget
 from memlab import columns as c
 from memlab.evidence.references import find_references
-from memlab.policies import (
-    ImportanceBudget,
-    KeepAll,
-    KeepRecent,
-    Policy,
-    TimeToLive,
-    TokenBudget,
-    ValueCap,
-)
-from memlab.policies.learned import Learned
+from memlab.policies import ImportanceBudget, KeepAll, ValueCap
 from memlab.replay import compare, oracle, overlap, replay, replay_each
 from memlab.replay.comparison import Comparison
 
@@ -31,12 +23,8 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 POLICIES: list[Policy] = [
-    KeepRecent(30),
-    ImportanceBudget(30),
-    ValueCap(30, half_life=timedelta(hours=8)),
-    TimeToLive(timedelta(hours=30)),
-    Learned(30),
-    TokenBudget(300),
+    *(KeepRecent(30), ImportanceBudget(30), ValueCap(30, half_life="8h")),
+    *(TimeToLive("30h"), Learned(30), TokenBudget(300)),
 ]
 
 
@@ -94,7 +82,7 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
 
 
 def test_retiring_stands_below_deleting() -> None:
-    policies = [KeepRecent(30), ValueCap(30, half_life=timedelta(hours=8))]
+    policies = [KeepRecent(30), ValueCap(30, half_life="8h")]
     plain, both = (compare(*history(), policies, retire=retire).table for retire in (False, True))
     assert both["retire"].tolist() == [False, True, False, True, False]
     pd.testing.assert_frame_equal(both[~both["retire"]], plain)

@@ -19,18 +19,11 @@ from memlab.evidence.references import find_references
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import TokenBudget
 from memlab.replay import replay
-from memlab.sizing import (
-    advise,
-    age_rank_quantiles,
-    backtest_cap,
-    boot_over_time,
-    cap_curve,
-    prepare_sizing,
-    recommend_cap,
-)
+from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing import history as history_module
 from memlab.sizing.curve import EXACT_AT, in_tokens
 from memlab.sizing.history import history_of, ranked
+from memlab.sizing.timeline import age_rank_quantiles, backtest_cap, boot_over_time
 from memlab.store import SqliteMemoryStore
 
 

@@ -9,19 +9,9 @@ from histories import DRIFTS, simulate_history
 import memlab
 from memlab import columns as c
 from memlab.evidence.prior import STRETCH, middle_of
-from memlab.frame.loading import load
-from memlab.sizing import (
-    age_rank_quantiles,
-    age_ranks,
-    backtest_cap,
-    boot_over_time,
-    cap_curve,
-    caps_along,
-    prepare_sizing,
-    recommend_cap,
-)
+from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
 from memlab.sizing.record import Record, posterior_of, record_of, widening
-from memlab.views.bundled import store_path
+from memlab.sizing.timeline import age_rank_quantiles, age_ranks, backtest_cap, boot_over_time
 
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 
@@ -42,7 +32,7 @@ def test_seventeen_cuts_in_twenty_of_simulated_histories_reach_their_target() ->
 
 
 def test_seventeen_cuts_in_twenty_of_real_histories_reach_their_target(real_store) -> None:
-    tests = pd.concat([backtest_cap(load(real_store(name))) for name in REAL])
+    tests = pd.concat([backtest_cap(memlab.load(real_store(name))) for name in REAL])
     assert set(tests["verdict"]) <= {"ok", "from-other-projects"}
     assert tests["reached"].mean() >= 0.85
     assert (tests["keep_recent"] / tests["needed"]).median() < 2.5
@@ -136,7 +126,7 @@ def with_gaps() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def two_years() -> pd.DataFrame:
-    return load(store_path("two_years"))
+    return memlab.load(memlab.store_path("two_years"))
 
 
 def at_cap(timeline: pd.DataFrame, cap: int | None) -> pd.DataFrame:
