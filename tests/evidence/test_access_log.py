@@ -118,14 +118,11 @@ def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int)
 def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
     for turn in range(3):
-        begun = [FORK.Event() for _ in range(3)]
-        writers = [
-            FORK.Process(target=keep_writing, args=(path, f"{turn}.{number}", event))
-            for number, event in enumerate(begun)
-        ]
+        begun = {f"{turn}.{number}": FORK.Event() for number in range(3)}
+        writers = [FORK.Process(target=keep_writing, args=(path, *each)) for each in begun.items()]
         for writer in writers:
             writer.start()
-        for event in begun:
+        for event in begun.values():
             event.wait()
         time.sleep(0.05)
         for writer in writers:
@@ -151,9 +148,7 @@ def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [None, 0o600, 0o640, 0o664, 0o755])
-def test_a_new_log_is_its_owners_or_like_its_store_and_then_stays(
-    tmp_path: Path, mode: int | None
-) -> None:
+def test_a_new_log_is_its_owners_or_as_its_store_is(tmp_path: Path, mode: int | None) -> None:
     store, path = write_rows(tmp_path / "memory.db", episodes(1)), tmp_path / "reads.log"
     store.chmod(mode or 0o666)
     before = os.umask(0)

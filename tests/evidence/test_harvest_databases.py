@@ -103,10 +103,8 @@ class TestMcpMemory:
 
     def queries(self, *hours: float) -> dict[str, Any]:
         seconds = [(NOON + timedelta(hours=hour)).timestamp() for hour in hours]
-        return {
-            "access_count": 99,
-            "access_queries": [{"query": "q", "timestamp": second} for second in seconds],
-        }
+        asked = [{"query": "q", "timestamp": second} for second in seconds]
+        return {"access_count": 99, "access_queries": asked}
 
     def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})

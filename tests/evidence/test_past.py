@@ -47,10 +47,8 @@ def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
     compact(store, 1)
     assert len(load(store)) == 3
     past = load_past(store)
-    now = [c.ACTIVE, c.PRUNABLE]
-    pd.testing.assert_frame_equal(
-        past.iloc[:6][whole.columns].drop(columns=now), whole.drop(columns=now)
-    )
+    lasting = whole.drop(columns=[c.ACTIVE, c.PRUNABLE])
+    pd.testing.assert_frame_equal(past.iloc[:6][lasting.columns], lasting)
     assert past[c.MEMORY_ID].tolist()[6:] == ["late"]
     gone = past.loc[past[c.DELETED_AT].notna(), c.MEMORY_ID].tolist()
     assert gone == ["e1", "e2", "e3", "e4"]
@@ -83,7 +81,7 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]
     deleted: list[list[int]] = []
     for step in steps:
         if isinstance(step, set) or step < 0:
-            some = there[step:] if isinstance(step, int) else [*step.intersection(there)]
+            some = there[step:] if isinstance(step, int) else sorted(step.intersection(there))
             there = [each for each in there if each not in some]
             deleted.append(some)
         else:
@@ -93,10 +91,7 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]
                 positions.append(highest + 1)
     whole = make_episodes(len(positions))
     every = whole.assign(position=np.array(positions, dtype=np.int64))
-    present, *gone = (
-        every.iloc[chosen].sort_values(c.POSITION, ignore_index=True)
-        for chosen in (there, *deleted)
-    )
+    present, *gone = (every.iloc[some].reset_index(drop=True) for some in (there, *deleted))
     days = (NOON + timedelta(days=day) for day in range(len(gone)))
     past = past_of(present, list(map(Deletion, days, gone, range(len(gone)))))
     assert past[c.MEMORY_ID].tolist() == whole[c.MEMORY_ID].tolist()
@@ -118,17 +113,14 @@ def test_what_was_deleted_twice_is_there_once_with_the_later_moment() -> None:
 
 def test_of_two_with_one_position_the_one_that_was_deleted_came_first_whatever_the_clock() -> None:
     frame = make_episodes(3)
-    late, early = frame.iloc[2:].copy(), frame.iloc[:1].copy()
-    late[c.POSITION], early[c.POSITION] = 1, 1
+    late, early = (frame.iloc[[place]].assign(position=1) for place in (2, 0))
     past = past_of(early, [Deletion(NOON, late, 1)])
-    assert past[c.MEMORY_ID].tolist() == [late[c.MEMORY_ID].iloc[0], early[c.MEMORY_ID].iloc[0]]
+    assert past[c.MEMORY_ID].tolist() == ["m3", "m1"]
     assert past[c.POSITION].tolist() == [1, 2]
 
 
 def test_a_store_that_does_not_number_one_by_one_shows_no_gaps() -> None:
-    frame = make_episodes(2)
-    frame[c.POSITION] = [5, 10**15]
-    assert gaps_of(frame) == (0, 0, None)
+    assert gaps_of(make_episodes(2).assign(position=[5, 10**15])) == (0, 0, None)
 
 
 def test_only_a_policy_that_learns_needs_the_archive_and_remembered_reads(tmp_path: Path) -> None:

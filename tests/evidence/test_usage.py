@@ -40,9 +40,7 @@ def histories(draw: st.DrawFn) -> History:
 def reaches(history: History) -> list[list[float]]:
     """The shares to be loaded for each read, found by putting the memories there in order."""
     written, left, tokens, reads = history
-    there = {
-        day: [r for r in range(len(written)) if written[r] < day <= left[r]] for day in range(13)
-    }
+    there = {d: [r for r in range(len(left)) if written[r] < d <= left[r]] for d in range(13)}
     counted = sorted({(day, target) for day, target in reads if target in there[day]})
     found = []
     for day, target in counted:
@@ -133,13 +131,8 @@ def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
 
 
 def test_what_could_not_be_loaded_is_not_looked_at_and_a_memory_counts_once_a_day() -> None:
-    frame = make_frame(
-        row("rule", **{c.KIND: "semantic"}),
-        row("old", **{c.SUPERSEDED_BY: "new"}),
-        "new",
-        row("retired", **{c.SUPERSEDED_BY: "retired"}),
-        minutes=1440,
-    )
+    others = row("old", superseded_by="new"), "new", row("retired", superseded_by="retired")
+    frame = make_frame(row("rule", kind="semantic"), *others, minutes=1440)
     twice_a_day = looked_at(frame, ("rule", 9), ("old", 9), ("new", 9), ("new", 9.1), ("new", 10))
     assert (twice_a_day.reads, twice_a_day.days, twice_a_day.left_out) == (2, 2, 3)
     assert looked_at(frame, ("old", 1.9)).reads == 0
@@ -151,11 +144,8 @@ def test_what_could_not_be_loaded_is_not_looked_at_and_a_memory_counts_once_a_da
     assert [looked_at(gone, ("new", day)).reads for day in (4, 5)] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    "reads",
-    [[], [("of another store", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]],
-    ids=["none", "another's", "before it was written", "on its day"],
-)
+# none, another store's, one before the memory was written, and one on its day
+@pytest.mark.parametrize("reads", [[], [("other", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]])
 def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> None:
     found = looked_at(make_episodes(30), *reads)
     assert (found.verdict, found.reads, found.memories) == ("too-few-reads", 0, 0)

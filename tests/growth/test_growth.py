@@ -67,9 +67,7 @@ def test_rows_without_a_time_stand_where_they_were_inserted_and_are_counted() ->
 @pytest.mark.parametrize(
     ("rows", "caveat"), [([], ""), ([0], ""), ([0, 2], "1 memory was deleted earlier")]
 )
-def test_a_curve_of_few_rows_is_a_curve_and_says_what_it_cannot_show(
-    rows: list[int], caveat: str
-) -> None:
+def test_a_curve_of_few_rows_says_what_it_cannot_show(rows: list[int], caveat: str) -> None:
     curve = growth_curve(make_episodes(3).iloc[rows])
     assert {name: str(dtype) for name, dtype in curve.dtypes.items()} == c.GROWTH_DTYPES
     assert str(curve.index.dtype) == c.TIME
@@ -144,12 +142,9 @@ def test_the_headline_numbers_of_a_small_store_and_of_an_empty_one() -> None:
 
 
 def test_odd_rows_are_counted() -> None:
-    frame = make_frame(
-        row("a", **{c.CREATED_AT: START + pd.Timedelta(hours=9)}),
-        row("b", **{c.SUPERSEDED_BY: "nobody"}),
-        row("c", **{c.CREATED_AT: pd.NaT, c.SUPERSEDED_BY: "a"}),
-        row("d", **{c.CREATED_AT: START + pd.Timedelta(hours=9)}),
-    )
+    late, dangling = START + pd.Timedelta(hours=9), row("b", superseded_by="nobody")
+    undated = row("c", created_at=pd.NaT, superseded_by="a")
+    frame = make_frame(row("a", created_at=late), dangling, undated, row("d", created_at=late))
     summary = summarize(frame, now=NOW)
     assert (summary.out_of_order, summary.dangling, summary.undated) == (1, 1, 1)
 
@@ -219,9 +214,7 @@ def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
 
 
 def test_a_passed_threshold_names_the_moment() -> None:
-    frame = make_frame(
-        "a", row("b", **{c.SUPERSEDED_BY: "c"}), "c", "d", row("e", **{c.KIND: "semantic"}), "f"
-    )
+    frame = make_frame("a", row("b", superseded_by="c"), "c", "d", row("e", kind="semantic"), "f")
     created = list(frame[c.CREATED_AT])
     for threshold, passed in ((1, created[1]), (2, created[3]), (3, created[5]), (4, None)):
         assert summarize(frame, now=NOW, threshold=threshold).forecast.passed_at == passed

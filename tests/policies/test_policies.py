@@ -91,12 +91,9 @@ def test_a_policy_that_names_no_rows_is_told_how(
         decide(memories([{}, {}, {}]), EveryOther(), now=NOW)
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("policy", [p for p in POLICIES.values() if p is not Pipeline])
 def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
-    if policy is Pipeline:
-        assert [f.name for f in fields(policy)] == ["policies"]
-    else:
-        assert all(len(f.metadata["help"]) > 10 for f in fields(policy) if f.init)
+    assert all(len(f.metadata["help"]) > 10 for f in fields(policy) if f.init)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +195,7 @@ def test_every_policy_keeps_the_contract(drawn: Drawn, signals: bool, some: list
 
 @settings(max_examples=2 * settings().max_examples)
 @given(rows, st.randoms(use_true_random=False), some_of(SOME_OF_EACH.values()))
-def test_the_order_of_rows_does_not_matter_and_what_is_left_is_left_alone(
-    drawn: list[dict[str, Any]], random: Any, some: list[Policy]
-) -> None:
+def test_order_does_not_matter_and_what_is_left_stays(drawn: Drawn, random: Any, some: Any) -> None:
     frame = memories(drawn)
     shuffled = frame.sample(frac=1, random_state=random.randrange(2**32))
     for policy in some:

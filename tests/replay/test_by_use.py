@@ -59,9 +59,7 @@ def test_of_fewer_tokens_that_a_start_may_take_it_says_what_these_serve() -> Non
 
 
 def test_what_no_budget_serves_age_serves_as_well_or_few_reads_say_is_said() -> None:
-    shares = pd.DataFrame(
-        {"served": [0.8], "low": [0.7], "high": [0.9], "newest": [0.6]}, index=[500]
-    )
+    shares = pd.DataFrame({"served": 0.8, "low": 0.7, "high": 0.9, "newest": 0.6}, index=[500])
     found = BudgetByUse("m.db", 0.75, 40, shares)
     said = {
         "retire by use to 500 tokens": found,

@@ -86,10 +86,8 @@ def test_every_runner_finds_what_asking_finds(
 ) -> None:
     references = find_references(frame)
     now = START + pd.Timedelta(days=20) if late else None
-    quick, slow = (
-        replay(frame, references, one, every=every, now=now, retire=retire)
-        for one in (policy, asked(policy))
-    )
+    how = {"every": every, "now": now, "retire": retire}
+    quick, slow = (replay(frame, references, one, **how) for one in (policy, asked(policy)))
     pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
     pd.testing.assert_frame_equal(quick.references, slow.references)
     pd.testing.assert_frame_equal(quick.boot, slow.boot)
@@ -123,10 +121,8 @@ def test_a_duplicate_goes_once_the_trusted_one_that_stood_before_it_is_gone() ->
 def test_learned_finds_what_asking_finds_once_it_has_learned(kind: str, retire: bool) -> None:
     frame, references = work(700)
     references[c.KIND] = pd.Categorical([kind] * len(references), REFERENCE_KINDS)
-    quick, slow = (
-        replay(frame, references, one, every=25, retire=retire)
-        for one in (Learned(40), asked(Learned(40)))
-    )
+    policies = Learned(40), asked(Learned(40))
+    quick, slow = (replay(frame, references, one, every=25, retire=retire) for one in policies)
     assert (quick.returned > 0) == retire
     newest = replay(frame, references, KeepRecent(40), every=25)
     assert quick.deleted[c.MEMORY_ID].tolist() == slow.deleted[c.MEMORY_ID].tolist()
@@ -197,9 +193,7 @@ def most_by_search(pairs: set[tuple[int, int]], slots: int) -> int:
 
 
 @given(st.sets(st.sampled_from([*combinations(range(13), 2)]), max_size=9), st.integers(0, 3))
-def test_the_oracle_serves_what_the_best_choice_can(
-    pairs: set[tuple[int, int]], slots: int
-) -> None:
+def test_the_oracle_serves_as_the_best_choice_can(pairs: set[tuple[int, int]], slots: int) -> None:
     frame = make_episodes(13)
     references = make_references(frame, [at for _, at in pairs], [at - t for t, at in pairs])
     bound = oracle(frame, references, slots)
@@ -234,12 +228,10 @@ def test_a_lost_reference_names_what_cost_it_and_the_boot_context_is_what_is_act
 
 
 def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
-    least_recently_used = ValueCap(2, importance=0.0)
+    policy = ValueCap(2, importance=0.0)  # the least recently used goes
     frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
     references = make_references(frame, [4, 5, 6], [4, 5, 6])
-    gone, back = (
-        replay(frame, references, least_recently_used, retire=retire) for retire in (False, True)
-    )
+    gone, back = (replay(frame, references, policy, retire=retire) for retire in (False, True))
     assert gone.references["kept"].tolist() == [False, False, False]
     assert back.references["kept"].tolist() == [False, True, True]
     assert back.references["deleted_at_position"].tolist() == [3, pd.NA, pd.NA]

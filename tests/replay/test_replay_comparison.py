@@ -42,10 +42,8 @@ def test_references_are_those_of_the_store_itself_unless_others_are_given() -> N
     frame = make_frame(*(row(f"m{n}", evidence_refs=(f"m{n // 2}",)) for n in range(40)))
     references = find_references(frame)
     assert len(references) > 30
-    pd.testing.assert_frame_equal(
-        compare(frame, policies=[KeepRecent(5)]).table,
-        compare(frame, references, [KeepRecent(5)]).table,
-    )
+    own, given = (compare(frame, each, [KeepRecent(5)]).table for each in (None, references))
+    pd.testing.assert_frame_equal(own, given)
     assert compare(frame, policies=[]).table.index.tolist() == ["all"]
     empty = compare(frame[:0], policies=[KeepRecent(5)]).table
     assert empty[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
@@ -119,12 +117,10 @@ def test_what_keeps_all_and_what_retiring_does_not_change_is_said_in_one_line() 
     found = compare(frame, policies=policies, retire=True)
     assert len(found.table) == 9
     shown = str(found)
-    assert [label for label in found.table.index if f"\n  {label}  " in shown] == [
-        *("recent 5", "learned 5", "all")
-    ]
-    assert (
-        "left out: 4 lines with nothing to delete, 2 lines with nothing gained by retiring" in shown
-    )
+    labels = [label for label in found.table.index if f"\n  {label}  " in shown]
+    assert labels == ["recent 5", "learned 5", "all"]
+    left_out = "4 lines with nothing to delete, 2 lines with nothing gained by retiring"
+    assert f"left out: {left_out}" in shown
 
 
 def test_the_floor_is_counted_apart() -> None:

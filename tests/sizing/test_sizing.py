@@ -58,10 +58,8 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
 def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, cap: int) -> None:
     references = find_references(frame)
     stages = list(run_forward(frame, cap))
-    served = [
-        target in stages[int(at) - 1][0]
-        for target, at in zip(references[c.TARGET_ID], references[c.AT_POSITION], strict=True)
-    ]
+    pairs = references[[c.TARGET_ID, c.AT_POSITION]].itertuples(index=False)
+    served = [target in stages[int(at) - 1][0] for target, at in pairs]
     assert (ranked(frame, history_of(frame), references).rank <= cap).tolist() == served
     found = prepare_sizing(frame, references).at([cap]).iloc[0]
     if served:
@@ -116,11 +114,9 @@ def test_a_short_history_loads_no_compiler() -> None:
         "print(memlab.recommend_cap(memlab.load(memlab.store_path('three_hundred_issues'))))\n"
         "print('numba' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
-    assert "keep_recent" in done.stdout
-    assert done.stdout.splitlines()[-1] == "False"
+    told = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert "keep_recent" in told
+    assert told.splitlines()[-1] == "False"
 
 
 def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None:

@@ -68,9 +68,8 @@ def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> No
     shares = [prepare_sizing(frame, each).reads for each in (told, reads, both)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
     # and what one task reads is read at moments of its own
-    assert (
-        prepare_sizing(frame.assign(source_task_ref="session:1"), reads).references.sittings > 100
-    )
+    of_one_task = frame.assign(source_task_ref="session:1")
+    assert prepare_sizing(of_one_task, reads).references.sittings > 100
     searched = make_episodes(100).assign(loaded_at_start=False)
     assert prepare_sizing(searched).terms.law == law_of(1)
     assert prepare_sizing(make_episodes(100)).terms.law == law_of(0)

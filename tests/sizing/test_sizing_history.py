@@ -135,9 +135,7 @@ def at_cap(timeline: pd.DataFrame, cap: int | None) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("kind", ["whole", "gaps"])
-def test_over_time_mean_peak_and_share_are_those_of_the_curve(
-    two_years: pd.DataFrame, kind: str
-) -> None:
+def test_over_time_mean_and_peak_are_those_of_the_curve(two_years: pd.DataFrame, kind: str) -> None:
     past = two_years if kind == "whole" else with_gaps()
     curve, ranks = cap_curve(past), age_ranks(past)
     timeline = boot_over_time(past, [10, 45], moments=len(past) + 15)

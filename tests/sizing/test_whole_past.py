@@ -89,10 +89,8 @@ def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> N
     before, after = (advise(sizing) for sizing in (then, now))
     for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
         assert getattr(after, name) == getattr(before, name), name
-    tables = [
-        compare(past, memlab.find_references(past), [KeepRecent(50), TimeToLive()], workers=1).table
-        for past in (expected, found)
-    ]
+    policies = [KeepRecent(50), TimeToLive()]
+    tables = [compare(past, None, policies, workers=1).table for past in (expected, found)]
     pd.testing.assert_frame_equal(tables[1], tables[0])
 
 
