@@ -37,11 +37,6 @@ def write_on(log: AccessLog, writer: int, count: int) -> None:
         log.add(f"{writer}-{number}")
 
 
-def write_anew(path: Path, writer: int, count: int) -> None:
-    with AccessLog(path, max_bytes=2**14) as log:
-        write_on(log, writer, count)
-
-
 def keep_writing(path: Path, writer: str, begun: Any) -> None:
     log = AccessLog(path, max_bytes=20_000)
     for number in itertools.count():
@@ -72,7 +67,11 @@ def test_any_id_is_one_line(tmp_path: Path, memory_id: str) -> None:
 
 def test_sixteen_processes_write_whole_lines_into_parts_in_order(tmp_path: Path) -> None:
     path = tmp_path / "reads.log"
-    writers = [FORK.Process(target=write_anew, args=(path, n, 200)) for n in range(16)]
+
+    def write(writer: int) -> None:
+        write_on(AccessLog(path, max_bytes=2**14), writer, 200)
+
+    writers = [FORK.Process(target=write, args=(n,)) for n in range(16)]
     for writer in writers:
         writer.start()
     for writer in writers:

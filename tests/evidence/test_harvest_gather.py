@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from memlab.evidence.access_log import AccessLog
 from memlab.evidence.ingestion import default_log, harvest
 from memlab.evidence.reads import read_access_log
 from memlab.files import write_whole
-
-AT = datetime(2026, 8, 1, tzinfo=UTC)
 
 
 def workspace(folder: Path, events: int = 3) -> Path:
@@ -41,7 +38,7 @@ def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
     [
         (lambda log: log.rename(f"{log}.1"), 0, 3),
         (lambda log: os.truncate(log, log.stat().st_size - 10), 1, 3),
-        (lambda log: AccessLog(log).add("mine", AT), 0, 4),
+        (lambda log: AccessLog(log).add("mine", at(9)), 0, 4),
     ],
     ids=["rotated", "half a line", "others' reads"],
 )

@@ -31,7 +31,6 @@ def ago(*days: float) -> list[datetime]:
 
 OF_ALL = ValueCap(1, scope=())
 SAME = "the deploy failed because the port was taken"
-ALIKE = rows_of(title=[SAME, SAME])
 INSTANT = timedelta(microseconds=1)
 
 CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
@@ -68,7 +67,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
         rows_of(expires_at=ago(-1), created_at=ago(90)), TimeToLive(DAY), [],
     ),
     # odek
-    "threshold zero leaves both": (ALIKE, Pipeline.odek(threshold=0), []),
+    "threshold zero leaves both": (rows_of(title=[SAME, SAME]), Pipeline.odek(threshold=0), []),
     "an untrusted newer does not replace a trusted older": (
         rows_of(title=[SAME, SAME], trusted=[True, False]), Pipeline.odek(), [],
     ),

@@ -37,16 +37,10 @@ def planned(store: Path, recommend: Recommend) -> memlab.Plan:
     return memlab.plan(store, sized[recommend](advice(store, recommend).number), now=NOON)
 
 
-def plan_and_apply(store: Path, recommend: Recommend) -> None:
-    memlab.apply(planned(store, recommend), now=NOON)
-
-
 def compact_for_good(store: Path, recommend: Recommend, *, archive: bool = False) -> None:
     """Keep as many as the number does, as a runtime would that can only count."""
-    caps = recommend is recommend_cap
-    kept = advice(store).number if caps else len(planned(store, recommend).kept)
     with SqliteMemoryStore(store, archive=archive) as opened:
-        opened.compact_episodic(kept)
+        opened.compact_episodic(len(planned(store, recommend).kept))
 
 
 def drop_oldest(store: Path, _: Recommend, *, facts_too: bool = False) -> None:
@@ -54,8 +48,8 @@ def drop_oldest(store: Path, _: Recommend, *, facts_too: bool = False) -> None:
         drop_archived(store, digest=entries[0].digest, facts_too=facts_too, now=NOON)
 
 
-STEPS: dict[str, Callable[..., None]] = {
-    "plan": plan_and_apply,
+STEPS: dict[str, Callable[..., object]] = {
+    "plan": lambda store, recommend: memlab.apply(planned(store, recommend), now=NOON),
     "for good": compact_for_good,
     "archived": partial(compact_for_good, archive=True),
     "drop": drop_oldest,
