@@ -1,3 +1,4 @@
+from datetime import datetime
 from typing import Any
 
 import pandas as pd
@@ -132,6 +133,8 @@ def test_a_read_later_than_now_is_counted_apart() -> None:
     now = START + pd.Timedelta(hours=3)
     assert find_references(frame, log, now=now)[c.AT_POSITION].tolist() == [3]
     assert count_references(frame, log, now=now).loc["log", "future"] == 1
+    with pytest.raises(ValueError, match="has no time zone"):
+        find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
 def test_a_log_of_times_without_a_zone_is_refused() -> None:

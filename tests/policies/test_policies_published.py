@@ -94,6 +94,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
         NearDuplicate(), [],
     ),
     "a negative ttl is durable": (rows_of(created_at=ago(365)), TimeToLive(-DAY), []),
+    "a ttl of zero is durable": (rows_of(created_at=ago(365)), TimeToLive(0 * DAY), []),
     "duplicates go before the cap counts": (
         rows_of(title=["one more thing", SAME, SAME]), Pipeline.odek(keep=2), [1],
     ),
