@@ -90,6 +90,7 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
     assert "more references or reads" not in str(many)
     assert 20 <= many.keep_recent <= 120 < memlab.law(1000).high / 4
     assert many.boot_tokens == many.boot_tokens_p95 == 10 * many.keep_recent
+    assert 0.9 <= many.served_limits[0] <= many.served <= many.served_limits[1]
     assert many.days == pytest.approx((many.keep_recent - 1) / 24)
     boot = f"{many.boot_tokens:,} tokens under the safe cap, 10,000 now"
     for part in (boot, "(900 references)", "1,000 of 1,000 written", "with 90% confidence"):
@@ -122,7 +123,8 @@ def dangling() -> World:
         (near, {"target": 0.998}, Verdict.TARGET_BEYOND_HORIZON, "1,151 references of its own can"),
         (
             partial(near, rows=4_000, references=3_900),
-            *({"confidence": 0.6, "target": 0.9995}, Verdict.CAP_HAS_NO_EFFECT, "less than all"),
+            {"confidence": 0.6, "target": 0.9995},
+            *(Verdict.CAP_HAS_NO_EFFECT, "nothing less than all"),
         ),
         (small, {}, Verdict.CAP_HAS_NO_EFFECT, "ask again when the store holds more than"),
         (
