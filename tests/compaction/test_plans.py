@@ -1,23 +1,79 @@
-"""Plans and receipts as data: written, read, named, shown."""
+"""A plan: what it names, that making it leaves no trace; plans and receipts as data, in words."""
 
 import hashlib
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, fields, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from archives import NOON
-from hypothesis import assume, example, given
+from archives import NOON, compacted, planned
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from programs import environment
+from stores import episodes, files_in, row, run_sql, write_rows
 
-from memlab.compaction.plans import Expiring, Group, KeptMemory, Plan, PlannedMemory, Receipt
+from memlab.compaction import plan_supersession
+from memlab.compaction.diff import difference_of
+from memlab.compaction.planner import plan
+from memlab.compaction.plans import Expiring, Plan, Receipt
 from memlab.errors import PlanError
 from memlab.items import Size
+from memlab.policies import KeepRecent
+from memlab.store import SqliteMemoryStore
 
-TEXT = st.text(max_size=12)
+
+def test_a_plan_names_what_compaction_would_delete_and_leaves_no_trace(store: Path) -> None:
+    before = files_in(store.parent)
+    made = planned(store)
+    assert files_in(store.parent) == before
+    with SqliteMemoryStore(store) as opened:
+        assert plan(opened, KeepRecent(4), now=NOON) == made
+    assert [goes.memory_id for goes in made.memories] == [f"e{n}" for n in range(1, 7)]
+    assert [kept.memory_id for kept in made.kept] == ["e7", "e8", "e9", "e10"]
+    sizes = (made.total, made.boot_before, made.boot_after, made.floor)
+    assert [size.memories for size in sizes] == [13, 12, 6, 2]
+
+
+_ASK = """
+import sys
+from datetime import UTC, datetime
+import memlab
+from memlab.policies import KeepRecent, Learned, ValueCap
+
+noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+for store in sys.argv[1:]:
+    for policy in (KeepRecent(4), Learned(4), ValueCap(5)):
+        print(memlab.plan(store, policy, now=noon).digest)
+"""
+
+
+def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
+    store: Path, tmp_path: Path
+) -> None:
+    write_rows(store, [row(f"r{n}", evidence_refs_json=f'["e{n}"]') for n in range(1, 9)])
+    (tmp_path / "link.db").symlink_to(store)
+
+    def digests(*names: str, **variables: str) -> list[str]:
+        command = [sys.executable, "-c", _ASK, *names]
+        return subprocess.check_output(
+            command, text=True, cwd=tmp_path, env=environment() | variables
+        ).split()
+
+    found = digests(str(store), PYTHONHASHSEED="1")
+    assert len(set(found)) == 3
+    run_sql(store, "PRAGMA journal_mode = DELETE")
+    named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
+    assert named == 3 * found
+
+
+HOSTILE = ["nul \0", "\x1b[2J\x9b \x7f", "\u2028\u202e\ufeff", '" \\ \\u0000 \r\n', "é" * 20_000]
+TEXT = st.text(max_size=12) | st.sampled_from(HOSTILE)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 SETTINGS = st.one_of(st.none(), st.booleans(), WHOLE, st.floats(allow_nan=False), TEXT)
@@ -47,101 +103,51 @@ def rows_of(row: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 EXPIRING = any_of(Expiring, expires_at=MOMENTS.map(lambda moment: moment.isoformat()))
-PLANS = any_of(Plan, expires=rows_of(EXPIRING))
 
 
-def planned(position: int, **changed: object) -> PlannedMemory:
-    return PlannedMemory(
-        position, position, f"e{position}", "episodic", "a title", "beyond-newest", 10,
-        NOON.isoformat(), f"{position:032x}",
-    )._replace(**changed)  # fmt: skip
+@given(plan=any_of(Plan, expires=rows_of(EXPIRING)))
+def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(plan: Plan) -> None:
+    assume(-(2**63) <= plan.total.tokens < 2**63)
+    text = plan.to_json()
+    again = Plan.from_json(text)
+    assert (again, again.digest, again.to_json()) == (plan, plan.digest, text)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+    lines = {json.dumps(memory._asdict()) for memory in plan.memories}
+    assert lines <= {line.strip().rstrip(",") for line in text.splitlines()}
+    content = json.loads(text)
+    compact = replace(plan).to_json(compact=True)  # whose digest nobody has asked for yet
+    assert json.loads(compact) == content
+    assert Plan.from_json(compact) == plan
+    assert "\n" not in compact
+    assert content.pop("memlab_plan") == 2
+    assert content.pop("digest") == plan.digest
+    hashed = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(hashed.encode()).hexdigest() == plan.digest
 
 
-def plan_of(*memories: PlannedMemory) -> Plan:
-    return Plan(
-        store="/srv/memory.db",
-        made_at=NOON,
-        policy={"policy": "recent", "keep": 2, "by": "position"},
-        token_rule="characters / 4, an estimate",
-        groups=(
-            Group(False, "load-bearing", "semantic", "load-bearing", 3, 90),
-            Group(False, "prunable", "episodic", "kept", 2, 20),
-            Group(False, "superseded", "episodic", "superseded", 4, 40),
-            Group(True, "prunable", "episodic", "beyond-newest", len(memories), 10 * len(memories)),
-        ),
-        memories=memories,
-        kept=(KeptMemory(901, "k1", "aa"), KeptMemory(902, "k2", "bb")),
-    )
+@given(receipt=any_of(Receipt))
+def test_a_receipt_comes_back_as_it_was_written(receipt: Receipt) -> None:
+    text = receipt.to_json()
+    assert Receipt.from_json(text) == receipt
+    assert text.isascii()
 
 
-def receipt(**changed: object) -> Receipt:
-    made = Receipt(
-        digest="0123456789abcdef" * 4,
-        store="/srv/my memory.db",
-        archive="/srv/my memory.db.archive.db",
-        policy={"policy": "recent", "keep": 2, "by": "position"},
-        made_at=NOON,
-        applied_at=NOON,
-        deleted=1,
-        boot_before=Size(6, 120),
-        boot_after=Size(5, 110),
-        token_rule="characters / 4, an estimate",
-    )
-    return replace(made, **changed)  # type: ignore[arg-type]
-
-
-HOSTILE = ["nul \0", "\x1b[2J\x9b \x7f", "\u2028\u202e\ufeff", '" \\ \\u0000 \r\n', "é" * 20_000]
-
-
-class TestJson:
-    @given(plan=PLANS)
-    @example(plan_of(*(planned(n, title=text, memory_id=text) for n, text in enumerate(HOSTILE))))
-    def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(
-        self, plan: Plan
-    ) -> None:
-        assume(-(2**63) <= plan.total.tokens < 2**63)
-        text = plan.to_json()
-        again = Plan.from_json(text)
-        assert (again, again.digest, again.to_json()) == (plan, plan.digest, text)
-        assert pickle.loads(pickle.dumps(plan)) == plan
-        assert text.isascii()
-        assert text.replace("\n", "").isprintable()
-        lines = {json.dumps(memory._asdict()) for memory in plan.memories}
-        assert lines <= {line.strip().rstrip(",") for line in text.splitlines()}
-        content = json.loads(text)
-        compact = replace(plan).to_json(compact=True)  # whose digest nobody has asked for yet
-        assert json.loads(compact) == content
-        assert Plan.from_json(compact) == plan
-        assert "\n" not in compact
-        assert content.pop("memlab_plan") == 2
-        assert content.pop("digest") == plan.digest
-        hashed = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        assert hashlib.sha256(hashed.encode()).hexdigest() == plan.digest
-
-    @given(receipt=any_of(Receipt))
-    @example(receipt(store=HOSTILE[0], archive=HOSTILE[1], finished=tuple(HOSTILE)))
-    def test_a_receipt_comes_back_as_it_was_written(self, receipt: Receipt) -> None:
-        text = receipt.to_json()
-        assert Receipt.from_json(text) == receipt
-        assert text.isascii()
-
-
-class TestNames:
-    def test_the_digest_depends_on_everything(self) -> None:
-        plan = plan_of(planned(1))
-        others = [
-            replace(plan, store="/srv/other.db"),
-            replace(plan, made_at=NOON + timedelta(seconds=1)),
-            replace(plan, policy={"policy": "recent", "keep": 3}),
-            replace(plan, memories=(planned(1, fingerprint="ff"),)),
-            replace(plan, kept=plan.kept[1:]),
-        ]
-        assert len({each.digest for each in [plan, *others]}) == 6
-
-    def test_both_are_frozen(self) -> None:
-        for each in (plan_of(planned(1)), receipt()):
-            with pytest.raises(FrozenInstanceError):
-                each.store = "elsewhere"  # type: ignore[misc]
+def test_the_digest_depends_on_everything_and_both_are_frozen(store: Path) -> None:
+    plan = planned(store)
+    first, *rest = plan.memories
+    others = [
+        replace(plan, store="/srv/other.db"),
+        replace(plan, made_at=NOON + timedelta(seconds=1)),
+        replace(plan, policy={"policy": "recent", "keep": 3}),
+        replace(plan, memories=(first._replace(fingerprint="ff"), *rest)),
+        replace(plan, kept=plan.kept[1:]),
+    ]
+    assert len({each.digest for each in [plan, *others]}) == 6
+    for each in (plan, compacted(store)):
+        with pytest.raises(FrozenInstanceError):
+            each.store = "elsewhere"  # type: ignore[misc]
 
 
 def kept(key: object, memory_id: str = "k") -> list[dict[str, object]]:
@@ -189,58 +195,91 @@ class TestReadingBadFiles:
             ("policy", {"policy": json.loads("[" * 60 + "]" * 60)}),
         ],
     )
-    def test_a_field_of_the_wrong_type_is_refused(self, field: str, value: object) -> None:
-        content = json.loads(plan_of(planned(1)).to_json())
+    def test_a_field_of_the_wrong_type_is_refused(
+        self, store: Path, field: str, value: object
+    ) -> None:
+        content = json.loads(planned(store).to_json())
         with pytest.raises(PlanError, match="this is not a whole plan"):
             Plan.from_json(json.dumps(content | {field: value}))
 
-    @pytest.mark.parametrize("field", [each.name for each in fields(Receipt)])
-    def test_a_field_of_a_receipt_of_the_wrong_type_is_refused(self, field: str) -> None:
-        content = json.loads(receipt().to_json())
-        with pytest.raises(PlanError, match="this is not a whole receipt"):
-            Receipt.from_json(json.dumps(content | {field: [1]}))
+    def test_a_field_of_a_receipt_of_the_wrong_type_is_refused(self, store: Path) -> None:
+        content = json.loads(compacted(store).to_json())
+        for each in fields(Receipt):
+            with pytest.raises(PlanError, match="this is not a whole receipt"):
+                Receipt.from_json(json.dumps(content | {each.name: [1]}))
 
-    def test_an_edited_plan_is_refused(self) -> None:
-        text = plan_of(planned(1), planned(2)).to_json()
+    def test_an_edited_plan_is_refused(self, store: Path) -> None:
         with pytest.raises(PlanError, match="edited after it was made"):
-            Plan.from_json(text.replace('"e2"', '"decision-1"'))
+            Plan.from_json(planned(store).to_json().replace('"e2"', '"decision-1"'))
 
 
 class TestShowing:
-    def test_a_plan_prints_what_a_reviewer_asks(self) -> None:
-        plan = plan_of(planned(1), planned(2, reason="expired"))
+    def test_a_plan_prints_what_a_reviewer_asks(self, store: Path) -> None:
+        plan = planned(store)
         shown = {" ".join(line.split()) for line in str(plan).splitlines()}
         assert shown >= {
-            f"plan {plan.digest[:12]} for /srv/memory.db",
-            "policy recent(keep=2, by='position')",
+            f"plan {plan.digest[:12]} for {store}",
+            "policy recent(keep=4, by='position')",
             "made 2026-03-01 12:00 UTC",
-            "deletes 2 of 11 memories (18.2%), 20 of 170 tokens (11.8%)",
-            "floor 3 load-bearing memories, 90 tokens",
-            "boot context 7 memories, 130 tokens -> 5 memories, 110 tokens",
-            "tokens characters / 4, an estimate",
-            "prunable episodic beyond-newest 2 20",
-            "superseded episodic superseded 4 40",
-            "2 2026-03-01 10 expired e2 a title",
+            "deletes 6 of 13 memories (46.2%), 36 of 78 tokens (46.2%)",
+            "floor 2 load-bearing memories, 12 tokens",
+            "boot context 12 memories, 72 tokens -> 6 memories, 36 tokens",
+            "tokens estimate: characters / 4, rounded up",
+            "prunable episodic beyond-newest 6 36",
+            "superseded episodic superseded 1 6",
+            "5 2026-03-01 6 beyond-newest e2 title of e2",
         }
+        nothing = planned(store, 10)
+        assert "deletes       0 of 13 memories (0.0%), 0 of 78 tokens (0.0%)" in str(nothing)
+        assert "\ndeletes\n  nothing\n" in str(nothing)
+        assert "0 of 0 memories (0.0%)" in str(replace(nothing, groups=(), kept=()))
 
-    def test_a_plan_that_deletes_nothing_says_so_of_an_empty_store_too(self) -> None:
-        plan = replace(plan_of(), groups=plan_of().groups[:3])
-        assert "deletes       0 of 9 memories (0.0%), 0 of 150 tokens (0.0%)" in str(plan)
-        assert "\ndeletes\n  nothing\n" in str(plan)
-        assert "0 of 0 memories (0.0%)" in str(replace(plan_of(), groups=(), kept=()))
-
-    def test_a_large_plan_lists_ten_memories_and_counts_the_rest(self) -> None:
-        text = str(plan_of(*map(planned, range(1, 1001))))
-        assert len(text.splitlines()) == 31
+    def test_a_large_plan_lists_ten_memories_and_counts_the_rest(self, store: Path) -> None:
+        write_rows(store, episodes(990, start=11))
+        text = str(planned(store, 0))
+        assert text.count("beyond-newest") == 1 + 10
         assert "and 990 more between them, all in the plan's memories" in text
         assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
-    def test_a_receipt_prints_how_to_take_it_back_where_there_is_something(self) -> None:
-        shown = receipt()
-        assert shown.undo == "memlab restore '/srv/my memory.db' 0123456789ab"
+    def test_a_receipt_prints_how_to_take_it_back_where_there_is_something(
+        self, store: Path
+    ) -> None:
+        shown = compacted(store.rename(store.with_name("my memory.db")), 9)
+        assert shown.undo == f"memlab restore '{shown.store}' {shown.digest[:12]}"
         assert f"undo          {shown.undo}" in str(shown)
         assert "deleted       1 memory" in str(shown)
-        assert "expired       2 memories since the plan was made" in str(receipt(expired=2))
-        text = str(receipt(archive=None))
+        assert "expired       2 memories since the plan was made" in str(replace(shown, expired=2))
+        text = str(replace(shown, archive=None))
         assert "none: there was nothing to delete" in text
         assert "undo" not in text
+
+
+class TestComparing:
+    def test_what_only_one_of_two_plans_does_is_told(self, store: Path) -> None:
+        first, second = (plan_supersession(store, {old: "e1"}, now=NOON) for old in ("d1", "s1"))
+        same = difference_of(first, replace(first))
+        assert not same.differs
+        assert ("superseded", "the same memories, for the same reasons") in same.sheet().facts
+        found = difference_of(first, second)
+        assert found.differs
+        assert [each["by_memory_id"] for each in found.to_dict()["supersedes"]["added"]] == ["e1"]
+        added, removed = found.sheet().tables
+        assert (added.heading, "s1" in added.rows[0]) == ("only the second supersedes: 1", True)
+        assert (removed.heading, "d1" in removed.rows[0]) == ("only the first supersedes: 1", True)
+        tables = difference_of(planned(store), first).sheet().tables
+        assert {table.heading for table in tables} == {
+            "only the first deletes: 6",
+            "only the second supersedes: 1",
+        }
+
+    def test_another_memory_that_stands_for_one_is_told_beside_the_first(self, store: Path) -> None:
+        first, second = (plan_supersession(store, {"d1": by}, now=NOON) for by in ("e1", "e2"))
+        found = difference_of(first, second)
+        (told,) = found.to_dict()["supersedes"]["rewritten"]
+        assert (told["before"]["by_memory_id"], told["after"]["by_memory_id"]) == ("e1", "e2")
+        ((cells,),) = (table.rows for table in found.sheet().tables)
+        assert {"d1", "e1 -> e2"} <= set(cells)
+        run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e1'")
+        found = difference_of(first, plan_supersession(store, {"d1": "e1"}, now=NOON))
+        assert [after.memory_id for _, after in found.changes["supersedes"].rewritten] == ["d1"]
+        assert found.differs
