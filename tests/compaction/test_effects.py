@@ -1,17 +1,53 @@
-"""What a plan costs in later references: as sizing estimates it, and as the past counts it."""
+"""What a compaction would do: to a boot context, and to later references and reads."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from frames import ROWS_OF_ANY_KIND, frame_of, make_frame, row
+from hypothesis import given
+from hypothesis import strategies as st
 from shell import said
-from stores import episodes, run_sql, write_rows
+from stores import episodes, item, run_sql, write_rows
 
 import memlab
-from memlab.compaction import cost_of
+from memlab import columns as c
+from memlab.compaction import cap_effect, cost_of, survivors
+from memlab.items import Size
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
+
+
+def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
+    frame = make_frame("a", row("d", **{c.KIND: "semantic"}), "b", "c", "e")
+    effect, created = cap_effect(frame, 2), list(frame[c.CREATED_AT])
+    assert effect.deleted == Size(2, 20)
+    assert (effect.before.memories, effect.after.memories) == (5, 3)
+    assert effect.after.load_bearing == Size(1, 10)
+    assert effect.after.prunable_by_memories == 2 / 3
+    assert effect.newest_deleted == created[2]
+    assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
+    none, every = cap_effect(frame, 0), cap_effect(frame, 10)
+    assert (none.after.prunable_by_memories, none.oldest_kept, none.newest_kept) == (0, None, None)
+    assert (every.deleted, every.newest_deleted) == (Size(0, 0), None)
+
+
+@given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
+def test_the_preview_is_what_the_store_would_do(
+    rows: list[dict[str, Any]], keep_recent: int
+) -> None:
+    with memlab.SqliteMemoryStore(":memory:") as store:
+        for number, one in enumerate(rows):
+            by = one[c.SUPERSEDED_BY]
+            store.put(item(f"m{number}", one[c.KIND], *one[c.TAGS], superseded_by=by))
+        removed = store.compact_episodic(keep_recent)
+        left = {item.memory_id for item in store.list_active()}
+    frame = frame_of(rows)
+    kept = survivors(frame, keep_recent)
+    assert set(kept.loc[kept[c.ACTIVE], c.MEMORY_ID]) == left
+    assert cap_effect(frame, keep_recent).deleted.memories == removed == len(frame) - len(kept)
 
 
 @pytest.fixture(scope="module")
