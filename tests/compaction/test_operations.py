@@ -269,11 +269,17 @@ ASK_AN_ARCHIVE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", ASK_AN_ARCHIVE)
-def test_without_an_archive_it_says_that_nothing_was_taken_out(store: Path, name: str) -> None:
+@pytest.mark.parametrize("put", [lambda _: None, Path.touch], ids=["nothing", "an empty file"])
+def test_without_an_archive_it_says_that_nothing_was_taken_out(
+    store: Path, name: str, put: Callable[[Path], None]
+) -> None:
+    put(archive_of(store))
+    before = files_in(store.parent)
     with pytest.raises(ArchiveError, match=r"there is no archive.*no plan has taken anything out"):
         ASK_AN_ARCHIVE[name](store)
     assert last_applied(store) is None
-    assert [path.name for path in store.parent.iterdir()] == [store.name]
+    assert files_in(store.parent) == before
+    assert restore(compacted(store)) == 6
 
 
 @pytest.mark.parametrize("source", [":memory:", memlab.SqliteMemoryStore])

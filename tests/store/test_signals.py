@@ -93,7 +93,7 @@ def test_a_table_of_its_name_that_others_made_is_neither_read_nor_touched(
     assert (rows_of(store), signals_of(store)) == (rows, said)
 
 
-def test_signals_come_back_in_the_place_of_what_is_left_of_others_of_their_name(
+def test_signals_come_back_in_the_place_of_what_is_left_of_others_and_rows_without_their_table(
     store: Path,
 ) -> None:
     write_signals(store, "e1", importance=0.25, graduated=1)
@@ -105,3 +105,7 @@ def test_signals_come_back_in_the_place_of_what_is_left_of_others_of_their_name(
     run_sql(store, "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 99)")
     assert restore(receipt) == 6
     assert signals_of(store) == said
+    rows, receipt = rows_of(store), apply(planned(store, 3))
+    run_sql(store, "DROP TABLE memory_signals")
+    assert restore(receipt) == 7
+    assert rows_of(store) == rows

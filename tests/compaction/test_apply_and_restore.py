@@ -1,0 +1,367 @@
+"""Applying a plan to a store file and taking it back: what goes, what comes, what stops it."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from archives import NOON, compact_at_runtime, compacted, leave_unfinished, planned
+from compaction.operations import OPERATIONS, StoppedError, retirement, stop_at, supersession
+from hypothesis import given
+from hypothesis import strategies as st
+from invariants import archive_of, assert_compacted, assert_nothing_lost, copies_of, rows_of
+from stores import Row, episodes, row, row_lists, run_sql, write_rows, write_signals
+
+from memlab import files
+from memlab.compaction import Plan, Receipt, apply, archived_plans, drop_archived, restore
+from memlab.compaction.contents import last_applied
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    CompactionError,
+    MemlabError,
+    StalePlanError,
+)
+from memlab.sources.base import unwatched
+
+
+@given(rows=row_lists(), keep=st.integers(0, 12), chosen=st.sets(st.integers(0, 11)))
+def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], keep: int, chosen: set[int]
+) -> None:
+    folder = tmp_path_factory.mktemp("random")
+    store = write_rows(folder / "memory.db", rows)
+    other = write_rows(folder / "compacted.db", rows)
+    before, made = rows_of(store), planned(store, keep)
+    receipt = apply(made)
+    assert compact_at_runtime(other, keep, archive=False) == receipt.deleted
+    assert rows_of(store) == rows_of(other)
+    assert_compacted(before, rows_of(store), keep)
+    assert_nothing_lost(before, store)
+    if receipt.deleted:
+        some = [each for number, each in enumerate(made.memories) if number in chosen]
+        assert restore(receipt, ids=[each.memory_id for each in some]) == len(some)
+        away = {each.position for each in made.memories if each not in some}
+        assert rows_of(store) == {p: found for p, found in before.items() if p not in away}
+        assert restore(receipt) == receipt.deleted - len(some)
+    else:
+        assert not archive_of(store).exists()
+    assert rows_of(store) == before
+
+
+def test_applying_a_second_time_is_refused_with_what_happened_first(store: Path) -> None:
+    made = planned(store)
+    receipt = apply(made, now=NOON)
+    assert (receipt.deleted, receipt.applied_at) == (6, NOON)
+    after = rows_of(store)
+    with pytest.raises(AlreadyAppliedError) as caught:
+        apply(made)
+    assert str(caught.value) == (
+        f"plan {made.digest[:12]} was applied on 2026-03-01 12:00 UTC: 6 memories are deleted "
+        f"and archived in {archive_of(store)}; make a new plan"
+    )
+    assert rows_of(store) == after
+    restore(receipt, ids=["e1", "e2"])
+    with pytest.raises(AlreadyAppliedError, match="2 of them restored since"):
+        apply(made)
+
+
+STALE: list[tuple[Callable[[Path], Plan], str, list[str]]] = [
+    *(
+        (make, f"{change} WHERE memory_id = '{name}'", [name])
+        for make, names in (
+            (planned, ("e3", "e9", "e10")),
+            (supersession, ("d1", "s1")),
+            (retirement, ("e1", "e2", "e8")),
+        )
+        for name in names
+        for change in (
+            "UPDATE memory_items SET body = CAST(body AS BLOB)",
+            "UPDATE memory_items SET superseded_by = 'old'",
+            "DELETE FROM memory_items",
+        )
+    ),
+    (planned, "UPDATE memory_items SET rowid = 100 WHERE memory_id = 'e3'", ["e3"]),
+    (planned, "UPDATE memory_signals SET access_count = 2 WHERE memory_id = 'e1'", ["e1"]),
+    (planned, "DELETE FROM memory_items WHERE rowid > 3", [f"e{n}" for n in range(1, 11)]),
+]
+"""A plan, what somebody changes after it, and the memories of which it is stale then."""
+
+
+@pytest.mark.parametrize(("make", "change", "stale"), STALE)
+def test_what_a_plan_decided_on_and_changed_or_went_is_named_and_nothing_is_done(
+    store: Path, make: Callable[[Path], Plan], change: str, stale: list[str]
+) -> None:
+    write_signals(store, "e1", importance=0.5, access_count=1)
+    made = make(store)
+    run_sql(store, change)
+    before, archived = rows_of(store), copies_of(store)
+    words = f"{', '.join(stale[:5])}{' and 5 more' * (len(stale) > 5)}"
+    with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({words}\)") as caught:
+        apply(made)
+    assert caught.value.memory_ids == tuple(stale)
+    assert (rows_of(store), copies_of(store)) == (before, archived)
+
+
+def test_rows_that_no_policy_chooses_among_may_change_and_come_and_kept_ones_be_used(
+    store: Path,
+) -> None:
+    write_signals(store, "e10", importance=0.5, access_count=1)
+    made = planned(store)
+    run_sql(
+        store,
+        "UPDATE memory_items SET title = 'new' WHERE memory_id = 'd1'",
+        "DELETE FROM memory_items WHERE memory_id = 'old'",
+    )
+    write_rows(store, [row("d2", "semantic"), *episodes(5, start=11)])
+    write_signals(store, "e10", importance=0.5, access_count=2)
+    before = rows_of(store)
+    assert apply(made).deleted == 6
+    gone = {each.position for each in made.memories}
+    assert rows_of(store) == {p: r for p, r in before.items() if p not in gone}
+
+
+GREEDY = [
+    "DELETE FROM memory_items WHERE memory_id = 'd1'",
+    "DELETE FROM memory_items WHERE memory_id = 'e9'",
+    "UPDATE memory_items SET title = '', body = '' WHERE memory_id = 'd1'",
+    "UPDATE memory_items SET memory_id = 'd2' WHERE memory_id = 'd1'",
+    "UPDATE memory_items SET superseded_by = NULL WHERE memory_id = 'old'",
+    "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'e9'",
+    "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE rowid = 1",
+    "SELECT RAISE(IGNORE)",
+    "SELECT RAISE(ABORT, 'no')",
+]
+
+
+DELETING: dict[str, Callable[[Path], object]] = {
+    "apply": compacted,
+    "compact_episodic": partial(compact_at_runtime, archive=False),
+    "compact_episodic and archive": compact_at_runtime,
+}
+
+
+@pytest.mark.parametrize("name", DELETING)
+@pytest.mark.parametrize("action", GREEDY)
+@pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
+def test_a_trigger_that_touches_other_rows_costs_nothing(
+    store: Path, action: str, moment: str, name: str
+) -> None:
+    run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
+    before = rows_of(store)
+    if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
+        DELETING[name](store)  # too late to keep the row, so it does nothing
+        assert_compacted(before, rows_of(store), 4)
+        return
+    words = "left 1 of 2 load-bearing rows" if action == GREEDY[0] else "trigger|SQLite says no"
+    with pytest.raises(MemlabError, match=words):
+        DELETING[name](store)
+    assert rows_of(store) == before
+    assert not archive_of(store).exists()
+
+
+SPOILED = {
+    "apply": ("DELETE ON memory_signals", "'old'"),
+    "restore": ("INSERT ON memory_items", "NEW.memory_id"),
+    "supersede": ("UPDATE ON memory_items WHEN NEW.memory_id = 'd1'", "'old'"),
+    "take back": ("UPDATE ON memory_items WHEN NEW.memory_id = 'd1'", "'old'"),
+    "retire": ("UPDATE ON memory_items WHEN NEW.memory_id = 'e2'", "'old'"),
+    "take retirement back": ("UPDATE ON memory_items WHEN NEW.memory_id = 'e2'", "'old'"),
+    "recover": ("INSERT ON memory_items", "'old'"),
+}
+"""After what a trigger changes which memory."""
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_trigger_that_changes_what_is_not_to_change_rolls_all_back(
+    store: Path, name: str
+) -> None:
+    write_signals(store, "e1", importance=0.5)
+    operation, (event, changed) = OPERATIONS[name], SPOILED[name]
+    what = operation.prepare(store)
+    body = f"BEGIN UPDATE memory_items SET body = 'gone' WHERE memory_id = {changed}; END"
+    run_sql(store, f"CREATE TRIGGER t AFTER {event} {body}")
+    before = rows_of(store)
+    with pytest.raises((CompactionError, ArchiveError), match="all was rolled back"):
+        operation.run(store, what, unwatched)
+    assert rows_of(store) == before
+
+
+class TestCutShort:
+    @pytest.mark.parametrize(("keep", "deleted"), [(3, 0), (1, 2)])
+    def test_what_only_lacks_its_note_is_finished_and_said(
+        self, store: Path, keep: int, deleted: int
+    ) -> None:
+        before, made = rows_of(store), planned(store, 3)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at("committed"))
+        receipt = compacted(store, keep)
+        assert (receipt.deleted, receipt.finished) == (deleted, (made.digest,))
+        assert f"undo: memlab restore {store} {made.digest[:12]}" in str(receipt)
+        assert Receipt.from_json(receipt.to_json()) == receipt
+        assert last_applied(store) is not None
+        assert all(entry.finished_at for entry in archived_plans(store))
+        assert compacted(store, keep).finished == ()
+        assert_nothing_lost(before, store)
+        assert restore(made.digest, store=store) == len(made.memories)
+
+    def test_a_position_taken_again_does_not_hide_that_the_deletion_was_done(
+        self, store: Path
+    ) -> None:
+        before, made = rows_of(store), planned(store, 0)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at("committed"))
+        write_rows(store, [row("new")])
+        assert max(rows_of(store)) <= max(before), "the new row must take a position again"
+        after = rows_of(store)
+        assert apply(made).deleted == 10
+        assert rows_of(store) == after
+        assert archived_plans(store)[0].finished_at is not None
+
+    def test_what_another_process_deleted_meanwhile_stays_in_the_archive(self, store: Path) -> None:
+        before, made = rows_of(store), planned(store)
+        leave_unfinished(store, made)
+        assert restore(made.digest, store=store) == 0
+        run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
+        with pytest.raises(StalePlanError):
+            apply(made)
+        apply(planned(store, 2))
+        assert_nothing_lost(before, store)
+        assert restore(made.digest, store=store, ids=["e1", "e2"]) == 2
+
+
+class TestPermissions:
+    @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o4755, 0o2660, 0o6777])
+    def test_the_archive_has_the_permissions_of_its_store_and_runs_as_nobody(
+        self, store: Path, mode: int
+    ) -> None:
+        store.chmod(mode)
+        receipt = compacted(store)
+        assert archive_of(store).stat().st_mode & 0o7777 == mode & 0o666
+        restore(receipt, into=store.with_name("restored.db"))
+        restored = store.with_name("restored.db").stat().st_mode & 0o7777
+        assert restored & 0o600 == 0o600
+        assert restored & ~(mode & 0o666) == 0  # nobody else, and no more than the umask lets
+
+    def test_an_archive_that_more_may_read_than_the_store_is_refused(self, store: Path) -> None:
+        compacted(store, 8)
+        archive_of(store).chmod(0o644)
+        store.chmod(0o600)
+        before = rows_of(store)
+        with pytest.raises(ArchiveError, match=r"more people than the store; .* chmod 600"):
+            compacted(store)
+        assert rows_of(store) == before
+        archive_of(store).chmod(0o600)
+        assert compacted(store).deleted == 4
+
+
+def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back_again(
+    store: Path,
+) -> None:
+    before, receipt = rows_of(store), compacted(store)
+    assert restore(receipt.digest[:6], store=store) == 6
+    assert rows_of(store) == before
+    run_sql(store, "UPDATE memory_items SET superseded_by = 'e9' WHERE memory_id = 'e1'")
+    changed = rows_of(store)
+    assert restore(receipt) == 0
+    assert rows_of(store) == changed
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
+    assert restore(receipt) == 2
+    assert rows_of(store) == before
+
+
+def test_a_digest_that_names_no_plan_or_several_or_no_store_is_refused_in_words(
+    store: Path,
+) -> None:
+    first = compacted(store, 9).digest
+    for digest in ("", "zz"):
+        with pytest.raises(ArchiveError, match=f"no plan '{digest}' in .*memlab archive"):
+            restore(digest, store=store)
+    compacted(store, 8)
+    alike = f"UPDATE applies SET digest = '{first[0]}' || substr(digest, 2) WHERE apply = 2"
+    run_sql(archive_of(store), alike)
+    with pytest.raises(ArchiveError, match="names several plans"):
+        restore(first[0], store=store)
+    with pytest.raises(ValueError, match="store must be given"):
+        restore("abc")
+
+
+@pytest.mark.parametrize(
+    ("rows", "taken"),
+    [
+        ([row("new", rowid=4)], "position 4"),
+        ([row("e2", rowid=77)], "id 'e2'"),
+        ([row("e2", rowid=5, title="again")], "position 5"),
+    ],
+    ids=["place", "id", "both"],
+)
+def test_what_stands_in_the_way_is_named_and_nothing_changes(
+    store: Path, rows: list[Row], taken: str
+) -> None:
+    receipt = compacted(store)
+    write_rows(store, rows)
+    before = rows_of(store)
+    with pytest.raises(ArchiveError, match=taken):
+        restore(receipt)
+    assert rows_of(store) == before
+
+
+def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
+    store: Path,
+) -> None:
+    assert "takes the place of the newest" not in str(planned(store))
+    made = planned(store, 0)
+    assert "takes the place of the newest, which goes" in str(made)
+    assert Plan.from_json(made.to_json()) == made
+    receipt = apply(made)
+    write_rows(store, [row("next", rowid=13)])
+    with pytest.raises(ArchiveError, match=r"1 place .*position 13.*the other 9 by id"):
+        restore(receipt)
+    assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]) == 9
+
+
+class TestIntoANewFile:
+    def test_all_of_it_comes_and_the_store_stays_or_is_lost(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        before, receipt = rows_of(store), compacted(store)
+        write_rows(store, [row("new", rowid=4)])
+        after, into = rows_of(store), tmp_path / "restored.db"
+        (tmp_path / ".restored.db.0a.part").touch()  # of one that was killed
+        assert restore(receipt, into=into) == 6
+        assert rows_of(into) == {position: before[position] for position in range(4, 10)}
+        assert [p.name for p in tmp_path.iterdir() if "restored" in p.name] == ["restored.db"]
+        with pytest.raises(MemlabError, match="exists; name a file that does not"):
+            restore(receipt, into=store)
+        assert rows_of(store) == after
+        store.unlink()
+        assert restore(receipt, ids=["e1"], into=tmp_path / "one.db") == 1
+        drop_archived(store, digest=receipt.digest)
+        with pytest.raises(ArchiveError, match="its words are erased"):
+            restore(receipt, into=tmp_path / "back.db")
+
+    @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+    @pytest.mark.parametrize("is_link", [False, True])
+    def test_what_would_be_taken_for_a_part_of_it_is_refused(
+        self, store: Path, tmp_path: Path, ending: str, is_link: bool
+    ) -> None:
+        beside = tmp_path / f"back.db{ending}"
+        beside.symlink_to(tmp_path / "nothing") if is_link else beside.write_bytes(b"stale")
+        with pytest.raises(ArchiveError, match=r"taken for a part of .*back\.db; .* move it away"):
+            restore(compacted(store), into=tmp_path / "back.db")
+        assert not (tmp_path / "back.db").exists()
+        assert is_link or beside.read_bytes() == b"stale"
+
+    def test_a_file_that_is_not_whole_under_its_name_is_not_called_restored(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sync = files.sync
+
+        def syncing(path: Path) -> None:
+            if path.suffix == files.DRAFT:
+                run_sql(path, "DELETE FROM memory_items WHERE memory_id = 'e1'")
+            sync(path)
+
+        monkeypatch.setattr(files, "sync", syncing)
+        with pytest.raises(ArchiveError, match="made of 6 memories and 5 are in it"):
+            restore(compacted(store), into=tmp_path / "back.db")
