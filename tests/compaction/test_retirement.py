@@ -1,16 +1,17 @@
-"""A plan that retires: nothing is deleted, a later need undoes it, and every byte comes back."""
+"""A plan that retires or supersedes: nothing is deleted, and every byte comes back."""
 
 import json
 import sqlite3
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from archives import archive_check
 from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,11 +20,11 @@ from stores import Row, item, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, Plan
-from memlab.compaction import archived_plans, cost_of, drop_archived
+from memlab.compaction import archived_plans, cost_of, drop_archived, finish, plan_supersession
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import CAME_BACK
 from memlab.compaction.plans import NEEDED
-from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning
+from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning, PlanError
 from memlab.policies import Learned, Policy, PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
 
@@ -55,6 +56,11 @@ def ids(memories: Iterable[object]) -> list[str]:
 def retired(store: Path) -> list[str]:
     frame = memlab.load(store)
     return list(frame.memory_id[frame.retired_at.notna()]) if "retired_at" in frame else []
+
+
+def superseded(store: Path) -> dict[str, str]:
+    away = memlab.load(store)[lambda frame: frame.superseded_by.notna()]
+    return dict(zip(away.memory_id, away.superseded_by, strict=True))
 
 
 def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Path) -> None:
@@ -193,6 +199,10 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
     assert (ids(again.retires), ids(again.returns)) == ([], ["e4", "e5", "e6"])
     with pytest.raises(ArchiveError, match=r"gone or superseded by others since \(e1, e3\)"):
         memlab.restore(plan.digest, store=store)
+    with pytest.raises(ArchiveError, match="retired or returned no memory zz"):
+        memlab.restore(plan.digest, store=store, ids=["zz"])
+    with pytest.raises(ArchiveError, match="deleted nothing"):
+        memlab.restore(plan.digest, store=store, into=store.with_name("new.db"))
     assert rows_of(store) == before
     assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]) == 1
 
@@ -229,22 +239,30 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
         store = write_rows(Path(folder) / "memory.db", rows)
         done = []
         for moment in range(3):
-            before, at = (rows_of(store), retired(store)), START + moment * DAY
-            load_bearing = memlab.load(store)[lambda f: f.load_bearing].memory_id.tolist()
-            plan = retiring(store, data.draw(st.integers(0, 4)), at=at)
+            before, at, frame = rows_of(store), START + moment * DAY, memlab.load(store)
+            active, was_retired = frame[frame.active], retired(store)
+            floor = active.memory_id[active.load_bearing].tolist()
+            older = data.draw(st.sets(st.sampled_from(floor))) if floor else set()
+            if ends := older and sorted({*active.memory_id} - older):
+                links = {each: data.draw(st.sampled_from(ends)) for each in sorted(older)}
+                plan = plan_supersession(store, links, now=at)
+            else:
+                links, plan = {}, retiring(store, data.draw(st.integers(0, 4)), at=at)
+            assert rows_of(store) == before
             receipt = memlab.apply(Plan.from_json(plan.to_json()), now=at)
             frame = memlab.load(store)
-            assert not set(retired(store)) & set(load_bearing)
+            assert superseded(store).items() >= links.items()
+            assert not set(retired(store)) & set(floor)
             assert int(frame.tokens[frame.active].sum()) == plan.boot_after.tokens
             assert len(frame) == len(rows)
-            done.append((before, receipt))
+            done.append((before, was_retired, receipt))
             read = data.draw(st.sets(st.sampled_from(frame.memory_id.tolist()))) if rows else ()
             note_reads(store, [(each, at + DAY / 2) for each in sorted(read)])
-        for before, receipt in reversed(done):
+        for before, was_retired, receipt in reversed(done):
             if receipt.archive:
-                assert memlab.restore(receipt) == receipt.retired + receipt.returned
-                assert memlab.restore(receipt) == 0
-            assert (rows_of(store), retired(store)) == before
+                count = receipt.superseded + receipt.retired + receipt.returned
+                assert (memlab.restore(receipt), memlab.restore(receipt)) == (count, 0)
+            assert (rows_of(store), retired(store)) == (before, was_retired)
 
 
 @pytest.mark.long
@@ -266,3 +284,49 @@ def test_a_year_of_nights_does_not_swing_and_brings_back_what_is_needed(tmp_path
     assert max(moves.values()) == moves["e3"] == 6
     assert moves["e9"] == 3  # out, back, and out again after a month
     assert moves["new0"] == moves["new10"] == 1
+
+
+# A plan that supersedes
+
+
+@pytest.mark.parametrize(
+    ("links", "fault"),
+    [
+        ({"e1": "s1"}, "'e1' is no active load-bearing memory"),
+        ({"zz": "s1"}, "'zz' is no active load-bearing memory"),
+        ({"d1": "d1"}, "'d1' cannot stand for 'd1'"),
+        ({"d1": "zz"}, "'zz' cannot stand for 'd1'"),
+        ({"d1": "s1", "s1": "d1"}, "cannot stand for"),
+    ],
+)
+def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fault: str) -> None:
+    with pytest.raises(PlanError, match=fault):
+        plan_supersession(store, links)
+
+
+@pytest.mark.parametrize("end", [finish, lambda store, name: drop_archived(store, digest=name)])
+def test_one_that_was_cut_short_can_be_finished_or_forgotten_and_no_other_plan_does_either(
+    store: Path, end: Callable[[Path, str], object]
+) -> None:
+    plan = plan_supersession(store, {"d1": "s1"})
+    with pytest.raises(StoppedError):
+        memlab.apply(plan, watch=stop_at("archived"))
+    memlab.apply(memlab.plan(store, KeepRecent(1)))
+    assert superseded(store) == {"old": "e1"}
+    found = archive_check(store)
+    assert found.status == "WARN"
+    assert "was cut short before it changed anything" in found.summary
+    assert f"memlab apply {store} {plan.digest[:12]}" in found.advice
+    end(store, plan.digest)
+    assert superseded(store) == {"old": "e1"} | ({"d1": "s1"} if end is finish else {})
+    assert memlab.doctor(store).status == "OK"
+
+
+def test_superseding_is_no_deletion_to_the_past(store: Path) -> None:
+    memlab.apply(plan_supersession(store, {"d1": "s1"}))
+    past = memlab.load_past(store)
+    assert past.deleted_at.isna().all()
+    assert len(past) == 13
+    memlab.apply(memlab.plan(store, KeepRecent(1)))
+    assert memlab.load_past(store).deleted_at.notna().sum() == 9
+    assert memlab.doctor(store).status == "OK"
