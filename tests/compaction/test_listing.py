@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import ROWS_OF_ANY_KIND, START, frame_of
+from frames import ROWS_OF_ANY_KIND, START, frame_of, make_log
 from hypothesis import given
 from hypothesis import strategies as st
 from stores import episodes, row, write_rows
@@ -23,9 +23,8 @@ NOW = WRITTEN + timedelta(days=100)
 
 def read(*reads: tuple[str, float]) -> pd.DataFrame:
     """A log of memories read so many days after all were written."""
-    ids, days = zip(*reads, strict=True)
-    at = [pd.Timestamp(WRITTEN) + pd.Timedelta(days=day) for day in days]
-    return pd.DataFrame({"memory_id": ids, "at": at})
+    hours = (pd.Timestamp(WRITTEN) - START) / pd.Timedelta(hours=1)
+    return make_log(*((memory_id, hours + 24 * day) for memory_id, day in reads))
 
 
 @pytest.fixture
@@ -82,14 +81,8 @@ def test_a_need_fades_by_half_in_two_weeks_and_counts_per_token(store: Path) -> 
 def test_every_memory_is_listed_once_in_order_and_what_is_not_kept_is_what_is_decided(
     drawn: list[dict[str, Any]], cap: int, by: str, reads: list[tuple[int, int]]
 ) -> None:
-    frame = frame_of(drawn)
-    log = pd.DataFrame(
-        {
-            "memory_id": pd.Series([f"m{n}" for n, _ in reads], dtype="str"),
-            "at": pd.to_datetime([START + pd.Timedelta(hours=h) for _, h in reads], utc=True),
-        }
-    )
-    policy = memlab.KeepRecent(cap)
+    frame, policy = frame_of(drawn), memlab.KeepRecent(cap)
+    log = make_log(*((f"m{number}", hours) for number, hours in reads))
     every = memlab.rows(frame, policy, by=by, log=log, now=NOW)
     assert sorted(every["memory_id"]) == sorted(frame["memory_id"])
     assert every[BY[by]].is_monotonic_decreasing

@@ -5,13 +5,13 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from archives import compacted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from invariants import archive_of, assert_sound, rows_of
 from shell import said
@@ -21,8 +21,6 @@ from memlab.compaction import reclaim
 from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import StoreError
 from memlab.store import SqliteMemoryStore
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +74,6 @@ def test_vacuum_gives_back_what_deleted_rows_left(store: Path) -> None:
     assert_sound(store)
 
 
-@settings(max_examples=25, deadline=None)
 @given(rows=row_lists(), journal_mode=st.sampled_from(["delete", "wal"]))
 def test_every_row_stays_at_its_position_and_the_journal_mode_too(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], journal_mode: str
@@ -121,17 +118,12 @@ def test_both_disks_need_room_when_the_temporary_folder_is_on_another(
 
 
 def test_a_sqlite_that_moves_rows_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = sqlite3.connect
-
     class Moving(sqlite3.Connection):
         def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
-            if sql == "VACUUM":
-                sql = "UPDATE keyed SET rowid = rowid - 2"
+            sql = sql.replace("VACUUM", "UPDATE keyed SET rowid = rowid - 2")
             return super().execute(sql, *parameters)
 
-    monkeypatch.setattr(
-        reclaim.sqlite3, "connect", lambda name, **options: real(name, factory=Moving, **options)
-    )
+    monkeypatch.setattr(reclaim.sqlite3, "connect", partial(sqlite3.connect, factory=Moving))
     before = store.read_bytes()
     with pytest.raises(StoreError, match="would give rows new positions"):
         vacuum(store)

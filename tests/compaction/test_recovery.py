@@ -37,6 +37,14 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def robbed(folder: Path) -> Path:
+    keep_copies(folder, now=NOON)
+    for name in ("a.md", "b.md"):
+        (folder / name).unlink()
+    return folder
+
+
 def files_in(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     found = {}
     for path in folder.rglob("*"):
@@ -186,18 +194,15 @@ def test_a_later_read_or_reference_asks_for_what_is_lost_and_ranks_it(tmp_path: 
 
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("c.md"), Path.mkdir])
 def test_where_something_else_stands_nothing_is_changed(
-    folder: Path, put: Callable[[Path], None]
+    robbed: Path, put: Callable[[Path], None]
 ) -> None:
-    keep_copies(folder, now=NOON)
-    for name in ("a.md", "b.md"):
-        (folder / name).unlink()
-    put(folder / "a.md")
-    before = files_in(folder)
+    put(robbed / "a.md")
+    before = files_in(robbed)
     with pytest.raises(ArchiveError, match=r"a\.md is there again; nothing was restored"):
-        recover(folder)
-    assert files_in(folder) == before
-    assert memlab.doctor(folder).status != "FAIL"
-    assert [*recover(folder, ["b.md"]).kept] == ["b.md"]
+        recover(robbed)
+    assert files_in(robbed) == before
+    assert memlab.doctor(robbed).status != "FAIL"
+    assert [*recover(robbed, ["b.md"]).kept] == ["b.md"]
 
 
 def test_a_row_in_the_place_of_a_lost_one_is_refused_and_what_is_no_loss_is_said(
@@ -218,45 +223,32 @@ def test_a_row_in_the_place_of_a_lost_one_is_refused_and_what_is_no_loss_is_said
     assert lost(store) == ["e3"]  # whose number another of memlab's own deletions has
 
 
-def test_what_was_written_since_is_not_taken_out_again(folder: Path) -> None:
-    keep_copies(folder, now=NOON)
-    for name in ("a.md", "b.md"):
-        (folder / name).unlink()
-    digest = recover(folder).digest
-    with (folder / "a.md").open("a") as file:
+def test_what_was_written_since_is_not_taken_out_again(robbed: Path) -> None:
+    digest = recover(robbed).digest
+    with (robbed / "a.md").open("a") as file:
         file.write("more")
-    before = files_in(folder)
+    before = files_in(robbed)
     with pytest.raises(ArchiveError, match="1 memory written since"):
-        memlab.restore(digest, store=folder)
-    assert files_in(folder) == before
-    assert memlab.restore(digest, store=folder, ids=["b.md"]) == 1
+        memlab.restore(digest, store=robbed)
+    assert files_in(robbed) == before
+    assert memlab.restore(digest, store=robbed, ids=["b.md"]) == 1
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [
-        *("record_zlib = x'00'", "record_zlib = 'text'", "fingerprint = x'00'", "fingerprint = 1"),
-        *(
-            "digest = 1",
-            "key = 1",
-            "key = x'00'",
-            "key = 'c.md'",
-            "is_empty = 7",
-            "missed_at = 'x'",
-        ),
-        *("memory_id = 'z.md'", "missed_at = 5, seen_at = NULL"),
-    ],
+FORGED = (
+    *("record_zlib = x'00'", "record_zlib = 'text'", "fingerprint = x'00'", "fingerprint = 1"),
+    *("digest = 1", "key = 1", "key = x'00'", "key = 'c.md'", "is_empty = 7", "missed_at = 'x'"),
+    *("memory_id = 'z.md'", "missed_at = 5, seen_at = NULL"),
 )
-def test_a_copy_that_is_damaged_is_left_out_and_named(folder: Path, forged: str) -> None:
-    keep_copies(folder, now=NOON)
-    for name in ("a.md", "b.md"):
-        (folder / name).unlink()
-    run_sql(archive_of(folder), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_copy_that_is_damaged_is_left_out_and_named(robbed: Path, forged: str) -> None:
+    run_sql(archive_of(robbed), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
     with pytest.warns(memlab.errors.DamagedArchiveWarning, match=r"a copy of .*[az]\.md"):
-        assert lost(folder) == ["b.md"]
-    run_sql(archive_of(folder), "UPDATE about SET value = 'never' WHERE name = 'copied_at'")
+        assert lost(robbed) == ["b.md"]
+    run_sql(archive_of(robbed), "UPDATE about SET value = 'never' WHERE name = 'copied_at'")
     with pytest.warns(memlab.errors.DamagedArchiveWarning, match="when it copied the store last"):
-        assert lost(folder) == []
+        assert lost(robbed) == []
 
 
 @pytest.mark.parametrize("said", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])
