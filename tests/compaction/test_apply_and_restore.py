@@ -36,6 +36,7 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back
     receipt = apply(made)
     assert compact_at_runtime(other, keep, archive=False) == receipt.deleted
     assert rows_of(store) == rows_of(other)
+    assert not archive_of(other).exists()
     assert_compacted(before, rows_of(store), keep)
     assert_nothing_lost(before, store)
     if receipt.deleted:

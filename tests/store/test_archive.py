@@ -7,17 +7,24 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from archives import NOON, archive_check, compacted
+from archives import NOON, archive_check, compact_at_runtime, compacted
 from invariants import archive_of, rows_of
+from programs import run_program
 from shell import run, typed
 from stores import row, run_sql, write_rows, write_signals
 
 from memlab.compaction import drop_archived, finish, restore
 from memlab.compaction.contents import archived_plans, last_applied
 from memlab.compaction.wire import as_data
-from memlab.errors import ArchiveError, DamagedArchiveWarning, UnfilledArchiveError
+from memlab.errors import (
+    ArchiveError,
+    DamagedArchiveWarning,
+    UnfilledArchiveError,
+    UnsafeDeletionError,
+)
 from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
+from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.upkeep.health import Status
 
@@ -174,3 +181,49 @@ def test_an_archive_whose_tables_do_something_by_themselves_is_not_used(
         with pytest.raises(ArchiveError, match=r"other tables than memlab makes.*nothing in it is"):
             use()
     assert {path: path.read_bytes() for path in store.parent.iterdir()} == before
+
+
+# Of a store that archives what its own routine deletes
+
+
+def test_what_a_runtime_deletes_comes_back_by_the_command_that_it_says(store: Path) -> None:
+    before = rows_of(store)
+    assert compact_at_runtime(store, 10) == 0
+    assert not archive_of(store).exists()
+    deleted = compact_at_runtime(store, 2)
+    assert deleted == 8
+    assert len(rows_of(store)) == 3
+    (entry,) = archived_plans(store)
+    assert deleted.undo == f"memlab restore {store} {entry.digest[:12]}"
+    assert archive_check(store).status is Status.OK
+    assert (entry.planned, last_applied(store)) == (False, None)  # it is no plan
+    assert restore(entry.digest, store=store) == 8
+    assert rows_of(store) == before
+    assert compact_at_runtime(store, 2, archive=False).undo is None
+    with pytest.raises(UnsafeDeletionError, match="name a file"):
+        SqliteMemoryStore(":memory:", archive=True)
+
+
+ENDED_AT = """
+import os, sys
+from memlab.store import sqlite_store
+setattr(sqlite_store, sys.argv[2], lambda *_, **__: os._exit(9))
+with sqlite_store.SqliteMemoryStore(sys.argv[1], archive=True) as store:
+    store.compact_episodic(2)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "left"), [("delete_rows", 11), ("note_deleted", 3)])
+def test_of_a_runtime_killed_at_any_moment_no_row_is_lost_and_the_next_call_settles_it(
+    store: Path, name: str, left: int
+) -> None:
+    before = rows_of(store)
+    assert run_program(ENDED_AT, store, name).returncode == 9
+    assert len(rows_of(store)) == left
+    assert [entry.finished_at for entry in archived_plans(store)] == [None]
+    compact_at_runtime(store, 1)
+    ended = archived_plans(store)
+    assert all(entry.finished_at for entry in ended)
+    assert sum(restore(entry.digest, store=store) for entry in ended) == 9
+    assert rows_of(store) == before
