@@ -1,30 +1,19 @@
-"""Lifecycle stores whose clock stands still, and a server for BetterDB's own code."""
+"""Lifecycle stores whose clock stands still until it is set."""
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
-from owners import SEARCHING_SERVER
-from servers import RedisServer, redis_server
+from lifecycle.memories import START, Open
 
 from memlab.lifecycle import LifecycleStore
 
 
-class Clock:
-    """A time that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(now=START)
 
 
 @pytest.fixture
@@ -33,20 +22,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_store(path: Path, clock: Clock) -> Iterator[Callable[..., LifecycleStore]]:
-    opened = []
-
-    def open_one(**settings: Any) -> LifecycleStore:
-        opened.append(LifecycleStore(path, clock=clock, **settings))
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        store.close()
-
-
-@pytest.fixture(scope="session")
-def searching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    assert SEARCHING_SERVER
-    with redis_server(tmp_path_factory.mktemp("redis"), program=SEARCHING_SERVER) as server:
-        yield server
+def open_store(path: Path, clock: SimpleNamespace) -> Iterator[Open]:
+    with ExitStack() as opened:
+        yield lambda **settings: opened.enter_context(
+            LifecycleStore(path, clock=lambda: clock.now, **settings)
+        )

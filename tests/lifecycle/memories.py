@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+import stores
+
+from memlab.items import MemoryItem
 from memlab.lifecycle import LifecycleStore
 from memlab.store import SqliteMemoryStore
 
@@ -22,9 +24,8 @@ def item(
     tags: tuple[str, ...] = (),
     at: datetime = START,
 ) -> MemoryItem:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=at)
     title = memory_id if text is None else text
-    return MemoryItem(memory_id, MemoryKind(kind), title, "", provenance, tags)
+    return stores.item(memory_id, kind, *tags, title=title, body="", created_at=at.isoformat())
 
 
 def ids(store: SqliteMemoryStore) -> list[str]:

@@ -1,0 +1,205 @@
+"""The same writes as BetterDB's own code and odek take them, and through a lifecycle store."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from betterdb_store import Betterdb
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lifecycle.memories import HOUR, START, item
+from owners import SEARCHING_SERVER, needs_search
+from servers import RedisServer, redis_server
+
+import memlab
+from memlab.lifecycle import LifecycleStore
+from memlab.policies import NearDuplicate, ValueCap, value_score
+from memlab.policies.duplicates import TextIndex
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "write", "recall"]),
+        st.fixed_dictionaries(
+            {
+                "agent_id": st.sampled_from([None, "a", "A", "b"]),
+                "thread_id": st.sampled_from([None, None, "t", "u"]),
+                "namespace": st.sampled_from([None, None, "n"]),
+            }
+        ),
+        st.lists(st.sampled_from(["x", "X", "y", "z"]), max_size=3),
+        st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
+        st.sampled_from([0, 3_600_000, 7 * 86_400_000, -40 * 86_400_000]),
+    ),
+    max_size=25,
+)
+
+
+def moment(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+
+
+class Both:
+    """BetterDB on a server and a lifecycle store on a file, told the same."""
+
+    def __init__(self, client: Any, path: Any, cap: int) -> None:
+        self.client = client
+        self.theirs = Betterdb(client, max_items_per_scope=cap)
+        self.path = path
+        self.ours = LifecycleStore(
+            path, capacity=ValueCap(cap), archive=False, clock=lambda: moment(self.theirs.store.now)
+        )
+        self.ours.connection.execute("PRAGMA synchronous = OFF")
+        self.names: dict[str, str] = {}
+        """Of each memory that is there: our name by theirs."""
+        self.written = 0
+
+    def write(self, tags: list[str], importance: float, belongs: dict[str, Any]) -> None:
+        name = f"m{self.written}"
+        self.written += 1
+        made = self.theirs.remember(f"of {name}", tags=tags, importance=importance, **belongs)
+        self.names[made] = name
+        mine = item(name, f"of {name}", tags=tuple(tags), at=moment(self.theirs.store.now))
+        self.ours.put(mine, importance=importance, **belongs)
+        left = set(self.theirs.ids())
+        self.names = {theirs: ours for theirs, ours in self.names.items() if theirs in left}
+        assert {each.memory_id for each in self.ours.list_active()} == set(self.names.values())
+
+    def recall(self, words: str, tags: list[str], belongs: dict[str, Any]) -> None:
+        """Recall the best that matches, which is an access."""
+        from betterdb_agent_memory.composite_score import similarity_from_distance
+
+        now, rows = moment(self.theirs.store.now), memlab.load(self.path).set_index("memory_id")
+        found = self.theirs.store.recall(words, k=1, threshold=2, tags=tags, **belongs)
+        for hit in self.theirs.run(found):
+            name = self.names[hit.item.id]
+            used = max(rows.loc[name, ["created_at", "last_accessed_at"]])
+            likeness = similarity_from_distance(hit.similarity)
+            ours = 0.6 * likeness + 0.4 * value_score(now - used, rows.loc[name, "importance"])
+            assert ours == pytest.approx(hit.score)
+            assert self.ours.touch([name], now=now) == 1
+
+
+@pytest.fixture(scope="module")
+def searching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    pytest.importorskip("betterdb_agent_memory")
+    assert SEARCHING_SERVER
+    with redis_server(tmp_path_factory.mktemp("redis"), program=SEARCHING_SERVER) as server:
+        yield server
+
+
+@needs_search
+@pytest.mark.long
+@settings(
+    max_examples=2 * settings().max_examples,  # 200 in CI
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps, st.integers(0, 4))
+def test_any_writes_and_recalls_leave_and_rank_what_betterdbs_own_code_does(
+    searching: RedisServer, tmp_path_factory: pytest.TempPathFactory, drawn: list[Any], cap: int
+) -> None:
+    with searching.client() as client:
+        client.flushall()
+        both = Both(client, tmp_path_factory.mktemp("betterdb") / "memory.db", cap)
+        for number, (action, belongs, tags, importance, later) in enumerate(drawn):
+            both.theirs.store.now += later + 1000
+            if action == "recall":
+                both.recall(f"of m{number}", tags[:1], belongs)
+            else:
+                both.write(tags, importance, belongs)
+        told = both.ours.stats()
+        both.ours.close()
+        assert told.enforcement_failures == 0
+        evicted = client.hget(f"{both.theirs.name}:__mem_stats", "evictions")
+        assert told.evicted.get("lowest-value", 0) == int(evicted or 0)
+
+
+# odek: a repeat goes, then what has expired, then the oldest above the cap
+
+TTL = 5 * HOUR
+CAP = 4
+ALIKE = NearDuplicate(0.8)
+TEXTS = ("port taken", "port taken again", "port port taken", "tea in shade", "tea", "")
+NEWEST = ValueCap(CAP, recency=1.0, importance=0.0, scope=())
+"""The cap of the newest written, as long as nothing is touched."""
+
+
+class Episode(NamedTuple):
+    text: str
+    written: datetime
+    trusted: bool
+
+
+class Odek:
+    """A model of odek's episodes, written after what it documents and its tests state."""
+
+    def __init__(self) -> None:
+        self.episodes: dict[str, Episode] = {}
+
+    def write(self, name: str, text: str, now: datetime, *, trusted: bool) -> None:
+        self.episodes.pop(name, None)
+        rows = [(other, each.text, "", (each.written, 0)) for other, each in self.episodes.items()]
+        alike = TextIndex(ALIKE, rows).most_similar(text, "")
+        if alike and (trusted or not self.episodes[alike].trusted):
+            del self.episodes[alike]
+        self.episodes[name] = Episode(text, now, trusted)
+        self.expire(now)
+        newest = sorted(self.episodes.items(), key=lambda pair: pair[1].written, reverse=True)
+        self.episodes = dict(newest[:CAP])
+
+    def expire(self, now: datetime) -> None:
+        fresh = {n: e for n, e in self.episodes.items() if not e.written < now - TTL}
+        self.episodes = fresh
+
+
+def opened(path: Any, clock: list[datetime]) -> LifecycleStore:
+    store = LifecycleStore(
+        path, capacity=NEWEST, duplicates=ALIKE, archive=False, clock=lambda: clock[0]
+    )
+    store.connection.execute("PRAGMA synchronous = OFF")
+    return store
+
+
+written = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "write", "reopen", "other", "delete"]),
+        st.integers(0, 5),
+        st.sampled_from(TEXTS),
+        st.booleans(),
+        st.sampled_from([timedelta(microseconds=1), HOUR, HOUR, 3 * HOUR, TTL]),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=50)
+@given(written)
+def test_any_sequence_of_writes_leaves_what_odek_leaves(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[Any]
+) -> None:
+    path = tmp_path_factory.mktemp("odek") / "memory.db"
+    clock, model = [START], Odek()
+    store, other = opened(path, clock), opened(path, clock)
+    for action, number, text, trusted, later in drawn:
+        clock[0] += later
+        name = f"s{number}"
+        if action == "delete":
+            model.episodes.pop(name, None)
+            with closing(sqlite3.connect(path)) as connection, connection:
+                connection.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
+            continue
+        if action == "reopen":
+            store.close()
+            store = opened(path, clock)
+        writer = other if action == "other" else store
+        trust = "trusted" if trusted else "untrusted"
+        writer.put(item(name, text, at=clock[0]), ttl=TTL, trust=trust)
+        writer.expire(clock[0])
+        model.write(name, text, clock[0], trusted=trusted)
+        left = {each.memory_id: each.title for each in store.list_active()}
+        assert left == {n: e.text for n, e in model.episodes.items()}
+    assert store.stats().enforcement_failures == 0
+    store.close()
+    other.close()
