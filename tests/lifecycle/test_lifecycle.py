@@ -2,9 +2,7 @@
 
 import multiprocessing
 import re
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +14,7 @@ from decisions import kept
 from hypothesis import given
 from hypothesis import strategies as st
 from lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
+from stores import run_sql
 
 import memlab
 from memlab.compaction import archived_rows
@@ -28,24 +27,13 @@ TICK = timedelta(microseconds=1)
 DEDUP = NearDuplicate(0.92)
 
 
-def columns_of(path: Path) -> dict[str, Any]:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        return {r["memory_id"]: dict(r) for r in connection.execute("SELECT * FROM memory_signals")}
-
-
 def test_memory_items_stays_as_a_plain_store_makes_it_and_works_there_as_before(path: Path) -> None:
-    def schema(path: Path) -> dict[str, Any]:
-        with closing(sqlite3.connect(path)) as connection:
-            return dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
-
-    SqliteMemoryStore(path.with_name("plain.db")).close()
-    plain_schema = schema(path.with_name("plain.db"))
-    assert "memory_signals" not in plain_schema
-    with LifecycleStore(path, capacity=ValueCap(9)) as store:
+    table = "SELECT sql FROM sqlite_schema WHERE name = 'memory_items'"
+    with LifecycleStore(path, capacity=ValueCap(9)) as store, SqliteMemoryStore(":memory:") as new:
         for name in "abc":
             store.put(item(name), agent_id="g")
-    assert schema(path).items() >= plain_schema.items()
+        made, usual = (each.connection.execute(table).fetchall() for each in (store, new))
+        assert made == usual
     with SqliteMemoryStore(path) as plain:
         assert ids(plain) == ["a", "b", "c"]
         plain.supersede("a", by_memory_id="b")
@@ -92,17 +80,13 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, cloc
     assert store.stats().evicted == {"expired": 1}
     clock.now = START + 2 * HOUR + TICK
     assert ids(store) == []  # being used extends no expiry
+    for number, durable in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
+        store.put(item(f"m{number}"), ttl=durable)
+    clock.now += 3650 * DAY
+    assert store.expire(clock.now) == 1  # b
+    assert len(ids(store)) == 6
     with pytest.raises(ValueError, match="no time zone"):
         store.expire(START.replace(tzinfo=None))
-
-
-def test_a_ttl_that_is_not_positive_is_durable(open_store: Open, clock: Any) -> None:
-    store = open_store()
-    for number, ttl in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
-        store.put(item(f"m{number}"), ttl=ttl)
-    clock.now = START + 3650 * DAY
-    assert store.expire(clock.now) == 0
-    assert len(ids(store)) == 6
 
 
 @pytest.mark.parametrize(
@@ -243,14 +227,12 @@ def test_an_eviction_that_is_spoiled_leaves_the_put_and_every_row_and_is_counted
 def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2))
     store.put(item("a"), agent_id="g")
-    with closing(sqlite3.connect(path)) as other, other:
-        nothing = "importance = 9e999, last_accessed_at = NULL, access_count = NULL"
-        other.execute(f"UPDATE memory_signals SET {nothing}")
+    nothing = "importance = 9e999, last_accessed_at = NULL, access_count = NULL"
+    run_sql(path, f"UPDATE memory_signals SET {nothing}")
     assert store.touch(["a", "a", "nobody"], now=START + HOUR) == 1
     assert store.touch(["a"], now=START) == 1
-    signals = columns_of(path)["a"]
-    used = "2026-03-01T12:00:00.000000+00:00"
-    assert (signals["access_count"], signals["last_accessed_at"]) == (2, used)
+    found = store.connection.execute("SELECT access_count, last_accessed_at FROM memory_signals")
+    assert found.fetchall() == [(2, "2026-03-01T12:00:00.000000+00:00")]
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
@@ -260,10 +242,10 @@ def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) 
     store = open_store()
     store.put(item("a"), importance=0.05, graduated=True)
     store.put(item("b"), importance=0.05)
-    assert [columns_of(path)[name]["graduated"] for name in "ab"] == [1, 0]
+    assert memlab.load(path)["graduated"].tolist() == [True, False]
     store.touch(["b"], now=START, graduated=True)
     store.touch(["a"], now=START)
-    assert [columns_of(path)[name]["graduated"] for name in "ab"] == [1, 1]
+    assert memlab.load(path)["graduated"].tolist() == [True, True]
     store.touch(["a"], now=START, graduated=False)
     assert kept(memlab.load(path), ImportanceFloor()) == ["b"]
     with pytest.raises(memlab.errors.WrongArgumentError, match="graduated"):
@@ -356,8 +338,7 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
         elif action == "supersede" and {name, "m0"} <= {*ids(store)} and number:
             store.supersede(name, by_memory_id="m0")
         elif action == "foreign":
-            with closing(sqlite3.connect(path)) as other, other:
-                other.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
+            run_sql(path, f"DELETE FROM memory_items WHERE memory_id = '{name}'")
         elif action == "reopen":
             store.close()
             store = opened()

@@ -1,8 +1,6 @@
 """The same writes as BetterDB's own code and odek take them, and through a lifecycle store."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -13,6 +11,7 @@ from hypothesis import strategies as st
 from lifecycle.memories import HOUR, START, item
 from owners import SEARCHING_SERVER, needs_search
 from servers import RedisServer, redis_server
+from stores import run_sql
 
 import memlab
 from memlab.lifecycle import LifecycleStore
@@ -187,8 +186,7 @@ def test_any_sequence_of_writes_leaves_what_odek_leaves(
         name = f"s{number}"
         if action == "delete":
             model.episodes.pop(name, None)
-            with closing(sqlite3.connect(path)) as connection, connection:
-                connection.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
+            run_sql(path, f"DELETE FROM memory_items WHERE memory_id = '{name}'")
             continue
         if action == "reopen":
             store.close()
