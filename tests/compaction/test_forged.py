@@ -1,19 +1,24 @@
-"""A plan file is anybody's: what it says of a store is held against the store."""
+"""A plan file is anybody's: what it says is held against the store, and against memory's limits."""
 
+import base64
 import hashlib
 import json
 import os
 import random
+import sys
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from archives import NOON, planned
+from archives import NOON, compacted, planned
 from forging import changed
 from invariants import archive_of, assert_load_bearing_rows_stay, result_of, rows_of
+from programs import run_program
 from stores import row, run_sql, write_rows
 
 from memlab.compaction import plan_supersession, restore
@@ -203,3 +208,79 @@ def test_a_receipt_of_which_anything_was_changed_restores_what_it_names_or_nothi
         str(made), made._repr_html_(), made.undo
         back = result_of(lambda made=made: restore(made, store=store))
         assert rows_of(store) == (before if back else left)
+
+
+# What is small on the disk and large once it is unpacked or read
+
+ROOM = 300 * 2**20
+NOISE = base64.b64encode(random.Random(1).randbytes(2**20))
+"""Text that no packing makes much smaller, so that as much again as it allows may stand beside."""
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from memlab.compaction import finish
+from memlab.compaction.plans import Plan
+from memlab.errors import MemlabError
+from memlab.fleet.change import unpacked
+path, where, room = sys.argv[1:]
+taken = next(int(line.split()[1]) for line in open("/proc/self/status") if "VmSize" in line)
+resource.setrlimit(resource.RLIMIT_AS, [taken * 1024 + int(room)] * 2)
+try:
+    if where == "fleet":
+        unpacked(Path(path).read_bytes())
+    else:
+        finish(path, where)
+except MemlabError as error:
+    print(error)
+"""
+
+BOMBS = {
+    "spaces": (b'{"memlab_plan": 2', b" ", b"}"),
+    "lists": (b'{"memlab_plan": 2, "memories": [', b"[],", b"[]]}"),
+    "memories": (b'{"memlab_plan": 2, "memories": [', b'{"key":1},', b"{}]}"),
+    "deep": (b'{"memlab_plan": 2, "memories": ', b"[", b"}"),
+}
+"""Begins, goes on and ends; a list without anything in it takes twenty times its text."""
+
+
+def bomb_of(kind: str, size: int, noise: bytes = b"") -> list[bytes]:
+    head, piece, tail = BOMBS[kind]
+    head = head.replace(b"2", b'2, "token_rule": "%s"' % noise, 1)
+    some = piece * (2**20 // len(piece))
+    return [head, *[some] * (size // len(some)), tail]
+
+
+def with_zlib(pieces: list[bytes]) -> bytes:
+    packing = zlib.compressobj(1)
+    return b"".join([*map(packing.compress, pieces), packing.flush()])
+
+
+def with_zstd(pieces: list[bytes]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for piece in pieces:
+            stream.write(piece)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no limit of memory to be set")
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["beyond", *BOMBS])
+@pytest.mark.parametrize("keeper", ["archive", "fleet"])
+def test_a_plan_that_an_archive_or_a_fleet_keeps(store: Path, keeper: str, kind: str) -> None:
+    size = 2**29 if kind == "beyond" else (15 if keeper == "archive" else 60) * 2**20
+    text = bomb_of(*(("spaces", size) if kind == "beyond" else (kind, size, NOISE)))
+    if keeper == "fleet":
+        file, where = store.with_name("plan.zst"), keeper
+        file.write_bytes(with_zstd(text))
+        assert file.stat().st_size < 2**21
+    else:
+        file, where, bomb = store, compacted(store).digest, with_zlib(text)
+        assert len(bomb) < 2**22
+        run_sql(archive_of(store), f"UPDATE applies SET plan_json_zlib = x'{bomb.hex()}'")
+    run = run_program(LIMITED, file, where, ROOM)
+    assert run.returncode == 0, run.stderr[-500:]
+    assert "plan" in run.stdout
+    if keeper == "archive":
+        assert restore(where, store=store) == 6
