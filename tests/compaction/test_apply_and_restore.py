@@ -104,9 +104,7 @@ def test_what_a_plan_decided_on_and_changed_or_went_is_named_and_nothing_is_done
     assert (rows_of(store), copies_of(store)) == (before, archived)
 
 
-def test_rows_that_no_policy_chooses_among_may_change_and_come_and_kept_ones_be_used(
-    store: Path,
-) -> None:
+def test_rows_no_policy_chooses_among_may_change_or_come_and_kept_ones_be_used(store: Path) -> None:
     write_signals(store, "e10", importance=0.5, access_count=1)
     made = planned(store)
     run_sql(
@@ -174,9 +172,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("name", SPOILED)
-def test_a_trigger_that_changes_what_is_not_to_change_rolls_all_back(
-    store: Path, name: str
-) -> None:
+def test_a_trigger_that_changes_what_is_to_stay_rolls_all_back(store: Path, name: str) -> None:
     write_signals(store, "e1", importance=0.5)
     operation, (event, changed) = OPERATIONS[name], SPOILED[name]
     what = operation.prepare(store)
@@ -190,9 +186,7 @@ def test_a_trigger_that_changes_what_is_not_to_change_rolls_all_back(
 
 class TestCutShort:
     @pytest.mark.parametrize(("keep", "deleted"), [(3, 0), (1, 2)])
-    def test_what_only_lacks_its_note_is_finished_and_said(
-        self, store: Path, keep: int, deleted: int
-    ) -> None:
+    def test_what_lacks_its_note_is_finished(self, store: Path, keep: int, deleted: int) -> None:
         before, made = rows_of(store), planned(store, 3)
         with pytest.raises(StoppedError):
             apply(made, watch=stop_at("committed"))
@@ -233,9 +227,7 @@ class TestCutShort:
 
 class TestPermissions:
     @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o4755, 0o2660, 0o6777])
-    def test_the_archive_has_the_permissions_of_its_store_and_runs_as_nobody(
-        self, store: Path, mode: int
-    ) -> None:
+    def test_an_archive_has_the_permissions_of_its_store(self, store: Path, mode: int) -> None:
         store.chmod(mode)
         receipt = compacted(store)
         assert archive_of(store).stat().st_mode & 0o7777 == mode & 0o666
@@ -256,9 +248,7 @@ class TestPermissions:
         assert compacted(store).deleted == 4
 
 
-def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back_again(
-    store: Path,
-) -> None:
+def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back(store: Path) -> None:
     before, receipt = rows_of(store), compacted(store)
     assert restore(receipt.digest[:6], store=store) == 6
     assert rows_of(store) == before
@@ -271,9 +261,7 @@ def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back_again(
     assert rows_of(store) == before
 
 
-def test_a_digest_that_names_no_plan_or_several_or_no_store_is_refused_in_words(
-    store: Path,
-) -> None:
+def test_a_digest_that_names_no_plan_or_several_or_no_store_is_refused(store: Path) -> None:
     first = compacted(store, 9).digest
     for digest in ("", "zz"):
         with pytest.raises(ArchiveError, match=f"no plan '{digest}' in .*memlab archive"):
@@ -296,9 +284,7 @@ def test_a_digest_that_names_no_plan_or_several_or_no_store_is_refused_in_words(
     ],
     ids=["place", "id", "both"],
 )
-def test_what_stands_in_the_way_is_named_and_nothing_changes(
-    store: Path, rows: list[Row], taken: str
-) -> None:
+def test_what_stands_in_the_way_is_named(store: Path, rows: list[Row], taken: str) -> None:
     receipt = compacted(store)
     write_rows(store, rows)
     before = rows_of(store)
@@ -307,9 +293,7 @@ def test_what_stands_in_the_way_is_named_and_nothing_changes(
     assert rows_of(store) == before
 
 
-def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
-    store: Path,
-) -> None:
+def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_returns_by_id(store: Path) -> None:
     assert "takes the place of the newest" not in str(planned(store))
     made = planned(store, 0)
     assert "takes the place of the newest, which goes" in str(made)
@@ -322,9 +306,7 @@ def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
 
 
 class TestIntoANewFile:
-    def test_all_of_it_comes_and_the_store_stays_or_is_lost(
-        self, store: Path, tmp_path: Path
-    ) -> None:
+    def test_all_comes_and_the_store_stays_or_is_lost(self, store: Path, tmp_path: Path) -> None:
         before, receipt = rows_of(store), compacted(store)
         write_rows(store, [row("new", rowid=4)])
         after, into = rows_of(store), tmp_path / "restored.db"

@@ -37,9 +37,7 @@ def test_where_nothing_prunable_goes_nothing_is_asked_for(tmp_path: Path) -> Non
 
 
 @given(st.lists(st.booleans(), max_size=6), st.integers(0, 6), st.booleans())
-def test_all_that_is_prunable_goes_only_where_that_is_said(
-    old: list[bool], decisions: int, retire: bool
-) -> None:
+def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retire: bool) -> None:
     times = ["2026-01-01T00:00Z" if each else "2026-05-31T00:00Z" for each in old]
     rows = [row(f"d{number}", "semantic") for number in range(decisions)]
     rows += [row(f"e{number}", created_at=at) for number, at in enumerate(times)]
@@ -61,9 +59,7 @@ def test_all_that_is_prunable_goes_only_where_that_is_said(
 
 
 @pytest.mark.parametrize("settings", [RECENT, RETIRING])
-def test_maintenance_stops_before_it_takes_out_more_than_is_remembered(
-    store: Path, settings: str
-) -> None:
+def test_maintenance_stops_before_it_takes_out_more_than_is_set(store: Path, settings: str) -> None:
     (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
     before = rows_of(store)
     for found in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):

@@ -179,9 +179,7 @@ class TestDropping:
         pd.testing.assert_frame_equal(past[before.columns], before)
 
     @pytest.mark.parametrize("by", ["plans", "a runtime"])
-    def test_each_deletion_of_one_moment_loses_its_own_references(
-        self, secrets: Path, by: str
-    ) -> None:
+    def test_deletions_of_a_moment_lose_their_own_references(self, secrets: Path, by: str) -> None:
         targets = references(secrets)[c.TARGET_POSITION]
         with memlab.SqliteMemoryStore(secrets, archive=True) as opened:
             delete = partial(compact, secrets) if by == "plans" else opened.compact_episodic
@@ -196,9 +194,7 @@ class TestDropping:
         assert len(set(lost)) > 1
 
     @pytest.mark.parametrize("dropped_before", [False, True])
-    def test_facts_too_leaves_nothing_and_says_what_it_costs(
-        self, secrets: Path, dropped_before: bool
-    ) -> None:
+    def test_facts_too_leaves_nothing_at_a_cost(self, secrets: Path, dropped_before: bool) -> None:
         expected = len(references(secrets))
         digest = compact(secrets, 2)
         lost = what_drops(secrets, digest=digest, facts_too=True).references
@@ -216,9 +212,7 @@ class TestDropping:
         with closing(sqlite3.connect(archive_path(secrets))) as connection:
             assert connection.execute("SELECT count(*) FROM dropped").fetchone() == (0,)
 
-    def test_names_are_hashed_with_a_key_of_the_archive(
-        self, secrets: Path, tmp_path: Path
-    ) -> None:
+    def test_names_are_hashed_with_the_archives_key(self, secrets: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.db"
         other.write_bytes(secrets.read_bytes())
         names = set[str]()
@@ -249,9 +243,7 @@ class TestDropping:
 class TestDroppingByDate:
     TOMORROW = NOON + timedelta(1)
 
-    def test_what_is_older_is_dropped_and_named_even_where_the_store_is_lost(
-        self, secrets: Path
-    ) -> None:
+    def test_what_is_older_is_dropped_even_where_the_store_is_lost(self, secrets: Path) -> None:
         old, new = compact(secrets, 8), compact(secrets, 4, at=NOON + timedelta(10))
         assert drop_archived(secrets, before=NOON).entries == ()
         secrets.unlink()

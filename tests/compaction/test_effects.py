@@ -35,9 +35,7 @@ def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
 
 
 @given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
-def test_the_preview_is_what_the_store_would_do(
-    rows: list[dict[str, Any]], keep_recent: int
-) -> None:
+def test_a_preview_is_what_a_store_would_do(rows: list[dict[str, Any]], keep_recent: int) -> None:
     with memlab.SqliteMemoryStore(":memory:") as store:
         for number, one in enumerate(rows):
             by = one[c.SUPERSEDED_BY]
@@ -76,9 +74,7 @@ def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(store: 
 @pytest.mark.parametrize(
     "policy", [memlab.KeepRecent(50), memlab.TimeToLive(timedelta(days=20)), memlab.Learned(90)]
 )
-def test_every_plan_says_how_many_references_led_to_what_it_deletes(
-    store: Path, policy: memlab.Policy
-) -> None:
+def test_a_plan_counts_the_references_to_what_goes(store: Path, policy: memlab.Policy) -> None:
     plan = memlab.plan(store, policy, now=NOW)
     gone = {memory.memory_id for memory in plan.memories}
     targets = memlab.find_references(store)["target_id"].tolist()

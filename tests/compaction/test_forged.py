@@ -193,9 +193,7 @@ def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than
             assert rows_of(copy) == before
 
 
-def test_a_receipt_of_which_anything_was_changed_restores_what_it_names_or_nothing(
-    store: Path,
-) -> None:
+def test_a_receipt_of_which_anything_was_changed_restores_all_or_nothing(store: Path) -> None:
     before = rows_of(store)
     text = apply(planned(store)).to_json()
     archive, after, left = archive_of(store).read_bytes(), store.read_bytes(), rows_of(store)

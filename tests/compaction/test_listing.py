@@ -144,9 +144,7 @@ def test_a_table_fits_its_width_and_says_once_what_all_have_in_common(store: Pat
     assert max(map(len, page.splitlines())) <= 80
 
 
-def test_without_itables_a_frame_is_shown_as_any(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_itables_a_frame_shows_as_any(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "itables", None)
     listed = memlab.rows(store, now=NOW)
     assert listed._repr_html_() == pd.DataFrame(listed)._repr_html_()

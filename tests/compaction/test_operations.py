@@ -242,9 +242,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("what", FOREIGN)
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "vacuum"])
-def test_what_lies_in_an_archives_place_is_refused_and_kept(
-    store: Path, name: str, what: str
-) -> None:
+def test_what_lies_in_an_archives_place_is_refused(store: Path, name: str, what: str) -> None:
     (prepare, run), (put, words) = CHANGES[name], FOREIGN[what]
     given, archive = prepare(store), archive_of(store)
     archive.unlink(missing_ok=True)

@@ -53,9 +53,7 @@ for store in sys.argv[1:]:
 """
 
 
-def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
-    store: Path, tmp_path: Path
-) -> None:
+def test_the_same_plan_on_the_same_store_has_the_same_digest(store: Path, tmp_path: Path) -> None:
     write_rows(store, [row(f"r{n}", evidence_refs_json=f'["e{n}"]') for n in range(1, 9)])
     (tmp_path / "link.db").symlink_to(store)
 
@@ -241,9 +239,7 @@ class TestShowing:
         assert "and 990 more between them, all in the plan's memories" in text
         assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
-    def test_a_receipt_prints_how_to_take_it_back_where_there_is_something(
-        self, store: Path
-    ) -> None:
+    def test_a_receipt_prints_how_to_take_back_what_there_is(self, store: Path) -> None:
         shown = compacted(store.rename(store.with_name("my memory.db")), 9)
         assert shown.undo == f"memlab restore '{shown.store}' {shown.digest[:12]}"
         assert f"undo          {shown.undo}" in str(shown)

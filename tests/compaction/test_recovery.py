@@ -193,9 +193,7 @@ def test_a_later_read_or_reference_asks_for_what_is_lost_and_ranks_it(tmp_path: 
 
 
 @pytest.mark.parametrize("put", [lambda path: path.symlink_to("c.md"), Path.mkdir])
-def test_where_something_else_stands_nothing_is_changed(
-    robbed: Path, put: Callable[[Path], None]
-) -> None:
+def test_where_others_stand_nothing_is_changed(robbed: Path, put: Callable[[Path], None]) -> None:
     put(robbed / "a.md")
     before = files_in(robbed)
     with pytest.raises(ArchiveError, match=r"a\.md is there again; nothing was restored"):
@@ -205,9 +203,7 @@ def test_where_something_else_stands_nothing_is_changed(
     assert [*recover(robbed, ["b.md"]).kept] == ["b.md"]
 
 
-def test_a_row_in_the_place_of_a_lost_one_is_refused_and_what_is_no_loss_is_said(
-    tmp_path: Path,
-) -> None:
+def test_a_row_in_the_place_of_a_lost_one_is_refused_and_what_is_no_loss(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     keep_copies(store, now=NOON)
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")

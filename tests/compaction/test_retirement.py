@@ -83,9 +83,7 @@ def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Pat
         memlab.apply(plan)
 
 
-def test_what_was_read_or_referred_to_since_returns_and_so_does_what_the_policy_keeps(
-    store: Path,
-) -> None:
+def test_what_was_read_or_referred_to_since_returns_and_what_the_policy_keeps(store: Path) -> None:
     night(store, at=START)
     after_first = rows_of(store)
     assert retiring(store, at=START + DAY).is_empty
@@ -126,9 +124,7 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", [KeepRecent(4), TokenBudget(60), Learned(max_tokens=60)])
-def test_what_was_needed_returns_into_the_room_there_is_the_latest_first(
-    store: Path, policy: Policy
-) -> None:
+def test_what_was_needed_returns_into_the_room_latest_first(store: Path, policy: Policy) -> None:
     memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
     was_retired = retired(store)
     note_reads(store, [(f"e{n}", START + n * DAY) for n in range(1, 11)])

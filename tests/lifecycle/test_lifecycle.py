@@ -151,9 +151,7 @@ SCOPES = {
 
 
 @pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
-def test_a_put_is_counted_against_all_that_matches_it(
-    open_store: Open, written: str, left: list[str]
-) -> None:
+def test_a_put_counts_against_what_matches(open_store: Open, written: str, left: list[str]) -> None:
     store = open_store(capacity=ValueCap(1))
     for number, each in enumerate(written.split()):
         who, *tags = each.split("#")
@@ -182,9 +180,7 @@ def test_load_bearing_rows_take_up_room_and_are_not_evicted(open_store: Open, pa
     assert stats.evicted == {"lowest-value": 1}
 
 
-def test_load_bearing_rows_neither_expire_nor_replace_nor_are_replaced(
-    open_store: Open, clock: Any
-) -> None:
+def test_load_bearing_rows_neither_expire_nor_replace_nor_go(open_store: Open, clock: Any) -> None:
     store = open_store(duplicates=DEDUP)
     store.put(item("d", SAME, kind="semantic"), ttl=1)
     store.put(item("e", SAME))

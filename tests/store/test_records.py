@@ -142,9 +142,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
-def test_frame_record_archive_and_lifecycle_agree_on_whose_signals_they_are(
-    tmp_path: Path, by_sql: bool
-) -> None:
+def test_all_who_read_signals_agree_on_whose_they_are(tmp_path: Path, by_sql: bool) -> None:
     """A memory with an hour to live is deleted, and another of its name is written for good."""
     path = tmp_path / "memory.db"
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
@@ -187,9 +185,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("made", OTHERS)
-def test_a_table_of_its_name_that_others_made_is_neither_read_nor_touched(
-    store: Path, made: str
-) -> None:
+def test_others_table_of_its_name_is_neither_read_nor_touched(store: Path, made: str) -> None:
     run_sql(store, *OTHERS[made])
     rows, said = rows_of(store), signals_of(store)
     assert "importance" not in memlab.load(store)
@@ -202,9 +198,7 @@ def test_a_table_of_its_name_that_others_made_is_neither_read_nor_touched(
     assert (rows_of(store), signals_of(store)) == (rows, said)
 
 
-def test_signals_come_back_in_the_place_of_what_is_left_of_others_and_rows_without_their_table(
-    store: Path,
-) -> None:
+def test_signals_come_back_in_the_place_of_others_and_rows_without_their_table(store: Path) -> None:
     write_signals(store, "e1", importance=0.25, graduated=1)
     run_sql(store, "ALTER TABLE memory_signals ADD COLUMN mood BLOB")
     run_sql(store, "UPDATE memory_signals SET mood = x'00ff'")

@@ -78,9 +78,7 @@ with SqliteMemoryStore(store, archive=True) as opened:
     [(MEMBER, APPLY), (MEMBER, RUNTIME), (STRANGER, APPLY)],
     ids=["plan", "runtime", "everybody"],
 )
-def test_what_anybody_deletes_who_may_write_the_owner_restores(
-    store: Path, who: int, what: str
-) -> None:
+def test_what_any_writer_deletes_the_owner_restores(store: Path, who: int, what: str) -> None:
     groups, of_archive = (MEMBER, GROUP), (MEMBER, GROUP, 0o100660)
     if who == STRANGER:
         groups, of_archive = (STRANGER,), (STRANGER, STRANGER, 0o100666)
@@ -155,9 +153,7 @@ def planted(store: Path) -> Path:
 
 
 @pytest.mark.parametrize("user", [OWNER, 0])
-def test_settings_that_somebody_else_left_beside_a_store_do_not_count(
-    planted: Path, user: int
-) -> None:
+def test_settings_that_others_left_beside_a_store_do_not_count(planted: Path, user: int) -> None:
     def done(what: str) -> str:
         return done_as(user, GROUP, store=planted, what=what)
 

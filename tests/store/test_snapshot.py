@@ -109,9 +109,7 @@ def test_a_store_that_one_process_has_for_itself_is_read_as_it_was_left(tmp_path
     assert list(memlab.load(path)["title"]) == ["held"]
 
 
-def test_a_writer_with_a_journal_is_waited_for_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journals_writer_is_awaited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, waits = write_rows(tmp_path / "memory.db", episodes(1)), []
 
     def noting(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
@@ -179,9 +177,7 @@ def test_reading_does_not_drop_a_lock_that_this_process_holds(tmp_path: Path) ->
     assert run_program(TRY_TO_WRITE, path).stderr == ""
 
 
-def test_reading_does_not_make_another_process_delete_the_log_of_an_open_store(
-    tmp_path: Path,
-) -> None:
+def test_reading_does_not_let_another_process_delete_an_open_stores_log(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     with SqliteMemoryStore(path) as store:
         assert len(store.list_active()) == len(memlab.load(path)) == 1

@@ -233,9 +233,7 @@ def test_tags_differ_where_a_table_takes_no_notice_of_case(
         ("tags_json = CAST(x'ff' AS TEXT)", "is not UTF-8"),
     ],
 )
-def test_an_unclassifiable_row_is_named_and_nothing_goes(
-    path: Path, change: str, words: str
-) -> None:
+def test_an_unclassifiable_row_is_named_and_all_stay(path: Path, change: str, words: str) -> None:
     with SqliteMemoryStore(path) as store:
         store.connection.execute(f"UPDATE memory_items SET {change} WHERE memory_id = 'e2'")
         before = rows_of(store.connection)

@@ -69,9 +69,7 @@ def compact(store: Path, *, archive: bool, enforced: int = 0) -> None:
 
 
 @pytest.mark.parametrize("action", LOSING.values(), ids=LOSING)
-def test_a_trigger_that_takes_rows_of_another_table_stops_whoever_deletes(
-    store: Path, action: str
-) -> None:
+def test_a_trigger_that_takes_another_tables_rows_stops_all(store: Path, action: str) -> None:
     made = planned(store)
     run_sql(store, *NOTES, on_delete(action))
     assert_refused(store, lambda: planned(store), "trigger greedy .* the table notes", "notes")
@@ -82,9 +80,7 @@ def test_a_trigger_that_takes_rows_of_another_table_stops_whoever_deletes(
 
 
 @pytest.mark.parametrize("setting_off", ["gone", "memory_signals"])
-def test_a_trigger_that_a_deletion_sets_off_by_way_of_another_table_is_found(
-    store: Path, setting_off: str
-) -> None:
+def test_a_trigger_set_off_by_way_of_another_table_is_found(store: Path, setting_off: str) -> None:
     behind = "CREATE TRIGGER behind AFTER {} BEGIN DELETE FROM notes; END"
     run_sql(store, *NOTES, "CREATE TABLE gone (memory_id)", CREATE_SIGNALS)
     if setting_off == "gone":
@@ -135,9 +131,7 @@ def test_an_index_of_words_and_a_count_go_down_and_come_back_with_the_memories(s
     assert content(path, *tables) == there
 
 
-def test_a_restore_or_supersession_that_would_cost_another_table_rows_is_refused(
-    store: Path,
-) -> None:
+def test_a_restore_or_supersession_that_costs_another_table_rows_is_refused(store: Path) -> None:
     write_rows(store, [row("d2", "semantic")])
     receipt, link = apply(planned(store)), plan_supersession(store, {"d1": "d2"})
     greedy = "CREATE TRIGGER {0}_greedy AFTER {0} ON memory_items BEGIN DELETE FROM notes; END"
@@ -182,9 +176,7 @@ class TestAForeignKeyOfAnotherTable:
         assert_refused(store, lambda: apply(made), "1 row of the table pairs")
 
     @pytest.mark.parametrize("archive", [True, False])
-    def test_keeps_a_memory_that_a_lifecycle_store_would_evict(
-        self, tmp_path: Path, archive: bool
-    ) -> None:
+    def test_keeps_what_a_lifecycle_store_would_evict(self, tmp_path: Path, archive: bool) -> None:
         path = tmp_path / "life.db"
         with LifecycleStore(path, capacity=ValueCap(2), archive=archive) as opened:
             opened.connection.execute(
