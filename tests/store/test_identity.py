@@ -1,7 +1,6 @@
 """Whose an archive is: another store's is told from one's own, whatever the files are called."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,41 +29,25 @@ def compacted(path: Path, day: int = 1, count: int = 10) -> Receipt:
     return apply(planned(store_at(path, day, count)), now=NOON)
 
 
-@pytest.fixture
-def beside_another(tmp_path: Path) -> tuple[Path, Receipt]:
-    """A store with the archive of another one under its name."""
-    other = tmp_path / "other" / "memory.db"
-    receipt = compacted(other, 2, 55)
-    mine = store_at(tmp_path / "memory.db")
-    shutil.copy(archive_path(other), archive_path(mine))
-    return mine, receipt
-
-
 class TestAForeignArchive:
-    @pytest.mark.parametrize(
-        "act",
-        [
-            lambda mine, receipt: restore(receipt, store=mine),
-            lambda mine, receipt: finish(mine, receipt.digest),
-            lambda mine, _: apply(planned(mine)),
-            lambda mine, _: load_past(mine),
-            lambda mine, _: compact_at_runtime(mine, 2),
-        ],
-        ids=["restore", "finish", "apply", "past", "runtime"],
-    )
-    def test_is_refused_and_both_files_stay(
-        self, beside_another: tuple[Path, Receipt], act: Callable[[Path, Receipt], object]
+    def test_is_refused_and_both_files_stay_and_it_restores_into_a_file_of_its_own(
+        self, tmp_path: Path
     ) -> None:
-        mine, receipt = beside_another
+        other = tmp_path / "other" / "memory.db"
+        receipt = compacted(other, 2, 55)
+        mine = store_at(tmp_path / "memory.db")
+        shutil.copy(archive_path(other), archive_path(mine))
         before = rows_of(mine), archive_path(mine).read_bytes()
-        with pytest.raises(ArchiveError, match="is the archive of another store"):
-            act(mine, receipt)
-        assert (rows_of(mine), archive_path(mine).read_bytes()) == before
-
-    def test_fails_the_doctor_and_can_be_restored_into_a_file_of_its_own(
-        self, beside_another: tuple[Path, Receipt], tmp_path: Path
-    ) -> None:
-        mine, receipt = beside_another
+        for act in (
+            lambda: restore(receipt, store=mine),
+            lambda: finish(mine, receipt.digest),
+            lambda: apply(planned(mine)),
+            lambda: load_past(mine),
+            lambda: compact_at_runtime(mine, 2),
+        ):
+            with pytest.raises(ArchiveError, match="is the archive of another store"):
+                act()
+            assert (rows_of(mine), archive_path(mine).read_bytes()) == before
         found = archive_check(mine)
         assert (found.status, "of another store" in found.summary) == (Status.FAIL, True)
         assert restore(receipt, store=mine, into=tmp_path / "new.db") == 51

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from invariants import rows_of
 from programs import run_program
 from stores import episodes, row, write_rows
 
@@ -62,10 +63,6 @@ def done_as(user: int, *groups: int, store: Path, what: str = APPLY) -> str:
     return ran.stdout.strip()
 
 
-def count(store: Path) -> int:
-    return int(done_as(0, 0, store=store, what="print(len(memlab.load(store)))"))
-
-
 RESTORE = "print(memlab.restore(memlab.compaction.archived_plans(store)[-1].digest, store=store))"
 RUNTIME = """
 with SqliteMemoryStore(store, archive=True) as opened:
@@ -85,11 +82,11 @@ def test_what_any_writer_deletes_the_owner_restores(store: Path, who: int, what:
         store.parent.chmod(0o777)
         store.chmod(0o666)
     assert "Error" not in done_as(who, *groups, store=store, what=what)
-    assert count(store) == 5
+    assert len(rows_of(store)) == 5
     found = archive_path(store).stat()
     assert (found.st_uid, found.st_gid, found.st_mode) == of_archive
     assert done_as(OWNER, GROUP, store=store, what=RESTORE) == "6"
-    assert count(store) == 11
+    assert len(rows_of(store)) == 11
 
 
 @pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
@@ -101,7 +98,7 @@ def test_nothing_goes_into_an_archive_that_the_owner_could_not_read(store: Path,
     write_rows(store, episodes(9, start=30))
     said = done_as(MEMBER, MEMBER, GROUP, store=store, what=what)
     assert "the owner of the store could not read and write the archive" in said
-    assert count(store) == 14
+    assert len(rows_of(store)) == 14
     assert archive_path(store).read_bytes() == before
 
 
@@ -127,9 +124,9 @@ def test_who_may_only_read_leaves_nothing_that_stops_the_owner(store: Path, what
     said = done_as(STRANGER, STRANGER, store=store, what=what)
     assert said.startswith("StoreError")
     assert not archive_path(store).exists()
-    assert count(store) == 11
+    assert len(rows_of(store)) == 11
     assert "Error" not in done_as(OWNER, GROUP, store=store)
-    assert count(store) == 5
+    assert len(rows_of(store)) == 5
 
 
 EMPTYING = 'policy = { name = "recent", keep = 0 }\narchive_for = "0d"\n'
@@ -169,7 +166,7 @@ def test_settings_that_others_left_beside_a_store_do_not_count(planted: Path, us
     for code, words in (("0", "'show'"), ("2", "'compact'"), ("2", SAVE)):
         said = done(RUN.format(words))
         assert (said[0], named in said) == (code, True)
-    assert count(planted) == 11
+    assert len(rows_of(planted)) == 11
     assert (planted.parent / FILE).read_text() == EMPTYING
 
 
