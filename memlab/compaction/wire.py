@@ -14,8 +14,8 @@ from memlab.arguments import expect
 from memlab.clock import moment_of
 from memlab.errors import PlanError
 from memlab.items import Size
-from memlab.sources.base import portions
 from memlab.store.archive.entries import check_depth
+from memlab.store.records import portions
 from memlab.text import counted, shortened
 
 FORMAT: Final = 2

@@ -23,7 +23,7 @@ from memlab.errors import MemlabError
 from memlab.fleet.names import Member
 from memlab.fleet.task import FleetTask, Given, Outcome, nothing
 from memlab.lazy import import_extra
-from memlab.sources.base import portions
+from memlab.store.records import portions
 
 SET_ASIDE: Final = "SetAside"
 """Kind of the error of a store that ends whatever process works on it."""

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
-from itertools import islice
 from operator import itemgetter
 from os import PathLike, environ, fspath
 from pathlib import Path
@@ -25,12 +24,11 @@ from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
 from memlab.store.archive.opening import read_archive
 from memlab.store.archive.retired import RetiredMemories, retired_in
-from memlab.store.records import check_canonical, fingerprint_of, without_place
+from memlab.store.records import check_canonical, fingerprint_of, portions, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Sheet, Shown
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Key = int | str
@@ -49,13 +47,6 @@ DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 
 def unwatched(step: str) -> None:
     """Take no notice."""
-
-
-def portions(each: Iterable[Item], size: int = 500) -> Iterator[list[Item]]:
-    """Yield some at a time, by default as many as one statement or transaction takes."""
-    remaining = iter(each)
-    while some := list(islice(remaining, size)):
-        yield some
 
 
 @dataclass(frozen=True, slots=True)

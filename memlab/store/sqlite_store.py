@@ -9,7 +9,6 @@ from heapq import nlargest
 from os import PathLike
 from pathlib import Path
 from stat import S_ISREG
-from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from memlab import items
@@ -170,12 +169,7 @@ class SqliteMemoryStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import History, PastMoment, blobs, history_of, past_moments
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
-from memlab.store.records import check_canonical, encoded, fingerprint_of, with_place, without_place
+from memlab.store import records as stored
 from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, whole
 from memlab.store.snapshot import retry_if_changed
 
@@ -128,7 +128,7 @@ class FolderSource(base.FileSource, Index):
 
     def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what was committed to git and is not there any more."""
-        for some in base.portions(self._gone()):
+        for some in stored.portions(self._gone()):
             others: dict[str, list[object]] = {
                 DELETED_AT: [each.at for each in some],
                 WRITTEN_AT: [each.since for each in some],
@@ -156,7 +156,7 @@ class FolderSource(base.FileSource, Index):
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""
         file = _kept(record)[1]
-        return without_place(record) if file is None else file.data
+        return stored.without_place(record) if file is None else file.data
 
     def is_empty(self, record: bytes) -> bool:
         """Whether its file has nothing in it."""
@@ -183,7 +183,7 @@ class FolderSource(base.FileSource, Index):
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of such a folder can have a record."""
-        check_canonical(record, said)
+        stored.check_canonical(record, said)
         _RECORD(said)
         found, file = _kept(record)
         if found.key != key:
@@ -228,7 +228,8 @@ class FolderWriter(base.Writer):
         for found, file in (_kept(there[key]) for key in expected if key in there):
             self._leaving[found.key] = Parts(file, found.said)
         self._stay = there.keys() - expected.keys()
-        return [key for key, now in expected.items() if fingerprint_of(there.get(key, b"")) != now]
+        prints = {key: stored.fingerprint_of(there[key]) for key in expected if key in there}
+        return [key for key, planned in expected.items() if prints.get(key) != planned]
 
     def _delete(self, expected: Mapping[base.Key, str]) -> None:  # noqa: ARG002 - as they were compared
         self._change.take_out(self._leaving)
@@ -282,7 +283,7 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
     own: dict[str, Any] = {"memory_id": found.key, "index": list(map(bytearray, texts))}
     if file is not None:
         own["file"] = file._asdict() | {"data": bytearray(file.data)}
-    return with_place(encoded(own), {**found.place, "said": said})
+    return stored.with_place(stored.encoded(own), {**found.place, "said": said})
 
 
 def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
@@ -299,7 +300,7 @@ def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
 
 def _but_for_rights(record: bytes) -> dict[str, Any]:
     """Return what a record says of a memory but owner and permissions, which its folder gives."""
-    said: dict[str, Any] = json.loads(without_place(record))
+    said: dict[str, Any] = json.loads(stored.without_place(record))
     for name in ("mode", "owner"):
         said.get("file", {}).pop(name, None)
     return said

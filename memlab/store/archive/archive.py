@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +18,7 @@ from memlab.store.archive import entries
 from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
-from memlab.store.records import AT_ONCE, fingerprint_of
+from memlab.store.records import AT_ONCE, fingerprint_of, portions
 from memlab.store.shapes import listed, pair, text, whole
 from memlab.text import shortened
 
@@ -359,8 +358,7 @@ class Archive:
     def _records_at(
         self, entry: Entry, keys: Iterable[Key], *, seen: bool
     ) -> Iterator[tuple[Key, bytes]]:
-        remaining = iter(keys)
-        while some := list(islice(remaining, AT_ONCE)):
+        for some in portions(keys):
             rows = self.connection.execute(
                 f"SELECT rowid, key, {'record' if seen else 'NULL'} FROM archived "
                 f"WHERE apply = ? AND key IN ({', '.join('?' * len(some))})",

@@ -29,14 +29,7 @@ from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.dates import first_calls
-from memlab.systems.claude_code.index import (
-    INDEX,
-    RETIRED,
-    IndexEntry,
-    MemoryIndex,
-    State,
-    entries_of,
-)
+from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
 from memlab.text import counted
@@ -104,10 +97,10 @@ class ClaudeCode(FolderSource):
         """Return the files of the folder but the index."""
         view = self._view(moment)
         names = view.names if moment.known is None else _names(self.path, moment.known)
-        entries, lines = entries_of(view.index, view.names), view.costs()
-        retired = entries_of(view.aside, view.names)
+        entries, lines = indexes.entries_of(view.index, view.names), view.costs()
+        retired = indexes.entries_of(view.aside, view.names)
         known = self.retired() if retired else RetiredMemories()
-        named = entries_of(view.index, with_retired(view.names)) if known else {}
+        named = indexes.entries_of(view.index, with_retired(view.names)) if known else {}
         found = []
         for name, note in view.notes.items():
             links = [names.file_of(link) for link in note.links]

@@ -10,14 +10,8 @@ from typing import Any, Final, NamedTuple
 from memlab.sources.base import MOST_READ, TODAY, About, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.reads import text as readable
+from memlab.systems.claude_code import dates as dating
 from memlab.systems.claude_code import index as indexes
-from memlab.systems.claude_code.dates import (
-    FROM_GIT,
-    FROM_TRANSCRIPTS,
-    Dated,
-    dated_by_lines,
-    earliest,
-)
 from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.text import Sheet, Table
@@ -68,18 +62,21 @@ class FolderView:
         return self.index.named(self.names)
 
     @cached_property
-    def dates(self) -> dict[str, Dated]:
+    def dates(self) -> dict[str, dating.Dated]:
         """When each file was first there."""
         found = {
-            name: earliest(
+            name: dating.earliest(
                 name,
                 note.head,
-                {FROM_TRANSCRIPTS: self.called.get(name), FROM_GIT: self.born.get(name)},
+                {
+                    dating.FROM_TRANSCRIPTS: self.called.get(name),
+                    dating.FROM_GIT: self.born.get(name),
+                },
                 self.moment.stamp_of(name).written,
             )
             for name, note in self.notes.items()
         }
-        return dated_by_lines(found, self.named)
+        return dating.dated_by_lines(found, self.named)
 
     def position(self, name: str) -> int:
         """Return where a file stands by when it was first there."""

@@ -13,25 +13,11 @@ from typing import Any, ClassVar, Final, cast
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
 from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canonical, check_asked
 from memlab.store import SqliteMemoryStore, database, selection
+from memlab.store import records as stored
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.opening import identity_sample_of
 from memlab.store.archive.retired import RetiredMemories
-from memlab.store.records import (
-    Layout,
-    Record,
-    check_any_row,
-    check_row,
-    columns_of,
-    fill_positions,
-    fingerprint_under_triggers,
-    insert_records,
-    is_as_archived,
-    layout_of,
-    quoted,
-    records_at,
-    without_signals,
-)
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshot
 
@@ -101,11 +87,11 @@ class MemoryItems(Source):
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a row can have a record."""
-        check_row(key, record, said)
+        stored.check_row(key, record, said)
 
     def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a row can have a record, be it load-bearing."""
-        check_any_row(key, record, said)
+        stored.check_any_row(key, record, said)
 
     def superseded_by(self, record: bytes) -> str | None:
         """Return the id of the row that stands for a record's."""
@@ -118,7 +104,7 @@ class MemoryItems(Source):
         """Yield archived rows as they were loaded while they were in the store."""
         from memlab.systems.memory_items.scan import rows_of_records
 
-        return rows_of_records(cast("Iterable[Record]", records), with_body=with_body)
+        return rows_of_records(cast("Iterable[stored.Record]", records), with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
         """Return a record's id, kind, tags and title."""
@@ -128,20 +114,20 @@ class MemoryItems(Source):
 
     def lasting(self, record: bytes) -> bytes:
         """Return a record without its signals."""
-        return without_signals(record)
+        return stored.without_signals(record)
 
     def content(self, record: bytes) -> bytes:
         """Return a record without its signals and what stands for it: retiring writes no words."""
-        said = json.loads(without_signals(record))
+        said = json.loads(stored.without_signals(record))
         return canonical({**said, "superseded_by": None})
 
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
         """Make a new store at an empty file, with these rows alone; return how many."""
-        others = columns_of(cast("Iterable[Record]", records))
+        others = stored.columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
             connection.execute(database.CREATE_TABLE)
             for name in others:  # without a type, so that every value stays as it is
-                connection.execute(f"ALTER TABLE memory_items ADD COLUMN {quoted(name)}")
+                connection.execute(f"ALTER TABLE memory_items ADD COLUMN {stored.quoted(name)}")
             with database.transaction(connection):
                 return _Writer(connection).insert(records)
 
@@ -177,18 +163,18 @@ class _Reader(Reader):
         yield from (with_retired(rows, self._retired) for rows in found) if self._retired else found
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
-        return records_at(self._connection, self._layout, cast("Iterable[int]", keys))
+        return stored.records_at(self._connection, self._layout, cast("Iterable[int]", keys))
 
     def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan asks for bytes
         # Where no other table is tied to memories, nobody asks which are meant.
         tied = cast("Iterable[int]", keys) if selection.is_tied(self._connection) else ()
-        fill_positions(self._connection, "wanted", tied)
+        stored.fill_positions(self._connection, "wanted", tied)
         return selection.check_deletion(self._connection, _WANTED)
 
     @cached_property
-    def _layout(self) -> Layout:
-        return layout_of(self._connection)
+    def _layout(self) -> stored.Layout:
+        return stored.layout_of(self._connection)
 
 
 class _Writer(_Reader, Writer):
@@ -208,13 +194,13 @@ class _Writer(_Reader, Writer):
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         load_bearing = classify_rows(self._connection, self._protected)
-        fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
+        stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:
             load_bearing -= count_load_bearing(self._connection, _WANTED)
         delete_rows(self._connection, _WANTED, load_bearing)
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow]:
-        fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
+        stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
         return identity_sample_of(self._connection, _WANTED)
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
@@ -229,21 +215,23 @@ class _Writer(_Reader, Writer):
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
         selection.check_insertion(self._connection)
-        known = cast("Iterable[Record]", records)
-        fill_positions(self._connection, "wanted", (position for position, _ in known))
-        self._unchanged = fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
-        return insert_records(self._connection, self._layout, known)
+        known = cast("Iterable[stored.Record]", records)
+        stored.fill_positions(self._connection, "wanted", (position for position, _ in known))
+        self._unchanged = stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
+        return stored.insert_records(self._connection, self._layout, known)
 
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
         super()._check_inserted(records, wanted)
-        if self._unchanged != fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})"):
+        if self._unchanged != stored.fingerprint_under_triggers(
+            self._connection, f"NOT ({_WANTED})"
+        ):
             raise ArchiveError(
                 "other memories would have changed; all was rolled back: look for a trigger on "
                 "memory_items, or restore into a new file"
             )
 
     def is_back(self, there: bytes, record: bytes) -> bool:
-        return is_as_archived(there, record, self._layout)
+        return stored.is_as_archived(there, record, self._layout)
 
     def supersede(
         self,
@@ -253,8 +241,8 @@ class _Writer(_Reader, Writer):
         connection, others = self._connection, f"NOT ({_WANTED})"
         selection.check_supersession(connection)
         positions = cast("Iterable[int]", links)
-        fill_positions(connection, "wanted", positions)
-        unchanged = self._count(), fingerprint_under_triggers(connection, others)
+        stored.fill_positions(connection, "wanted", positions)
+        unchanged = self._count(), stored.fingerprint_under_triggers(connection, others)
         before = {at: _said_by(record) for at, record in self.records(links)}
         connection.executemany(
             "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
@@ -262,7 +250,7 @@ class _Writer(_Reader, Writer):
         )
         wanted = {at: row | {"superseded_by": links[at]} for at, row in before.items()}
         after = {at: _said_by(record) for at, record in self.records(links)}
-        left = self._count(), fingerprint_under_triggers(connection, others)
+        left = self._count(), stored.fingerprint_under_triggers(connection, others)
         if len(before) != len(links) or after != wanted or left != unchanged:
             raise CompactionError(
                 f"superseding {len(links):,} memories would have changed more than that; all was "
