@@ -31,25 +31,8 @@ from programs import run_program
 from shell import run as run_command
 
 import memlab
-from memlab.compaction import finish
-from memlab.compaction.contents import (
-    archived_plans,
-    archived_rows,
-    dropped_plans,
-    export_archived,
-    last_applied,
-)
-from memlab.compaction.drops import drop_archived, what_drops
-from memlab.compaction.recovery import keep_copies, recover
-from memlab.errors import (
-    AlreadyAppliedError,
-    ChangedWhileReadError,
-    DamagedArchiveWarning,
-    MemlabError,
-    StalePlanError,
-    StoreError,
-    UnsafeDeletionError,
-)
+from memlab import compaction, errors
+from memlab.compaction.contents import last_applied
 from memlab.sources.base import Key, Reader, Rows, Source, at_one_moment
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
@@ -135,14 +118,19 @@ class Conformance:
 
     # What it says of itself
 
-    def test_it_says_what_it_is(self, lab: Lab) -> None:
+    def test_it_says_what_it_is_and_what_it_does_not_do(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
         assert isinstance(source, Source)
         assert source.scheme in schemes()
-        assert isinstance(source.archive, Path)
         assert open_source(source.name).archive == source.archive
         setting = source.cap_setting(50)
         assert setting is None or "50" in setting
+        if not source.retires:
+            with pytest.raises(errors.MemlabError, match=r"retire|load fewer"):
+                memlab.plan(lab.name, memlab.KeepRecent(1), retire=True)
+        if not source.agents_own:
+            with pytest.raises(errors.UnsafeDeletionError, match=r"made\.db: .*--export"):
+                source.make(tmp_path / "made.db", [])
 
     # Reading
 
@@ -166,12 +154,11 @@ class Conformance:
         before = keys_of(lab)
         lab.add_pair(1)
         assert keys_of(lab)[: len(before)] == before
-        assert set(titles_of(lab)[len(before) :]) == {"pair 1"}
+        assert set(table_of(lab)["title"].to_pylist()[len(before) :]) == {"pair 1"}
 
     def test_a_frame_can_be_loaded(self, lab: Lab) -> None:
         frame = memlab.load(lab.name, with_body=True)
         assert len(frame) == COUNT == len(lab.exactly())
-        assert frame["position"].is_monotonic_increasing
         assert frame["chars"].tolist() == [
             len(title) + len(body)
             for title, body in zip(frame["title"], frame["body"], strict=True)
@@ -205,7 +192,7 @@ class Conformance:
         source, keys = open_source(lab.name), keys_of(lab)
         for with_body in (True, False):
             there = table_of(lab, with_body=with_body)
-            back = together(list(source.rows_of(records_of(lab, keys), with_body=with_body)))
+            back = together(source.rows_of(records_of(lab, keys), with_body=with_body))
             for name in there.column_names:
                 came = back[name].to_pylist() if name in back.column_names else [None] * len(there)
                 assert came == there[name].to_pylist(), name
@@ -224,13 +211,13 @@ class Conformance:
 
     def test_what_is_not_there_is_said_and_nothing_is_made(self, lab: Lab, tmp_path: Path) -> None:
         source = open_source(lab.name)
-        with suppress(StoreError):  # a store of any columns has none of this one
+        with suppress(errors.StoreError):  # a store of any columns has none of this one
             assert set(memlab.load(lab.name, columns=["colour of it"])["colour of it"]) <= {None}
         if source.like is None:
             return
         before = sorted(tmp_path.iterdir())
         kind = cast("Callable[[Path], Source]", type(source))
-        with pytest.raises(StoreError, match="nothing"):
+        with pytest.raises(errors.StoreError, match="nothing"):
             memlab.load(kind(tmp_path / "nothing"))
         assert sorted(tmp_path.iterdir()) == before
 
@@ -253,7 +240,7 @@ class Conformance:
         try:
             looks = 0
             while looks < 8:
-                with suppress(ChangedWhileReadError):
+                with suppress(errors.ChangedWhileReadError):
                     at_one_moment(open_source(lab.name), look)
                     looks += 1
         finally:
@@ -263,32 +250,16 @@ class Conformance:
     def test_what_is_written_after_a_reader_began_is_not_seen_by_it(self, lab: Lab) -> None:
         writer = threading.Thread(target=lab.add_pair, args=(1,))
         looks: list[list[str]] = []
-        with suppress(ChangedWhileReadError):  # of one that cannot be held still
+        with suppress(errors.ChangedWhileReadError):  # of one that cannot be held still
             with open_source(lab.name).reading() as reader:
-                looks.append(titles(together(list(reader.batches(with_body=False)))))
+                looks.append(together(reader.batches(with_body=False))["title"].to_pylist())
                 writer.start()
                 writer.join(timeout=0.5)  # it may have to wait until the reader is done
-                looks.append(titles(together(list(reader.batches(with_body=False)))))
+                looks.append(together(reader.batches(with_body=False))["title"].to_pylist())
             assert "pair 1" not in looks[0]
             assert looks[0] == looks[1]
         writer.join()
-        assert titles_of(lab).count("pair 1") == 2
-
-    def test_a_new_store_is_made_or_refused_with_what_to_do_instead(
-        self, lab: Lab, tmp_path: Path
-    ) -> None:
-        source, made = open_source(lab.name), tmp_path / "made.db"
-        if type(source).make is not Source.make:
-            assert source.make(made, []) == 0
-            return
-        with pytest.raises(UnsafeDeletionError, match=r"made\.db: .*--export"):
-            source.make(made, [])
-        assert not made.exists()
-
-    def test_where_it_retires_nothing_it_says_why(self, lab: Lab) -> None:
-        if not open_source(lab.name).retires:
-            with pytest.raises(MemlabError, match=r"retire|load fewer"):
-                memlab.plan(lab.name, memlab.KeepRecent(1), retire=True)
+        assert table_of(lab)["title"].to_pylist().count("pair 1") == 2
 
 
 class Refusing(Conformance):
@@ -296,17 +267,22 @@ class Refusing(Conformance):
 
     def test_a_source_that_refuses_says_why_and_what_instead(self, lab: Lab) -> None:
         before = lab.exactly()
-        with pytest.raises(UnsafeDeletionError) as caught, open_source(lab.name).changing():
+        with pytest.raises(errors.UnsafeDeletionError) as caught, open_source(lab.name).changing():
             pytest.fail("it was opened for a change")
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
         assert "loaded from" in str(made)
-        with pytest.raises(UnsafeDeletionError, match=re.escape(str(caught.value))):
+        with pytest.raises(errors.UnsafeDeletionError, match=re.escape(str(caught.value))):
             memlab.apply(made)
         assert lab.exactly() == before
 
 
-class Changing(Conformance):
-    """Tests of one that deletes and puts back."""
+class Compacted(Conformance):
+    """Tests of one that deletes: by itself, and by plan, apply and restore; and being killed.
+
+    They use nothing of the adapter's own.
+    """
+
+    # A change, without an archive
 
     def test_what_is_deleted_and_put_back_is_the_same_to_the_byte(self, lab: Lab) -> None:
         before = lab.exactly()
@@ -316,7 +292,7 @@ class Changing(Conformance):
         with open_source(lab.name).changing() as writer:
             assert writer.delete(prints(records, lab), watch=steps.append) == len(keys)
             assert list(writer.records(keys)) == []
-            assert len(together(list(writer.batches(with_body=False)))) == COUNT - len(keys)
+            assert len(together(writer.batches(with_body=False))) == COUNT - len(keys)
         assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
         assert put_back(lab, records, watch=steps.append) == len(keys)
         assert lab.exactly() == before
@@ -334,7 +310,7 @@ class Changing(Conformance):
         else:
             delete_all(lab, records[:1])
         before = lab.exactly()
-        with pytest.raises(StalePlanError):
+        with pytest.raises(errors.StalePlanError):
             delete_all(lab, records)
         assert lab.exactly() == before
 
@@ -348,12 +324,7 @@ class Changing(Conformance):
             raise ZeroDivisionError
         assert lab.exactly() == before
 
-
-class Compacted(Changing):
-    """Tests of plan, apply and restore over an adapter that deletes: the archive, and being killed.
-
-    They use nothing of the adapter's own; an adapter that passes the other suite passes this one.
-    """
+    # A plan and its archive
 
     def test_a_plan_is_applied_and_taken_back(self, lab: Lab) -> None:
         before = lab.exactly()
@@ -367,23 +338,23 @@ class Compacted(Changing):
         assert [places[key] for key in keys_of(lab)] == table_of(lab)["position"].to_pylist()
         assert memlab.restore(receipt) == receipt.deleted
         assert lab.exactly() == before
-        with pytest.raises(AlreadyAppliedError):
+        with pytest.raises(errors.AlreadyAppliedError):
             memlab.apply(made)
 
     def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
         source, before = open_source(lab.name), lab.exactly()
         if not source.is_copied:
-            with pytest.raises(StoreError, match="copies are kept of folders and of memory_items"):
-                keep_copies(lab.name)
+            words = "copies are kept of folders and of memory_items"
+            with pytest.raises(errors.StoreError, match=words):
+                compaction.keep_copies(lab.name)
             assert "nothing: neither git nor copies" in run_command("lost", lab.name).output
             return
-        keep_copies(lab.name)
+        compaction.keep_copies(lab.name)
         keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]
-        with source.changing() as writer:
-            writer.delete({k: fingerprint_of(writer.compared(r)) for k, r in writer.records(keys)})
+        delete_all(lab, records_of(lab, keys))
         taken = lab.exactly()
         assert taken.keys() == before.keys() - set(keys)
-        done = recover(lab.name)
+        done = compaction.recover(lab.name)
         assert (len(done.kept), lab.exactly()) == (len(keys), before)
         assert not len(memlab.lost(lab.name))
         assert doctor(lab.name).status in ("OK", "WARN")
@@ -397,39 +368,33 @@ class Compacted(Changing):
         ("applies", "step"), [*product([True], APPLY_STEPS), *product([False], RESTORE_STEPS)]
     )
     def test_who_is_killed_at_a_step_loses_nothing_and_it_can_be_finished(
-        self, lab: Lab, applies: bool, step: str, tmp_path: Path
+        self, lab: Lab, applies: bool, step: str
     ) -> None:
         before = lab.exactly()
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
         gone = {memory.key for memory in made.memories}
         left = {key: row for key, row in before.items() if key not in gone}
-        program, what = RESTORE, made.digest
-        if applies:
-            program, what = APPLY, str(tmp_path / "plan.json")
-            Path(what).write_text(made.to_json())
-        else:
+        if not applies:
             memlab.apply(made)
-        run = run_program(getattr(lab, "known_by", "") + CHILD + program, lab.name, what, step)
+        what = made.to_json() if applies else made.digest
+        run = run_program(getattr(lab, "known_by", "") + KILLED, lab.name, what, step)
         assert run.returncode == -signal.SIGKILL, run.stderr
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
         if open_source(lab.name).atomic:
             assert there in (before, left)
         if applies:
-            with suppress(AlreadyAppliedError):
+            with suppress(errors.AlreadyAppliedError):
                 memlab.apply(made)
             assert lab.exactly() == left
         memlab.restore(made.digest, store=lab.name)
         assert lab.exactly() == before
 
-    def test_what_was_dropped_from_its_archive_still_counts_in_its_past(
-        self, lab: Lab, tmp_path: Path
-    ) -> None:
+    def test_what_was_dropped_from_its_archive_still_counts_in_its_past(self, lab: Lab) -> None:
         source = open_source(lab.name)
         for keep in (6, 3):
             receipt = memlab.apply(memlab.plan(source, memlab.KeepRecent(keep)))
-            _exported(source, tmp_path)
-            drop_archived(source, digest=receipt.digest)
+            compaction.drop_archived(source, digest=receipt.digest)
             assert len(memlab.load_past(source)) == COUNT
 
     # An archive that somebody else has written
@@ -441,8 +406,8 @@ class Compacted(Changing):
         source = open_source(lab.name)
         dropped = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(9)))
         receipts = [memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(n))) for n in (6, 3)]
-        drop_archived(source, digest=dropped.digest)
-        found = archived_rows(source).groupby("digest")["memory_id"]
+        compaction.drop_archived(source, digest=dropped.digest)
+        found = compaction.archived_rows(source).groupby("digest")["memory_id"]
         named = {digest: list(ids) for digest, ids in found}
         (tmp_path / "victim.md").write_text("nobody's business")
         archive, before = source.archive.read_bytes(), lab.exactly()
@@ -454,20 +419,19 @@ class Compacted(Changing):
             forged = source.archive.read_bytes()
             os.utime(source.archive, (0, 0))  # who reads waits for what was just written to settle
             for look in LOOKS:
-                ended(what, lambda look=look: look(source, tmp_path))
+                ended(what, look, source)
             assert (lab.exactly(), source.archive.read_bytes()) == (before, forged), what
             for receipt in receipts:
                 ids = rng.choice((None, rng.sample(named[receipt.digest], 2)))
-                back = ended(what, lambda r=receipt, i=ids: memlab.restore(r, store=source, ids=i))
+                back = ended(what, memlab.restore, receipt, store=source, ids=ids)
                 after = lab.exactly()
                 assert {key: row for key, row in after.items() if key in before} == before, what
                 assert len(after) == len(before) + (back or 0), what
                 assert files_outside(tmp_path, lab) == outside, what
                 if came := after.keys() - before.keys():
-                    with source.changing() as writer:
-                        writer.delete(prints(list(writer.records(came)), lab))
-            ended(what, lambda: finish(source, receipts[0].digest))
-            ended(what, lambda: drop_archived(source, digest=receipts[1].digest))
+                    delete_all(lab, records_of(lab, list(came)))
+            ended(what, compaction.finish, source, receipts[0].digest)
+            ended(what, compaction.drop_archived, source, digest=receipts[1].digest)
             assert lab.exactly() == before, what
 
 
@@ -493,35 +457,34 @@ FORGED = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
 """Archives of each kind of store: some records are forged, and a table or a plan now and then."""
 
 
-def _exported(source: Source, folder: Path) -> None:
-    for name in ("x.jsonl", "x.parquet"):
-        export_archived(source, folder / name)
-        (folder / name).unlink()
-
-
 def _sized(source: Source) -> None:
     past = memlab.load_past(source, on_bad_row="keep")
     memlab.recommend_cap(past, memlab.find_references(past))
 
 
-LOOKS: tuple[Callable[[Source, Path], object], ...] = (
-    lambda source, _: _sized(source),
-    lambda source, _: [archived_plans(source), dropped_plans(source), last_applied(source)],
-    lambda source, _: archived_rows(source, search="2"),
-    _exported,
-    lambda source, _: what_drops(source, before=datetime(2100, 1, 1, tzinfo=UTC), facts_too=True),
-    lambda source, _: str(doctor(source)),
+def _exported(source: Source) -> None:
+    for end in ("jsonl", "parquet"):
+        compaction.export_archived(source, path := source.archive.with_name(f"x.{end}"))
+        path.unlink()
+
+
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+LOOKS: tuple[Callable[[Source], object], ...] = (
+    *(_sized, _exported, compaction.archived_plans, compaction.dropped_plans, last_applied),
+    lambda source: compaction.archived_rows(source, search="2"),
+    lambda source: compaction.what_drops(source, before=LATER, facts_too=True),
+    lambda source: str(doctor(source)),
 )
 """What looks into an archive and changes nothing."""
 
 
-def ended(what: str, use: Callable[[], Any]) -> Any:
+def ended(what: str, use: Callable[..., Any], *given: Any, **how: Any) -> Any:
     """Return a result; None where an error of memlab says why there is none."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DamagedArchiveWarning)
+        warnings.simplefilter("ignore", errors.DamagedArchiveWarning)
         try:
-            return use()
-        except MemlabError:
+            return use(*given, **how)
+        except errors.MemlabError:
             return None
         except Exception as error:
             raise AssertionError(what) from error
@@ -538,41 +501,32 @@ def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
     }
 
 
-APPLY = """
-from pathlib import Path
+KILLED = """
+import os, signal, sys
 from memlab.compaction.applier import apply
 from memlab.compaction.plans import Plan
-apply(Plan.from_json(Path(what).read_text()), store=name, watch=watch)
-"""
-RESTORE = """
 from memlab.compaction.restorer import restore
-restore(what, store=name, watch=watch)
-"""
-CHILD = """
-import os, signal, sys
 name, what, last = sys.argv[1:]
-def watch(step):
-    if step == last:
-        os.kill(os.getpid(), signal.SIGKILL)
+watch = lambda step: step == last and os.kill(os.getpid(), signal.SIGKILL)
+if what.startswith("{"):
+    apply(Plan.from_json(what), store=name, watch=watch)
+else:
+    restore(what, store=name, watch=watch)
 """
 
 
 def pairs_seen(reader: Reader) -> set[int]:
     """How many active ones of each pair are there, in rows that have records."""
-    table = together(list(reader.batches(with_body=False)))
+    table = together(reader.batches(with_body=False))
     keys = keys_in(table)
     assert set(dict(reader.records(keys))) == set(keys)
-    active = table.filter(table["active"])
-    return set(Counter(title for title in titles(active) if "pair" in title).values())
+    active = table.filter(table["active"])["title"].to_pylist()
+    return set(Counter(title for title in active if "pair" in title).values())
 
 
-def together(batches: list[Rows]) -> Any:
+def together(batches: Iterable[Rows]) -> Any:
     """One table of some rows."""
     return pa.concat_tables([rows.table for rows in batches], promote_options="default")
-
-
-def titles(table: Any) -> list[str]:
-    return list(table["title"].to_pylist())
 
 
 def source_of(lab: Lab | Path) -> Source:
@@ -581,12 +535,8 @@ def source_of(lab: Lab | Path) -> Source:
 
 def table_of(lab: Lab | Path, *, with_body: bool = False) -> Any:
     return at_one_moment(
-        source_of(lab), lambda reader: together(list(reader.batches(with_body=with_body)))
+        source_of(lab), lambda reader: together(reader.batches(with_body=with_body))
     )
-
-
-def titles_of(lab: Lab | Path) -> list[str]:
-    return titles(table_of(lab))
 
 
 def keys_in(table: Any) -> list[Key]:

@@ -10,26 +10,12 @@ from servers import RedisServer
 from shell import run
 
 import memlab
-from memlab.errors import (
-    ArchiveError,
-    BadRowError,
-    ChangedWhileReadError,
-    StalePlanError,
-    StoreError,
-)
+from memlab import errors
 from memlab.sources.opening import open_source
 from memlab.sources.valkey import Line
 from memlab.systems import betterdb
 from memlab.systems.betterdb import BetterdbWriter, HashReader
-from sources.conformance import (
-    COUNT,
-    TEXTS,
-    OnServer,
-    delete_all,
-    keys_of,
-    put_back,
-    records_of,
-)
+from sources.conformance import COUNT, TEXTS, OnServer, delete_all, keys_of, put_back, records_of
 
 pytest.importorskip("betterdb_agent_memory")
 
@@ -75,10 +61,6 @@ class BetterdbLab:
     def exactly(self) -> dict[Any, Any]:
         return {key.decode(): stored for key, stored in exact(self.client).items()}
 
-    def evictions(self) -> int:
-        """How many its package has counted."""
-        return int(self.client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
-
 
 @pytest.fixture
 def lab(redis: RedisServer) -> BetterdbLab:
@@ -118,7 +100,7 @@ def test_a_reader_sees_one_moment_while_memories_change_in_place(
 
 def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> None:
     key = next(iter(lab.exactly()))
-    with pytest.raises(ChangedWhileReadError), open_source(lab.name).reading() as reader:  # noqa: PT012
+    with pytest.raises(errors.ChangedWhileReadError), open_source(lab.name).reading() as reader:  # noqa: PT012
         list(reader.batches(with_body=False))
         lab.change(key)
         list(reader.records([key]))
@@ -156,11 +138,11 @@ def test_one_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
         return iter(found if is_watched else watch(self, some))
 
     monkeypatch.setattr(BetterdbWriter, "_watch", watched)
-    with pytest.raises(StalePlanError, match="while they were deleted; those that were gone are"):
+    with pytest.raises(errors.StalePlanError, match="those that were gone are back"):
         memlab.apply(made)
     after = lab.exactly()
     assert {key for key in before if before[key] != after.get(key)} == {keys[7]}
-    assert lab.evictions() == 0
+    assert lab.client.hget(f"{NAME}:__mem_stats", "evictions") in (None, b"0")
     assert "cut short" not in run("doctor", lab.name).output
 
 
@@ -198,8 +180,8 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
     for key in (keys[2], keys[3], keys[-1]):  # the last is kept
         lab.client.pexpire(key, 60_000)
     made = memlab.Plan.from_json(memlab.plan(lab.name, KEEP_3).to_json())
-    lab.client.delete(keys[3], keys[-1])
-    with pytest.raises(StalePlanError, match="2 gone"):  # by somebody, for their time is to come
+    lab.client.delete(keys[3], keys[-1])  # by somebody, for their time is to come
+    with pytest.raises(errors.StalePlanError, match="2 gone"):
         memlab.apply(made)
     later = made.made_at + timedelta(minutes=2)
     receipt = memlab.apply(made, now=later)
@@ -244,7 +226,7 @@ def test_what_cannot_all_be_put_back_is_not_put_back_at_all(
         lab.client.config_set("maxmemory", "1")
     before = lab.exactly()
     try:
-        with pytest.raises((ArchiveError, StoreError), match=words):
+        with pytest.raises((errors.ArchiveError, errors.StoreError), match=words):
             put_back(lab, records)
         assert lab.exactly() == before
     finally:
@@ -262,7 +244,7 @@ def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(client: An
     made.run(made.store.remember("one"))
     client.hset("__betterdb:caches", "notes:mem", "{}")
     url = f"unix://{client.get_connection_kwargs()['path']}?db=0"
-    with pytest.raises(StoreError, match=rf"no BetterDB memory called {NAME!r}.*there are notes"):
+    with pytest.raises(errors.StoreError, match=rf"memory called {NAME!r}.*there are notes"):
         memlab.load(url)
     assert len(memlab.load(f"{url}&name=notes")) == 1
     client.hset(f"{NAME}:__mem_stats", "evictions", "3")
@@ -289,7 +271,7 @@ def test_a_field_that_cannot_be_read_is_named_and_its_memory_never_pruned(
     if value is not None:
         lab.client.hset(bad, field, value)
     lab.client.hdel(other, "importance", "access_count", "last_accessed_at")
-    with pytest.raises(BadRowError, match=said):
+    with pytest.raises(errors.BadRowError, match=said):
         memlab.load(lab.name)
     frame = memlab.load(lab.name, on_bad_row="keep").set_index("key")
     assert frame.index[frame["problem"].notna()].tolist() == [bad]

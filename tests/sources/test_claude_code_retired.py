@@ -1,27 +1,25 @@
 """Retiring from a folder of Claude Code's memory: lines move to RETIRED.md and back."""
 
 import json
-import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import product
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import APPLY_STEPS
 from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
+from crashing import crash_everywhere
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import run_program
 from stores import files_in
 
 import memlab
-from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError, StoreError
 from memlab.policies import TokenBudget
 from memlab.systems.claude_code.source import ClaudeCode
-from sources.conformance import APPLY, CHILD, RESTORE
 
 DAY = timedelta(days=1)
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -129,44 +127,23 @@ def test_any_index_comes_back_byte_for_byte(
         assert files_in(folder) == before
 
 
-COUNTING = """
-from itertools import count
-from memlab.sources.folder.files import Folder
-made = count(1)
-def watched(call):
-    return lambda *given: [call(*given), watch(str(next(made)))][0]
-for each in ("make_folder", "move", "link", "exchange"):
-    setattr(Folder, each, watched(getattr(Folder, each)))
-"""
-CALLS = range(1, 13)
-"""What changes names in a folder, all of it."""
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("does", "step"),
-    [
-        *product(["apply", "restore"], CALLS),
-        *(("apply", each) for each in APPLY_STEPS if each != "deleted"),
-    ],
-)
-def test_who_is_killed_leaves_all_or_nothing(tmp_path: Path, does: str, step: str | int) -> None:
+@pytest.mark.parametrize("does", ["apply", "restore"])
+def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does: str) -> None:
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
     before, plan = files_in(folder), retiring(folder, 4, now=NOW + 2 * DAY)
     gone, left = ["t_1.md", "t_2.md", "t_3.md"], ["t_1.md", "t_3.md", "t_4.md"]
-    program, what = APPLY, tmp_path / "plan.json"
-    what.write_text(plan.to_json())
+    does_it = partial(memlab.apply, plan, now=NOW + 2 * DAY)
     if does == "restore":
-        memlab.apply(plan, now=NOW + 2 * DAY)
-        program, what = RESTORE, plan.digest
-    run = run_program(CHILD + COUNTING + program, folder, what, step)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    assert retired(folder) in (gone, left)  # as everybody sees it
-    if does == "apply" and step != "recorded":
-        memlab.apply(plan, now=NOW + 2 * DAY)
-        assert retired(folder) == left
+        does_it()
+        does_it = partial(memlab.restore, plan.digest, store=folder)
+    with suppress(AlreadyAppliedError):
+        for crashes in crash_everywhere(does_it):  # noqa: B007 - the last is their number
+            assert retired(folder) in (gone, left)  # as everybody sees it
+    assert crashes > 30
+    assert retired(folder) == (left if does == "apply" else gone)
     memlab.restore(plan.digest, store=folder)
     assert files_in(folder) == before
 

@@ -11,14 +11,7 @@ from shell import said
 from stores import run_sql
 
 import memlab
-from memlab.errors import (
-    ArchiveError,
-    BadRowError,
-    MemlabError,
-    StalePlanError,
-    StoreError,
-    UnsafeDeletionError,
-)
+from memlab import errors
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory import driver, load_extension
 from memlab.upkeep.health import doctor
@@ -180,7 +173,7 @@ def test_the_service_sees_what_was_deleted_and_what_was_restored(file: Path) -> 
     receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
     mcp_memory(file, calls[0])
     left = memlab.load(file)
-    with pytest.raises(ArchiveError, match="the same content, stored again as 7"):
+    with pytest.raises(errors.ArchiveError, match="the same content, stored again as 7"):
         memlab.restore(receipt)
     assert memlab.load(file).equals(left)
 
@@ -194,7 +187,7 @@ def test_a_search_since_the_plan_keeps_what_stays_and_refuses_what_would_go(file
     mcp_memory(file, *(stored(n, f"used {n}") for n in range(3, 5)))
     plan = memlab.plan(file, memlab.KeepRecent(1))
     mcp_memory(file, ["retrieve", "used 3 3", 5])
-    with pytest.raises(StalePlanError):
+    with pytest.raises(errors.StalePlanError):
         memlab.apply(plan)
 
 
@@ -227,7 +220,7 @@ def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
         monkeypatch.setenv("MCP_MEMORY_STORAGE_BACKEND", REFUSALS[words])
     plan = memlab.plan(file, memlab.KeepRecent(0))
     before = memlab.load(file)
-    with pytest.raises(UnsafeDeletionError, match=f"{words}.*what to do instead: "):
+    with pytest.raises(errors.UnsafeDeletionError, match=f"{words}.*what to do instead: "):
         memlab.apply(plan)
     assert memlab.load(file).equals(before)
 
@@ -241,7 +234,7 @@ def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
     )
     monkeypatch.setattr("memlab.systems.mcp_memory.sqlite3.Connection", object)
     assert len(memlab.load(lab.name)) == COUNT
-    with pytest.raises(UnsafeDeletionError, match=r"cannot load.*-m pip install .*sqlite-vec"):
+    with pytest.raises(errors.UnsafeDeletionError, match=r"cannot load.*install .*sqlite-vec"):
         memlab.apply(plan)
 
 
@@ -253,7 +246,7 @@ def test_a_database_of_an_older_service_is_read_and_not_deleted_from(tmp_path: P
         "tags TEXT, memory_type TEXT, metadata TEXT, created_at REAL, confidence REAL)",
         "INSERT INTO memories VALUES (1, 'h', 'text', 'a, b ,', NULL, 'no json', 5.5, 1)",
     )
-    with pytest.raises(UnsafeDeletionError, match="of a version without deleted_at"):
+    with pytest.raises(errors.UnsafeDeletionError, match="of a version without deleted_at"):
         memlab.apply(memlab.plan(file, memlab.KeepRecent(0)))
     run_sql(
         file,
@@ -263,7 +256,7 @@ def test_a_database_of_an_older_service_is_read_and_not_deleted_from(tmp_path: P
     frame = memlab.load(file, on_bad_row="keep").set_index("key").sort_index()
     assert frame["problem"].notna().tolist() == [False, False, True, True]
     assert frame["tags"].tolist() == [("a", "b"), ("note",), (), ()]
-    with pytest.raises(BadRowError, match=r"created_at .* is no time"):
+    with pytest.raises(errors.BadRowError, match=r"created_at .* is no time"):
         memlab.load(file)
 
 
@@ -279,7 +272,7 @@ def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> No
     with vector_connection(lab.path) as owner, pytest.MonkeyPatch.context() as patch:
         owner.execute("BEGIN IMMEDIATE")
         patch.setattr("memlab.systems.mcp_memory._WAIT", 0.1)
-        with pytest.raises(StoreError, match="is locked by another process"):
+        with pytest.raises(errors.StoreError, match="is locked by another process"):
             memlab.apply(plan)
 
 
@@ -300,7 +293,7 @@ def test_vectors_and_edges_that_are_damaged_do_no_harm(lab: McpMemoryLab, change
     memlab.load(lab.name, with_body=True, on_bad_row="keep")
     str(doctor(lab.name))
     before = lab.path.read_bytes()
-    with suppress(MemlabError):
+    with suppress(errors.MemlabError):
         memlab.restore(memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(3))))
     if lab.path.read_bytes() == before:  # it was refused: nothing was half done
         assert len(memlab.load(lab.name, on_bad_row="keep")) == COUNT

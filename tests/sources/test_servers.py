@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from betterdb_store import NAME, Betterdb, exact
-from memforge_store import add_history, add_memory, everything
+from betterdb_store import NAME, exact
 from servers import PostgresServer, RedisServer, free_port, in_between, redis_server
 
 import memlab
@@ -23,8 +22,8 @@ from memlab.sources import valkey
 from memlab.sources.address import address_of
 from memlab.sources.opening import open_source
 from sources.conformance import delete_all, keys_of, records_of
-
-pytest.importorskip("betterdb_agent_memory")
+from sources.test_betterdb import BetterdbLab
+from sources.test_memforge import MemforgeLab
 
 COUNT = 5
 PAGE = (Path(__file__).parents[2] / "docs" / "servers.md").read_text(encoding="utf-8")
@@ -32,24 +31,15 @@ LIES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 2
 """Times that each of two servers lies."""
 
 
-class OnRedis:
+class OnRedis(BetterdbLab):
     """Memories on a server of the test's own, which it may end."""
 
     refusal = "does not allow this user"
 
     def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.name = server.url
-        self.upstream = str(server.socket)
-        self.fill()
-
-    def fill(self) -> None:
-        made = Betterdb(self.server.client())
-        for number in range(COUNT):
-            made.remember(f"note {number}", agent_id="a")
-
-    def exactly(self) -> dict[Any, Any]:
-        return {key.decode(): each for key, each in exact(self.server.client()).items()}
+        super().__init__(server)
+        self.server, self.upstream = server, str(server.socket)
+        self.fill(COUNT)
 
     def cut(self) -> None:
         self.server.stop()
@@ -63,7 +53,7 @@ class OnRedis:
     def of_a_looker(self) -> str:
         (rules,) = re.findall(r"```\n(ACL SETUSER looker .*)\n```", PAGE)
         words = rules.replace(">PASSWORD", "nopass").replace("NAME", NAME).split()
-        self.server.client().execute_command(*words)
+        self.client.execute_command(*words)
         return self.name.replace("//", "//looker:any@")
 
     def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
@@ -81,33 +71,23 @@ class OnRedis:
         return answer
 
 
-class OnPostgres:
+class OnPostgres(MemforgeLab):
     """Memories in a database whose tables and roles the test may change."""
 
     refusal = r"permission denied.*grant it"
 
     def __init__(self, server: PostgresServer, database: str) -> None:
-        self.server, self.database = server, database
-        self.name = server.url(database)
-        host = parse_qs(urlsplit(self.name).query)["host"][0]
+        super().__init__(server, database)
+        self.database, (host,) = database, parse_qs(urlsplit(self.name).query)["host"]
         self.upstream = f"{host}/.s.PGSQL.5432"
-        self.fill()
-
-    def fill(self) -> None:
-        with self.server.connect(self.database) as connection:
-            ids = [add_memory(connection, content=f"note {n}") for n in range(COUNT)]
-            add_history(connection, ids)
-
-    def exactly(self) -> dict[Any, Any]:
-        with self.server.connect(self.database) as connection:
-            rows = connection.execute("SELECT id, t::text FROM warm_tier AS t").fetchall()
-            return dict(rows) | everything(connection)
+        self.fill(COUNT)
 
     def cut(self) -> None:
-        """End every session there, as a restart of the server does."""
-        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-        with self.server.connect() as connection:
-            connection.execute(end, (self.database,))
+        """End every other session there, as a restart of the server does."""
+        self.connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
 
     def mend(self) -> None:
         """Nothing: the server goes on."""
@@ -116,11 +96,10 @@ class OnPostgres:
         return f"postgresql://postgres@127.0.0.1:{port}/{self.database}"
 
     def of_a_looker(self) -> str:
-        with self.server.connect(self.database) as connection:
-            connection.execute(
-                "CREATE ROLE looker LOGIN BYPASSRLS PASSWORD 's3cret';"
-                "GRANT SELECT ON ALL TABLES IN SCHEMA public TO looker"
-            )
+        self.connection.execute(
+            "CREATE ROLE looker LOGIN BYPASSRLS PASSWORD 's3cret';"
+            "GRANT SELECT ON ALL TABLES IN SCHEMA public TO looker"
+        )
         return self.name.replace("postgres:@", "looker:s3cret@")
 
     def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
@@ -162,38 +141,22 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         with redis_server(tmp_path) as server:
             yield OnRedis(server)
         return
-    server = request.getfixturevalue("one_postgres")
-    yield OnPostgres(server, request.getfixturevalue("own_memforge"))
-    with server.connect() as connection, suppress(Exception):
-        connection.execute("DROP ROLE looker")
+    postgres, own = map(request.getfixturevalue, ("one_postgres", "own_memforge"))
+    made = OnPostgres(postgres, own)
+    yield made
+    with suppress(Exception), made.connection as connection:
+        connection.execute("DROP OWNED BY looker; DROP ROLE looker")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("redis://127.0.0.1:1/0", "unix:///nowhere/no.sock?db=0"),
-        *("postgresql://me@127.0.0.1:1/db", "postgresql:///db?host=/nowhere"),
-    ],
-)
-def test_a_server_that_is_not_there_is_said_in_a_sentence(url: str) -> None:
-    with pytest.raises(StoreError, match=r"does not answer .*check the address"):
-        memlab.load(url)
-
-
-@pytest.mark.parametrize(
-    ("client", "url"), [("valkey", "redis://h/0"), ("psycopg", "postgresql://h/db")]
-)
-def test_the_missing_client_is_named_with_its_extra(
-    client: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, client, None)
-    with pytest.raises(MissingExtraError, match=rf"run: .* -m pip install '{client}"):
-        memlab.load(url)
+def test_the_missing_client_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for client, url in (("valkey", "redis://h/0"), ("psycopg", "postgresql://h/db")):
+        monkeypatch.setitem(sys.modules, client, None)
+        with pytest.raises(MissingExtraError, match=rf"run: .* -m pip install '{client}"):
+            memlab.load(url)
 
 
 def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
     keys = keys_of(lab)
-
     gone = pytest.raises(StoreError, match=r"does not answer|refuses")
     with gone, open_source(lab.name).reading() as reader:
         list(reader.records(keys))
@@ -231,7 +194,7 @@ def test_a_server_that_lies_now_and_then_ends_in_a_result_or_an_error(
     columns = ["vector"] if isinstance(lab, OnRedis) else ["embedding"]
     for seed in range(LIES):
         if len(keys_of(lab)) < 4:
-            lab.fill()
+            lab.fill(COUNT)
         before = set(keys_of(lab))
         with in_between(lab.upstream, lab.lying(random.Random(seed))) as port:
             url = f"{lab.url_at(port)}?archive={tmp_path / 'archive.db'}"
