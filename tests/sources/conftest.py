@@ -25,13 +25,11 @@ def one_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]
 
 
 @pytest.fixture
-def redis(one_redis: RedisServer) -> Iterator[RedisServer]:
+def redis(one_redis: RedisServer) -> RedisServer:
     """A running server with nothing in it."""
     with one_redis.client() as client:
         client.flushall()
-    yield one_redis
-    with one_redis.client() as client:
-        client.flushall()
+    return one_redis
 
 
 @pytest.fixture

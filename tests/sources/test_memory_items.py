@@ -31,7 +31,6 @@ from sources.conformance import Compacted, Conformance
 class MemoryItemsLab:
     """A store in one file, with columns of an agent's own and signals."""
 
-    holds_still: ClassVar[bool] = True
     journal_mode: ClassVar[str] = "WAL"
 
     def __init__(self, folder: Path) -> None:

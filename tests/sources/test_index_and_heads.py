@@ -1,4 +1,4 @@
-"""The index: which files its lines name, what is loaded of it, and lines that go and come back."""
+"""Claude Code's texts: the index, its lines that go and come back, and the heads of its files."""
 
 import re
 from collections import Counter
@@ -18,11 +18,12 @@ from memlab.systems.claude_code.index import (
     insert_entries,
     remove_entries,
 )
-from memlab.systems.claude_code.markdown import FileNames, mentions_in
+from memlab.systems.claude_code.markdown import LONGEST, FileNames, mentions_in, read_front_matter
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
 FILES = ("a.md", "b.md", "c.md", "d.md")
 HEAD = "---\nname: index\n---\n"
+COMMENTED = f"{HEAD}# M\n<!-- - [A](a.md) -->\n"
 
 
 def names(*files: str, **aliases: str) -> FileNames:
@@ -88,10 +89,7 @@ def test_two_files_that_differ_in_case_alone_are_told_apart_by_the_name_as_writt
         ("## [A](a.md)\n", "## A\n"),
         ("- [B](b.md)\r\n- [A](a.md)", "- [B](b.md)\r\n"),
         ("[[a]] of [x](http://y)\n", ""),  # the line is there for the file it begins with
-        (
-            f"{HEAD}# M\n<!-- - [A](a.md) -->\n- [A](a.md)\n\nlast",
-            f"{HEAD}# M\n<!-- - [A](a.md) -->\n\nlast",
-        ),
+        (f"{COMMENTED}- [A](a.md)\n\nlast", f"{COMMENTED}\nlast"),
         ("caf\udce9\n- [A](a.md) \udcff\n- [B](b.md) \udcfe\n", "caf\udce9\n- [B](b.md) \udcfe\n"),
         ("[a [b](a.md) c](a.md)", ""),
         ("read " + "[" * 9_000 + "a" + "](a.md)" * 9_000 + "\n- [B](b.md)", "- [B](b.md)"),
@@ -142,11 +140,12 @@ def test_a_name_may_have_very_many_spaces_in_it() -> None:
 # What is loaded
 
 
-def entries(count: int, width: int = 0) -> str:
-    return "".join(f"- [T{n}](f{n}.md) {'x' * width}\n" for n in range(1, count + 1))
+def entries(count: int) -> str:
+    return "".join(f"- [T{n}](f{n}.md) \n" for n in range(1, count + 1))
 
 
 LOADED, CUT, UNSEEN = State
+NOTES = "<!-- notes\nfor people\n-->\n"
 WIDTH = 25_000 // 100
 FULL = "".join(f"{n:0{WIDTH - 1}d}\n" for n in range(100))
 """25,000 characters with the last newline."""
@@ -157,11 +156,7 @@ FULL = "".join(f"{n:0{WIDTH - 1}d}\n" for n in range(100))
     [
         ("\n\n" + entries(200), None, {LOADED: 202}),
         (f"\n\n{entries(201)}\n\n  \n", None, {LOADED: 202, CUT: 4}),
-        (
-            f"{HEAD}{entries(100)}<!-- notes\nfor people\n-->\n{entries(100)}",
-            None,
-            {LOADED: 200, UNSEEN: 6},
-        ),
+        (f"{HEAD}{NOTES.join([entries(100)] * 2)}", None, {LOADED: 200, UNSEEN: 6}),
         ("a\n<!-- b\nc\n", None, {LOADED: 1, UNSEEN: 2}),
         ("<!-- a\n" + "--><!--" * 150_000, None, {UNSEEN: 2}),
         (FULL, None, {LOADED: 100}),
@@ -195,6 +190,7 @@ def said(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]
 
 
 A, B, C = b"- [A](a.md)\n", b"- [B](b.md)\n", b"- [C](c.md)\n"
+BC = b"- [B](b.md), [C](c.md)\n"
 
 
 @pytest.mark.parametrize(
@@ -206,12 +202,7 @@ A, B, C = b"- [A](a.md)\n", b"- [B](b.md)\n", b"- [C](c.md)\n"
         (A + B, b"", "ab", A + B),
         (C + A + B, B + b"end", "a", A + B + b"end"),
         (B + A, B[:-1], "a", B + A),
-        (
-            A + b"- [B](b.md), [C](c.md)\n",
-            b"# M\n- B, [C](c.md)\n",
-            "b",
-            b"# M\n- [B](b.md), [C](c.md)\n",
-        ),
+        (A + BC, b"# M\n- B, [C](c.md)\n", "b", b"# M\n" + BC),
         (A + B + C, B, "a", A + B),
         (A + b"- [C](c.md), [D](d.md)\n", A, "c", A + b"- [C](c.md), D\n"),
     ],
@@ -227,24 +218,10 @@ def test_in_an_index_edited_meanwhile_a_line_comes_back_where_it_fits(
 LINES = st.lists(
     st.sampled_from(
         [
-            "- [A](a.md) - hook",
-            "- [A](a.md), [B](b.md)",
-            "  - [C](c.md)",
-            "  goes on",
-            "text [B](b.md) text",
-            "- c.md: hook",
-            "[[a]] [[b]]",
-            "",
-            "# heading",
-            "<!-- [A](a.md)",
-            "-->",
-            "```",
-            "\udcff [D](d.md)\r",
-            "---",
-            "- [a.md](a.md) [c.md](c.md)",
-            "- [A](a.md) and [gone](gone.md)",
-            "- [D](d.md)",
-            "- [D](d.md)",
+            *("- [A](a.md) - hook", "- [A](a.md), [B](b.md)", "  - [C](c.md)", "  goes on", ""),
+            *("text [B](b.md) text", "- c.md: hook", "[[a]] [[b]]", "# heading", "```", "---"),
+            *("<!-- [A](a.md)", "-->", "\udcff [D](d.md)\r", "- [D](d.md)", "- [D](d.md)"),
+            *("- [a.md](a.md) [c.md](c.md)", "- [A](a.md) and [gone](gone.md)"),
         ]
     ),
     max_size=14,
@@ -265,3 +242,58 @@ def test_whatever_the_index_what_goes_is_named_no_more_and_comes_back(
     stayed = {name: len(each) for name, each in index.named(found).items() if name not in gone}
     named = MemoryIndex(left).named(found)
     assert {name: len(each) for name, each in named.items()} == stayed
+
+
+# Front matter as it is found: two generations of it, broken, endless, none
+
+
+BROKEN = "---\nname: Tests: run them all\n  type: user\nsays: aha\nabout: 'it''s [\n---\n"
+VALUES = ("yes", "123", "2026-08-01", "null", "0x1F", "1e3")
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "is_broken"),
+    [
+        ("---\nmetadata: {type: project, x: y}\ntype: user\n---\n", {"type": "user"}, False),
+        ("\ufeff---\r\nname: a\r\ntype: user\r\n---\r\n", {"name": "a", "type": "user"}, False),
+        *((f"---\nname: {value}\n---\n", {"name": value}, False) for value in VALUES),
+        (BROKEN, {"name": "Tests: run them all", "type": "user", "says": "aha"}, True),
+    ],
+)
+def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool) -> None:
+    found = read_front_matter(f"{text}body")
+    assert found.fields.items() >= fields.items()
+    assert bool(found.problem) == is_broken
+    assert found.text_at == len(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "--- \n", "# heading\n---\nname: a\n---\n", "---\nname without a colon\n"]
+)
+def test_what_has_none_has_none(text: str) -> None:
+    assert read_front_matter(text) == ({}, 0, "")
+
+
+@pytest.mark.parametrize("text", ["\nThe text begins here.\n", "x: y\n" * LONGEST + "---\nbody"])
+def test_front_matter_that_does_not_end_in_time_keeps_the_type_and_the_text(text: str) -> None:
+    found = read_front_matter(f"---\nname: a\ntype: feedback\n{text}")
+    assert found.fields["type"] == "feedback"
+    assert (found.text_at, found.problem) == (0, "it does not end")
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["[" * 60_000, "a: " + "{" * 60_000, "&a [*a, *a]", "? [x]\n: y", "a: &b [&c x, *b, *c]"],
+    ids=["nested", "nested mappings", "itself", "a list for a name", "anchors"],
+)
+def test_hostile_yaml_is_an_ordinary_file(block: str) -> None:
+    found = read_front_matter(f"---\ntype: user\n{block}\n---\nbody")
+    assert found.fields.get("type") == "user"
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_read(text: str) -> None:
+    for each in (text, f"---\n{text}\n---\nbody", f"---\ntype: user\n{text}"):
+        found = read_front_matter(each)
+        assert 0 <= found.text_at <= len(each)
+        assert all(isinstance(value, str) for value in found.fields.values())

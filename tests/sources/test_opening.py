@@ -1,0 +1,281 @@
+"""What a name means: what a path is, by looking; stores below a folder; URLs of servers."""
+
+import os
+import pickle
+import sqlite3
+import traceback
+from collections.abc import Callable
+from datetime import date
+from itertools import count
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from claude_store import as_found, memory, write_memory
+from hypothesis import given
+from hypothesis import strategies as st
+from odek_store import write_odek
+from openclaw_store import days_before, noon, write_workspace
+from stores import episodes, files_in, run_sql, write_rows
+
+import memlab
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
+from memlab.sources.address import address_of
+from memlab.sources.base import archive_elsewhere, place_of
+from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
+from memlab.systems.betterdb import Betterdb
+from memlab.systems.memforge import Memforge
+
+
+def database(*statements: str) -> Callable[[Path], object]:
+    return lambda path: run_sql(path, *statements)
+
+
+def folder(name: str, text: str) -> Callable[[Path], object]:
+    return lambda path: (path.mkdir(), (path / name).write_text(text))
+
+
+PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
+    "an agent's own": (lambda path: write_rows(path, episodes(1)), ("file", "memory_items")),
+    "claude-mem, which has another memory_items": (
+        database(
+            "CREATE TABLE observations (id, memory_session_id, project, type, created_at_epoch)",
+            "CREATE TABLE sdk_sessions (id, memory_session_id)",
+            "CREATE TABLE memory_items (id, project_id, kind, title)",
+        ),
+        ("claude-mem", "claude-mem"),
+    ),
+    "mcp": (
+        database(
+            "CREATE TABLE memories (id, content_hash, content, memory_type, metadata, created_at)"
+        ),
+        ("mcp-memory", "mcp-memory-service"),
+    ),
+    "another memory_items": (database("CREATE TABLE memory_items (id, text)"), None),
+    "another database": (database("CREATE TABLE notes (note)"), None),
+    "text": (lambda path: path.write_text("no database" * 99), None),
+    "empty": (Path.touch, None),
+    "nothing": (Path.exists, None),
+    "an index": (as_found, ("claude", "Claude Code memory")),
+    "episodes": (lambda path: write_odek(path, ["one"]), ("odek", "odek episodes")),
+    "episodes below": (
+        lambda path: (path.mkdir(), write_odek(path / "episodes", [])),
+        ("odek", "odek episodes"),
+    ),
+    "front matter and no index": (lambda path: write_memory(path, "a.md", memory("a")), None),
+    "another index": (folder("index.json", '[{"name": "somebody else\'s"}]'), None),
+    "a broken index": (folder("index.json", "{"), None),
+}
+
+
+LACKS = {"claude-mem, which has another memory_items": "title", "mcp": "tags"}
+"""Of another version, a column that it has not."""
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, path: str) -> None:
+    make, expected = PATHS[path]
+    make(tmp_path / "store")
+    found = recognise(tmp_path / "store")
+    assert (found and (found.scheme, found.what)) == expected
+    scheme = (expected and expected[0]) or "file"  # which says what is wrong with it
+    assert open_source(tmp_path / "store").scheme == scheme
+    if lacks := LACKS.get(path):
+        with pytest.raises(StoreError, match=f"lacks the column {lacks}: another version of"):
+            memlab.load(tmp_path / "store")
+
+
+def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
+    with pytest.raises(MemlabError, match="store called 'gopher'; it knows file, claude-mem"):
+        open_source("gopher://memory")
+
+
+def test_a_journal_beside_an_emptied_store_stays(tmp_path: Path) -> None:
+    """SQLite removes it as stale when it opens the empty file, even for reading alone."""
+    store, journal = tmp_path / "memory.db", tmp_path / "memory.db-journal"
+    store.touch()
+    journal.write_bytes(b"what could be rolled back" * 30)
+    assert recognise(store) is None
+    assert journal.read_bytes() == b"what could be rolled back" * 30
+
+
+DAY = date(2026, 6, 30)
+
+
+def of_an_agent(path: Path) -> object:
+    return write_memory(path, "a.md", "no front matter, and no index yet")
+
+
+STORES: dict[str, tuple[Callable[[Path], object], int | None]] = {
+    ".claude/agent-memory/reviewer": (of_an_agent, 1),
+    ".claude/projects/-p0/memory": (lambda path: as_found(path, files=9), 9),
+    ".claude/projects/-p1/memory": (Path.mkdir, 0),  # it is one whatever is in it
+    ".odek/memory/episodes": (lambda path: write_odek(path, ["one", "two"]), 2),
+    ".openclaw/workspace": (lambda path: write_workspace(path, days_before(DAY, 4)), 5),
+    "agents/memory.db": (lambda path: write_rows(path, episodes(3)), 3),
+    "agents/notes.db": (lambda path: path.write_text("no database"), None),
+    "agents/old.sqlite": (database("CREATE TABLE memory_items (memory_id)"), None),
+    "agents/pipe.db": (os.mkfifo, None),
+    "app/.claude/agent-memory-local/reviewer": (of_an_agent, 1),
+    "app/.serena/memories": (lambda path: write_memory(path, "a.md", "Short.", noon(DAY)), 1),
+}
+"""What lies below a home folder, and of how many memories it is."""
+NO_STORES: dict[str, Callable[[Path], object]] = {
+    "../outside/memory.db": lambda path: write_rows(path, episodes(1)),
+    "agents/link.db": lambda path: path.symlink_to("memory.db"),
+    "agents/memory.db.archive.db": lambda path: write_rows(path, episodes(1)),
+    "link": lambda path: path.symlink_to(path.parent.parent),
+    "node_modules/memory.db": lambda path: write_rows(path, episodes(1)),
+    "packages/agent-memory/src": Path.mkdir,
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    stores = {name: make for name, (make, _) in STORES.items()}
+    for name, make in (stores | NO_STORES).items():
+        path = tmp_path / "home" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make(path)
+    return tmp_path / "home"
+
+
+def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) -> None:
+    found = memlab.find(home)
+    where = {Path(each.where).relative_to(home).as_posix(): each for each in found.stores}
+    counts = {name: each.memories for name, each in where.items()}
+    assert counts == {name: count for name, (_, count) in STORES.items()}
+    assert found.to_frame()["memories"].sum() == sum(filter(None, counts.values()))
+    assert where["agents/memory.db"].tokens_at_start == 18
+    assert "lacks the column kind" in where["agents/old.sqlite"].problem
+    assert "notes.db is not a SQLite database" in where["agents/notes.db"].problem
+    assert "pipe.db is not a file" in where["agents/pipe.db"].problem
+    newest = memlab.load(home / "agents" / "memory.db")["created_at"].max()
+    assert where["agents/memory.db"].last_written == newest
+    assert start_words(str(home / ".claude" / "agent-memory" / "reviewer")) == "in the index"
+
+
+def test_finding_opens_nothing_that_is_no_store_and_changes_nothing(home: Path) -> None:
+    before = files_in(home)
+    with patch.object(sqlite3, "connect", wraps=sqlite3.connect) as connect:
+        find_below([home])
+    assert (opened := " ".join(str(call.args[0]) for call in connect.call_args_list))
+    assert "notes.db" not in opened
+    assert "archive" not in opened
+    assert files_in(home) == before
+
+
+def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables() -> None:
+    moved = {"CLAUDE_MEM_DATA_DIR": "/data/cm", "OPENCLAW_STATE_DIR": "/srv/oc"}
+    home = (".claude/projects", ".claude/agent-memory-local", ".odek/memory")
+    expected = {Path("/home/u") / name for name in (*home, ".local/share/mcp-memory")}
+    usual = {*usual_places({"HOME": "/home/u", **moved})}
+    assert expected | {Path("/data/cm"), Path("/srv/oc")} <= usual
+    assert Path("/home/u/.openclaw") in usual_places({"HOME": "/home/u"})
+
+
+def test_a_store_that_is_written_all_the_while_is_not_taken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, moments = tmp_path / "sqlite_vec.db", count()
+    run_sql(path, "CREATE TABLE memories (id, content_hash, content, memory_type)")
+    monkeypatch.setattr("memlab.store.snapshot._state", lambda *asked: next(moments))
+    with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
+        open_source(str(path))
+    ((found,), *_) = find_below([tmp_path])
+    assert (found.path, found.what) == (path, "named like a store")
+
+
+# Places by time, archives elsewhere
+
+TIMES = st.integers(0, 2**43 - 1)
+TIES = st.integers(0, 2**20 - 1) | st.text()
+
+
+@given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
+def test_places_rise_with_time_tell_numbers_apart_and_fit_into_64_bits_whatever_a_clock_says(
+    one: tuple[int, int | str], other: tuple[int, int | str], first: int
+) -> None:
+    here, there = place_of(*one), place_of(*other)
+    assert min(here, there) >= 0
+    assert max(here, there) < 2**63
+    if one[0] < other[0]:
+        assert here < there or one[0] < 0
+    assert place_of(other[0], first) + 1 == place_of(other[0], first + 1)
+
+
+def test_archives_of_servers_lie_apart_and_tell_names_apart(tmp_path: Path) -> None:
+    names = ("redis://h/0?name=a", "redis://h/0?name:a", "../../etc/passwd")
+    found = {archive_elsewhere(name) for name in names}
+    assert len(found) == 3
+    assert {path.parent for path in found} == {tmp_path / "data-home" / "memlab"}
+
+
+# URLs of servers, and the passwords in them
+
+SECRET = "p@ss word/%:#?&="
+WRITTEN = "p%40ss%20word%2F%25%3A%23%3F%26%3D"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{WRITTEN}@localhost:6379/0?name=n",
+        f"redis://user:{WRITTEN}@localhost:6379/0?name=n",
+        f"unix://user:{WRITTEN}@/run/r.sock?db=1&name=n",
+        f"postgresql://user:{WRITTEN}@localhost/db?agent=a",
+        f"postgresql://user@localhost/db?agent=a&password={WRITTEN}",
+    ],
+)
+def test_a_password_is_known_and_never_shown(url: str) -> None:
+    address = address_of(url)
+    assert address.password == SECRET
+    source = Memforge(url) if url.startswith("postgresql") else Betterdb(url)
+    for shown in (repr(address), address.without_password(), repr(source), source.name):
+        assert SECRET not in shown
+        assert WRITTEN not in shown
+    assert WRITTEN not in str(source.archive)
+    assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
+    assert address_of(address.without_password()).password is None
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://:secret@[::1/0", "cannot be taken apart"),
+        ("redis://:secret@h/0?name", "cannot be taken apart"),
+        ("redis:/me:secret@h/0", "cannot be taken apart"),
+        ("redis://:secret/@h/0", "cannot be taken apart"),
+        ("redis://:secret@h/zero", "'zero' is no number of a database"),
+        ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
+    ],
+)
+def test_a_wrong_url_says_what_to_write_without_its_password(url: str, said: str) -> None:
+    with pytest.raises(MemlabError, match=said) as caught:
+        Betterdb(url)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(url, "")
+
+
+def test_a_source_goes_to_another_process_with_its_password() -> None:
+    url = f"redis://:{WRITTEN}@localhost/0"
+    back = pickle.loads(pickle.dumps(Betterdb(url)))
+    assert back.name == "redis://localhost/0"
+    assert vars(back) == vars(Betterdb(url))
+
+
+def test_one_store_has_one_archive_however_its_url_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = Betterdb("redis://localhost").archive
+    for url in ("redis://localhost:6379/0?name=betterdb_ac", "valkey://user:pass@localhost/0"):
+        assert Betterdb(url).archive == mine
+    for url in ("redis://localhost/1", "redis://localhost?name=other"):
+        assert Betterdb(url).archive != mine
+    for name, value in (("USER", "me"), ("HOST", "db.example"), ("DATABASE", "memories")):
+        monkeypatch.setenv(f"PG{name}", value)
+    spelled = Memforge("postgresql://me@db.example:5432/memories").archive
+    assert Memforge("postgres://").archive == spelled
+    assert Memforge("postgresql://?agent=a").archive != spelled
+    assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive) == "/srv/a.db"
+    assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive) == "/srv/a.db"
