@@ -5,20 +5,21 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from crashing import Crashed, crash_everywhere, crashing
 
 from memlab.errors import ChangedWhileReadError, StalePlanError, StoreError
 from memlab.sources.folder import files as folder_files
-from memlab.sources.folder.change import Parts, changed_folder
+from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import Folder, opened_folder
-from memlab.sources.folder.journal import Index, folder_moment
+from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
 
 Files = dict[str, tuple[bytes, int, int]]
 Steps = dict[str, Callable[[], object]]
@@ -48,57 +49,75 @@ def _named(line: bytes) -> str:
     return line.partition(b":")[0].decode()
 
 
+@dataclass
+class Notes:
+    """A folder of four files and their index."""
+
+    path: Path
+    index: Lines
+
+    @property
+    def file(self) -> Path:
+        return self.path / "INDEX"
+
+    def copied(self, to: Path) -> Self:
+        return replace(self, path=shutil.copytree(self.path, to))
+
+    def content(self) -> Files:
+        """Bytes, mode and time of every file; the index gets a new time when it changes."""
+        found = {}
+        for path in filter(Path.is_file, self.path.rglob("*")):
+            there = path.stat()
+            when = 0 if path.name == "INDEX" else there.st_mtime_ns
+            found[str(path.relative_to(self.path))] = path.read_bytes(), there.st_mode, when
+        return found
+
+    def leaving(self, *names: str) -> dict[str, Parts]:
+        lines = enumerate(self.file.read_bytes().splitlines(True))
+        said = {_named(line): [number, line.decode()] for number, line in lines}
+        with opened_folder(self.path) as opened:
+            return {name: Parts(opened.read(name), said[name]) for name in names}
+
+    def changing(self) -> AbstractContextManager[FolderChange]:
+        return changed_folder(self.path, self.index)
+
+    def take(self, *names: str) -> dict[str, Parts]:
+        going = self.leaving(*names)
+        with self.changing() as change:
+            change.take_out(going)
+        return going
+
+    def put(self, back: Mapping[str, Parts]) -> None:
+        with self.changing() as change:
+            change.put_back(back)
+
+    def moment(self) -> AbstractContextManager[FolderMoment]:
+        return folder_moment(self.path, self.index)
+
+    def seen(self) -> tuple[list[str], bytes]:
+        with self.moment() as moment:
+            names = [name for name in moment.names if name != "INDEX"]
+            assert all(moment.read(name).data for name in names)
+            return names, b"" if moment.index is None else moment.index.data
+
+
 @pytest.fixture(params=[True, False], ids=["index first", "files first"])
-def index(request: pytest.FixtureRequest) -> Lines:
-    return Lines(first=request.param)
+def notes(request: pytest.FixtureRequest, tmp_path: Path) -> Notes:
+    path = tmp_path / "memory"
+    path.mkdir(mode=0o750)
+    for number, name in enumerate("abcd"):
+        (path / f"{name}.md").write_bytes(b"text of " + name.encode() * (number + 1))
+        os.utime(path / f"{name}.md", ns=(10**18, 10**18 + number))
+        (path / f"{name}.md").chmod(0o640)
+    (path / "INDEX").write_bytes(b"# head\na.md:x\nb.md:y\nc.md:z\nd.md:w\n")
+    (path / "INDEX").chmod(0o604)
+    return Notes(path, Lines(first=request.param))
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is written twice within a tick of the clock."""
     monkeypatch.setattr("memlab.clock._STEP", 0)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "memory"
-    made.mkdir(mode=0o750)
-    for number, name in enumerate("abcd"):
-        (made / f"{name}.md").write_bytes(b"text of " + name.encode() * (number + 1))
-        os.utime(made / f"{name}.md", ns=(10**18, 10**18 + number))
-        (made / f"{name}.md").chmod(0o640)
-    (made / "INDEX").write_bytes(b"# head\na.md:x\nb.md:y\nc.md:z\nd.md:w\n")
-    (made / "INDEX").chmod(0o604)
-    return made
-
-
-def content(folder: Path) -> Files:
-    """Bytes, mode and time of every file but the index, which gets a new time when it changes."""
-    found = {}
-    for path in filter(Path.is_file, folder.rglob("*")):
-        there = path.stat()
-        when = 0 if path.name == "INDEX" else there.st_mtime_ns
-        found[str(path.relative_to(folder))] = path.read_bytes(), there.st_mode, when
-    return found
-
-
-def leaving(folder: Path, *names: str) -> dict[str, Parts]:
-    lines = enumerate((folder / "INDEX").read_bytes().splitlines(True))
-    said = {_named(line): [number, line.decode()] for number, line in lines}
-    with opened_folder(folder) as opened:
-        return {name: Parts(opened.read(name), said[name]) for name in names}
-
-
-def take(folder: Path, index: Lines, *names: str) -> dict[str, Parts]:
-    going = leaving(folder, *names)
-    with changed_folder(folder, index) as change:
-        change.take_out(going)
-    return going
-
-
-def put(folder: Path, index: Lines, back: Mapping[str, Parts]) -> None:
-    with changed_folder(folder, index) as change:
-        change.put_back(back)
 
 
 @pytest.fixture
@@ -119,56 +138,45 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return made
 
 
-def seen(folder: Path, index: Lines) -> tuple[list[str], bytes]:
-    with folder_moment(folder, index) as moment:
-        names = [name for name in moment.names if name != "INDEX"]
-        assert all(moment.read(name).data for name in names)
-        return names, b"" if moment.index is None else moment.index.data
-
-
-def test_files_and_lines_go_together_and_come_back_byte_for_byte(
-    folder: Path, index: Lines, steps: Steps
-) -> None:
-    before = content(folder)
-    taken = take(folder, index, "b.md", "c.md")
-    assert sorted(content(folder)) == ["INDEX", "a.md", "d.md"]
-    assert (folder / "INDEX").read_bytes() == b"# head\na.md:x\nd.md:w\n"
+def test_files_and_lines_go_together_and_come_back(notes: Notes, steps: Steps) -> None:
+    before = notes.content()
+    taken = notes.take("b.md", "c.md")
+    assert sorted(notes.content()) == ["INDEX", "a.md", "d.md"]
+    assert notes.file.read_bytes() == b"# head\na.md:x\nd.md:w\n"
     done = list(steps)
-    assert (done.index("exchange 1") < done.index("move 2")) == index.index_first
+    assert (done.index("exchange 1") < done.index("move 2")) == notes.index.index_first
     assert done[-1] == "move 4"
-    put(folder, index, taken)
-    assert content(folder) == before
+    notes.put(taken)
+    assert notes.content() == before
 
 
-def test_several_operations_are_one_change(folder: Path, index: Lines) -> None:
-    before = content(folder)
-    with suppress(ZeroDivisionError), changed_folder(folder, index) as change:
-        change.take_out(leaving(folder, "a.md"))
-        change.take_out(leaving(folder, "b.md", "d.md"))
-        assert sorted(path.name for path in folder.glob("*.md")) == ["c.md"]
+def test_several_operations_are_one_change(notes: Notes) -> None:
+    before = notes.content()
+    with suppress(ZeroDivisionError), notes.changing() as change:
+        change.take_out(notes.leaving("a.md"))
+        change.take_out(notes.leaving("b.md", "d.md"))
+        assert sorted(path.name for path in notes.path.glob("*.md")) == ["c.md"]
         raise ZeroDivisionError
-    assert content(folder) == before
-    with changed_folder(folder, index) as change:
-        a = leaving(folder, "a.md")
+    assert notes.content() == before
+    with notes.changing() as change:
+        a = notes.leaving("a.md")
         change.take_out(a)
-        change.take_out(leaving(folder, "b.md"))
+        change.take_out(notes.leaving("b.md"))
         change.put_back(a)
-    assert seen(folder, index) == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
+    assert notes.seen() == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
 
 
-def test_an_index_is_made_where_there_is_none_and_taken_away_with_what_made_it(
-    folder: Path, index: Lines
-) -> None:
-    taken = take(folder, index, "a.md")
-    (folder / "INDEX").unlink()
-    before = content(folder)
-    with suppress(ZeroDivisionError), changed_folder(folder, index) as change:
+def test_an_index_is_made_where_there_is_none_and_goes_with_what_made_it(notes: Notes) -> None:
+    taken = notes.take("a.md")
+    notes.file.unlink()
+    before = notes.content()
+    with suppress(ZeroDivisionError), notes.changing() as change:
         change.put_back(taken)
-        assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
+        assert notes.file.read_bytes() == b"a.md:x\n"
         raise ZeroDivisionError
-    assert content(folder) == before
-    put(folder, index, taken)
-    assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
+    assert notes.content() == before
+    notes.put(taken)
+    assert notes.file.read_bytes() == b"a.md:x\n"
 
 
 @pytest.mark.parametrize(
@@ -176,156 +184,146 @@ def test_an_index_is_made_where_there_is_none_and_taken_away_with_what_made_it(
     [*product(["b.md"], ["make_folder 1", "move 1", "move 2"]), ("INDEX", "exchange 1")],
 )
 def test_what_is_written_meanwhile_even_through_an_open_file_keeps_everything(
-    folder: Path, index: Lines, steps: Steps, name: str, step: str
+    notes: Notes, steps: Steps, name: str, step: str
 ) -> None:
-    before = seen(folder, index)
-    if name == "INDEX" and index.index_first:
+    before = notes.seen()
+    if name == "INDEX" and notes.index.index_first:
         step = "move 2"  # later than the exchange, of which the other order sees no more
-    with (folder / name).open("ab", buffering=0) as opened:
+    with (notes.path / name).open("ab", buffering=0) as opened:
         steps[step] = lambda: opened.write(b"late")
         refused = (StalePlanError, ChangedWhileReadError)
         with pytest.raises(refused, match=f"{name} (was changed|is written)"):
-            take(folder, index, "b.md")
-    assert (folder / name).read_bytes().endswith(b"late")
-    names, raw = seen(folder, index)
+            notes.take("b.md")
+    assert (notes.path / name).read_bytes().endswith(b"late")
+    names, raw = notes.seen()
     assert (names, raw.removesuffix(b"late")) == before
 
 
 @pytest.mark.parametrize("edits", [1, 2])
 def test_an_index_edited_at_the_very_instant_keeps_the_edit(
-    folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch, edits: int
+    notes: Notes, monkeypatch: pytest.MonkeyPatch, edits: int
 ) -> None:
     by_hand = [b"by hand %d\n" % number for number in range(edits)]
-    waiting = list(by_hand)
-    exchange = Folder.exchange
+    waiting, exchange = list(by_hand), Folder.exchange
 
     def edited_just_before(*args: Any) -> None:
         if waiting:
-            new = folder / "INDEX.new"
-            new.write_bytes((folder / "INDEX").read_bytes() + waiting.pop())
-            new.rename(folder / "INDEX")
+            new = notes.path / "INDEX.new"
+            new.write_bytes(notes.file.read_bytes() + waiting.pop())
+            new.rename(notes.file)
         exchange(*args)
 
     monkeypatch.setattr(Folder, "exchange", edited_just_before)
     with pytest.raises(ChangedWhileReadError, match="try again"):
-        take(folder, index, "b.md")
-    assert b"b.md:y" in (folder / "INDEX").read_bytes()
-    assert (folder / "b.md").exists()
-    kept = b"".join(path.read_bytes() for path in folder.glob("INDEX*"))
+        notes.take("b.md")
+    assert b"b.md:y" in notes.file.read_bytes()
+    assert (notes.path / "b.md").exists()
+    kept = b"".join(path.read_bytes() for path in notes.path.glob("INDEX*"))
     assert all(edit in kept for edit in by_hand)
 
 
 def test_without_an_exchange_in_one_step_the_index_is_never_missing(
-    folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folder_files, "_renameat2", lambda: None)
-    rename, before = os.rename, content(folder)
+    rename, before = os.rename, notes.content()
 
     def watching(*args: Any, **kwargs: Any) -> None:
         rename(*args, **kwargs)
-        assert (folder / "INDEX").exists()
+        assert notes.file.exists()
 
     monkeypatch.setattr(os, "rename", watching)
-    put(folder, index, take(folder, index, "b.md"))
-    assert content(folder) == before
+    notes.put(notes.take("b.md"))
+    assert notes.content() == before
 
 
-def test_only_one_changes_a_folder_at_a_time(
-    folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_changes_a_folder_at_a_time(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.sources.folder.change._PATIENCE", 0.1)
     refused = pytest.raises(StoreError, match="another memlab")
-    with changed_folder(folder, index), refused, changed_folder(folder, index):
+    with notes.changing(), refused, notes.changing():
         pass
 
 
 @pytest.mark.parametrize("putting", [False, True])
-def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(
-    folder: Path, index: Lines, putting: bool
-) -> None:
-    archived = leaving(folder, "b.md", "d.md")
-    steps = [lambda: take(folder, index, *archived), lambda: put(folder, index, archived)]
-    there = [(content(folder), seen(folder, index))]
+def test_crashed_anywhere_a_change_is_whole_or_taken_back(notes: Notes, putting: bool) -> None:
+    archived = notes.leaving("b.md", "d.md")
+    steps = [lambda: notes.take(*archived), lambda: notes.put(archived)]
+    there = [(notes.content(), notes.seen())]
     steps[0]()
-    there.append((content(folder), seen(folder, index)))
+    there.append((notes.content(), notes.seen()))
     if not putting:
         steps[1]()
     before, after = there[::-1] if putting else there
     for crashes in crash_everywhere(steps[putting]):  # noqa: B007 - the last is their number
-        if index.index_first:
-            named = {_named(line) for line in (folder / "INDEX").read_bytes().splitlines()[1:]}
-            assert putting or named <= {path.name for path in folder.iterdir()}
-        now = seen(folder, index)
-        with changed_folder(folder, index):
+        if notes.index.index_first:
+            named = {_named(line) for line in notes.file.read_bytes().splitlines()[1:]}
+            assert putting or named <= {path.name for path in notes.path.iterdir()}
+        now = notes.seen()
+        with notes.changing():
             pass
-        assert seen(folder, index) == now
+        assert notes.seen() == now
         assert now in (before[1], after[1])
         if now == after[1]:
-            assert content(folder) == after[0]
+            assert notes.content() == after[0]
             steps[not putting]()
-        assert content(folder) == before[0]
-        assert {path.name for path in folder.iterdir()} == set(before[0])
+        assert notes.content() == before[0]
+        assert {path.name for path in notes.path.iterdir()} == set(before[0])
     assert crashes > 15
 
 
-def test_after_a_crash_a_hand_edit_of_index_and_file_survives(
-    folder: Path, index: Lines, tmp_path: Path
-) -> None:
+def test_after_a_crash_a_hand_edit_of_index_and_file_survives(notes: Notes, tmp_path: Path) -> None:
     with crashing() as calls:
-        take(shutil.copytree(folder, tmp_path / "counted"), index, "b.md")
+        notes.copied(tmp_path / "counted").take("b.md")
     for number in range(1, calls.made):
-        crashed = shutil.copytree(folder, tmp_path / str(number))
+        crashed = notes.copied(tmp_path / str(number))
         with pytest.raises(Crashed), crashing(number):
-            take(crashed, index, "b.md")
-        with (crashed / "INDEX").open("ab") as opened:
+            crashed.take("b.md")
+        with crashed.file.open("ab") as opened:
             opened.write(b"by hand\n")
-        (crashed / "b.md").write_bytes(b"by hand")
-        is_moved = any(crashed.glob(".memlab/*/out/*"))
-        for _ in crash_everywhere(partial(put, crashed, index, {})):
+        (crashed.path / "b.md").write_bytes(b"by hand")
+        is_moved = any(crashed.path.glob(".memlab/*/out/*"))
+        for _ in crash_everywhere(partial(crashed.put, {})):
             pass  # each goes on from where the last was stopped
-        names, raw = seen(crashed, index)
+        names, raw = crashed.seen()
         assert raw.endswith(b"by hand\n")
-        assert (crashed / "b.md").read_bytes() == b"by hand"
+        assert (crashed.path / "b.md").read_bytes() == b"by hand"
         assert sum(name.startswith("b.md.before") for name in names) == is_moved
         assert b"b.md:y" in raw or not is_moved
 
 
-def test_what_somebody_else_has_put_there_is_refused(
-    folder: Path, index: Lines, tmp_path: Path
-) -> None:
-    (folder / ".memlab").symlink_to(tmp_path)
-    with pytest.raises(StoreError, match="in the way"), changed_folder(folder, index):
+def test_what_somebody_else_has_put_there_is_refused(notes: Notes, tmp_path: Path) -> None:
+    pending = notes.path / ".memlab"
+    pending.symlink_to(tmp_path)
+    with pytest.raises(StoreError, match="in the way"), notes.changing():
         pass
-    (folder / ".memlab").unlink()
-    (folder / ".memlab" / "1").mkdir(parents=True)
+    pending.unlink()
+    (pending / "1").mkdir(parents=True)
     entry = {"key": "x", "name": "../victim", "written": 0, "said": None}
     journal = {"memlab_folder_change": 1, "taking_out": False, "entries": [entry]}
-    (folder / ".memlab" / "1" / "journal.json").write_text(json.dumps(journal))
-    with pytest.raises(StoreError, match="not made by memlab"), changed_folder(folder, index):
+    (pending / "1" / "journal.json").write_text(json.dumps(journal))
+    with pytest.raises(StoreError, match="not made by memlab"), notes.changing():
         pass
-    for path in (folder / ".memlab", folder / ".memlab" / "1"):
+    for path in (pending, pending / "1"):
         path.chmod(0o700)
-    for opened in (changed_folder, folder_moment):
-        with pytest.raises(StoreError, match="no file of the folder"), opened(folder, index):
+    for opened in (notes.changing, notes.moment):
+        with pytest.raises(StoreError, match="no file of the folder"), opened():
             pass
 
 
-def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
-    folder: Path, index: Lines
-) -> None:
-    with folder_moment(folder, index) as moment:
-        (folder / "new.md").write_text("new")
-        (folder / "INDEX").write_text("all new")
-        (folder / "c.md").unlink()
+def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(notes: Notes) -> None:
+    with notes.moment() as moment:
+        (notes.path / "new.md").write_text("new")
+        notes.file.write_text("all new")
+        (notes.path / "c.md").unlink()
         assert moment.read("a.md").data == b"text of a"
         assert moment.index is not None
         assert b"c.md" in moment.index.data
         assert "new.md" not in moment.names
     for later in (True, False):
-        with pytest.raises(ChangedWhileReadError), folder_moment(folder, index) as moment:  # noqa: PT012
+        with pytest.raises(ChangedWhileReadError), notes.moment() as moment:  # noqa: PT012
             if later:
                 moment.read("a.md")
-            (folder / "a.md").write_bytes(b"other" * (1 + later))
+            (notes.path / "a.md").write_bytes(b"other" * (1 + later))
             if not later:
                 moment.read("a.md")
 

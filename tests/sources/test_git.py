@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,16 +25,14 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 TEXTS = {name: memory(name, body=f"{name} alone. " * 60) for name in "abcdefghijk"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_settings() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in NO_CONFIG.items():
-            environment.setenv(name, value)
-        yield
+@pytest.fixture(autouse=True)
+def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in NO_CONFIG.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
+def repo(tmp_path: Path) -> Repository:
     """A folder of three memories and an index, committed on the first day."""
     made = Repository(tmp_path / "notes")
     write(made, *"abc")
@@ -44,20 +41,20 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def write(repository: Repository, *names: str) -> None:
+def write(repo: Repository, *names: str) -> None:
     for name in names:
-        write_memory(repository.folder, f"{name}.md", TEXTS[name])
+        write_memory(repo.folder, f"{name}.md", TEXTS[name])
 
 
-def loose(repository: Repository, name: str) -> Path:
+def loose(repo: Repository, name: str) -> Path:
     """The file of an object."""
-    found = repository.git("rev-parse", name).strip()
-    return repository.root / ".git" / "objects" / found[:2] / found[2:]
+    found = repo.git("rev-parse", name).strip()
+    return repo.root / ".git" / "objects" / found[:2] / found[2:]
 
 
-def remove(repository: Repository, *names: str) -> None:
+def remove(repo: Repository, *names: str) -> None:
     for name in names:
-        (repository.folder / f"{name}.md").unlink()
+        (repo.folder / f"{name}.md").unlink()
 
 
 def past_of(folder: Path | str) -> pd.DataFrame:
@@ -73,114 +70,106 @@ def lives(folder: Path | str) -> dict[str, tuple[datetime, datetime | None]]:
     }
 
 
-def by_git_log(repository: Repository, name: str) -> tuple[datetime, datetime | None]:
+def by_git_log(repo: Repository, name: str) -> tuple[datetime, datetime | None]:
     """When ``git log`` has a file born, under whatever name, and when it was last deleted."""
 
     def moments(*words: str) -> list[datetime]:
         log = ("log", "--format=@%ct", "--diff-merges=first-parent", "--full-history", "-M70%")
-        lines = repository.git(*log, "--name-only", *words, "--", name).split()
+        lines = repo.git(*log, "--name-only", *words, "--", name).split()
         return [datetime.fromtimestamp(int(line[1:]), UTC) for line in lines if line[0] == "@"]
 
-    is_there = name in repository.git("ls-files").split("\n")
+    is_there = name in repo.git("ls-files").split("\n")
     born = min(moments("--follow", "--diff-filter=A"))
     return born, None if is_there else max(moments("--diff-filter=D"))
 
 
-def with_a_past(repository: Repository) -> set[str]:
+def with_a_past(repo: Repository) -> set[str]:
     """Rename, restore, delete and merge; return the names of all files that there were."""
-    write(repository, *"def")
-    repository.commit(1)
-    (repository.folder / "a.md").rename(repository.folder / "renamed.md")
-    repository.commit(2)
-    remove(repository, "b")
-    repository.commit(3)
-    write(repository, "b")
-    repository.commit(4)
-    repository.git("switch", "-q", "-c", "side")
-    write(repository, *"gh")
-    remove(repository, "d")
-    (repository.folder / "c.md").rename(repository.folder / "moved.md")
-    repository.commit(5)
-    remove(repository, "g")
-    repository.commit(6)
-    repository.git("switch", "-q", "main")
-    write(repository, "i")
-    remove(repository, "e")
-    repository.commit(7)
-    repository.git("merge", "-q", "--no-ff", "-m", "m", "side", at=day(8))
-    (repository.folder / "renamed.md").rename(repository.folder / "again.md")
-    with (repository.folder / "again.md").open("a") as file:
+    write(repo, *"def")
+    repo.commit(1)
+    (repo.folder / "a.md").rename(repo.folder / "renamed.md")
+    repo.commit(2)
+    remove(repo, "b")
+    repo.commit(3)
+    write(repo, "b")
+    repo.commit(4)
+    repo.git("switch", "-q", "-c", "side")
+    write(repo, *"gh")
+    remove(repo, "d")
+    (repo.folder / "c.md").rename(repo.folder / "moved.md")
+    repo.commit(5)
+    remove(repo, "g")
+    repo.commit(6)
+    repo.git("switch", "-q", "main")
+    write(repo, "i")
+    remove(repo, "e")
+    repo.commit(7)
+    repo.git("merge", "-q", "--no-ff", "-m", "m", "side", at=day(8))
+    (repo.folder / "renamed.md").rename(repo.folder / "again.md")
+    with (repo.folder / "again.md").open("a") as file:
         file.write("a little more")
-    repository.commit(9)
+    repo.commit(9)
     return {f"{name}.md" for name in ("again", "b", "moved", "d", "e", "f", "g", "h", "i")}
 
 
-def test_births_and_deletions_are_those_of_git_log_file_by_file(repository: Repository) -> None:
-    names = with_a_past(repository)
-    found = lives(repository.folder)
-    assert found == {name: by_git_log(repository, name) for name in names}
+def test_births_and_deletions_are_those_of_git_log_file_by_file_in_a_shallow_clone_too(
+    repo: Repository, tmp_path: Path
+) -> None:
+    names = with_a_past(repo)
+    found = lives(repo.folder)
+    assert found == {name: by_git_log(repo, name) for name in names}
     assert found["d.md"] == (day(1), day(8))  # of a merge, against its first parent
     assert found["again.md"] == (day(0), None)
-    assert past_of(repository.folder)["load_bearing"].sum() == 0
-
-
-def test_a_shallow_clone_tells_what_it_has_and_says_so(
-    repository: Repository, tmp_path: Path
-) -> None:
-    with_a_past(repository)
-    remove(repository, "f")
-    repository.commit(10)
-    shallow = repository.clone(tmp_path / "shallow", "--depth", "2")
-    names = ("again", "b", "moved", "f", "h", "i")
-    assert lives(shallow.folder) == {
-        f"{name}.md": by_git_log(shallow, f"{name}.md") for name in names
-    }
+    assert past_of(repo.folder)["load_bearing"].sum() == 0
+    remove(repo, "f")
+    repo.commit(10)
+    shallow = repo.clone(tmp_path / "shallow", "--depth", "2")
+    names -= {"d.md", "e.md", "g.md"}
+    assert lives(shallow.folder) == {name: by_git_log(shallow, name) for name in names}
     assert "git fetch --unshallow" in open_source(shallow.folder).past_note()
 
 
-def test_what_is_not_committed_yet_comes_on_top(repository: Repository) -> None:
-    remove(repository, "a")
-    (repository.folder / "b.md").rename(repository.folder / "other.md")
-    (repository.folder / "c.md").rename(repository.folder / "C.md")
-    write(repository, "d")
-    before = lives(repository.folder)
+def test_what_is_not_committed_yet_comes_on_top(repo: Repository) -> None:
+    remove(repo, "a")
+    (repo.folder / "b.md").rename(repo.folder / "other.md")
+    (repo.folder / "c.md").rename(repo.folder / "C.md")
+    write(repo, "d")
+    before = lives(repo.folder)
     assert set(before) == {"a.md", "other.md", "C.md", "d.md"}
     deleted = {name: gone for name, (_, gone) in before.items() if gone is not None}
     assert list(deleted) == ["a.md"]
-    assert deleted["a.md"].timestamp() == pytest.approx(repository.folder.stat().st_mtime)
-    write(repository, "a")
-    assert lives(repository.folder)["a.md"] == (day(0), None)
+    assert deleted["a.md"].timestamp() == pytest.approx(repo.folder.stat().st_mtime)
+    write(repo, "a")
+    assert lives(repo.folder)["a.md"] == (day(0), None)
 
 
-def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(
-    repository: Repository,
-) -> None:
+def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(repo: Repository) -> None:
     """Even of one that was emptied before."""
-    write_memory(repository.folder, "d.md", memory("d", "feedback", body="See [[b]] and [[a]]."))
-    write_index(repository.folder, ["- [d](d.md) — hook", "- [b](b.md)"])
-    repository.commit(1)
-    loaded = memlab.load(repository.folder, with_body=True).set_index(c.MEMORY_ID)
+    write_memory(repo.folder, "d.md", memory("d", "feedback", body="See [[b]] and [[a]]."))
+    write_index(repo.folder, ["- [d](d.md) — hook", "- [b](b.md)"])
+    repo.commit(1)
+    loaded = memlab.load(repo.folder, with_body=True).set_index(c.MEMORY_ID)
     for number, text in enumerate(["\n", ""], 2):
-        (repository.folder / "a.md").write_text(text)
-        repository.commit(number)
-    remove(repository, *"ad")
-    write_index(repository.folder, ["- [b](b.md)"])
-    repository.commit(4)
-    past = memlab.load_past(repository.folder, with_body=True).set_index(c.MEMORY_ID)
+        (repo.folder / "a.md").write_text(text)
+        repo.commit(number)
+    remove(repo, *"ad")
+    write_index(repo.folder, ["- [b](b.md)"])
+    repo.commit(4)
+    past = memlab.load_past(repo.folder, with_body=True).set_index(c.MEMORY_ID)
     same = [c.TITLE, c.BODY, c.TOKENS, c.TAGS, c.EVIDENCE_REFS, c.CREATED_AT, c.LOAD_BEARING]
     assert past.loc["d.md", same].tolist() == loaded.loc["d.md", same].tolist()
     assert past.loc["a.md", c.TITLE] == "about a"
-    assert lives(repository.folder)["a.md"] == (day(0), day(4))
+    assert lives(repo.folder)["a.md"] == (day(0), day(4))
 
 
 # A repository that would like to be obeyed
 
 
-def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_path: Path) -> None:
-    folder = repository.folder
+def test_nothing_of_a_repository_is_run_or_changed(repo: Repository, tmp_path: Path) -> None:
+    folder = repo.folder
     (folder / ".gitattributes").write_text("*.md diff=evil filter=evil merge=evil\n")
-    remove(repository, "a")
-    repository.commit(1)
+    remove(repo, "a")
+    repo.commit(1)
     touch = tmp_path / "touch.sh"
     touch.write_text(f'#!/bin/sh\ntouch {tmp_path}/run-"$(basename $0)"\ncat\n')
     touch.chmod(0o755)
@@ -193,7 +182,7 @@ def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_p
         *("core.alternateRefsCommand", "uploadpack.packObjectsHook", "core.gitProxy"),
     )
     for key in keys:
-        repository.git("config", key, str(touch))
+        repo.git("config", key, str(touch))
     others = (
         *(f"alias.{name}=!{touch}" for name in ("log", "rev-parse", "diff-tree", "cat-file")),
         *("log.showSignature=true", f"core.hooksPath={folder}/.git/hooks", "diff.renames=false"),
@@ -203,10 +192,10 @@ def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_p
         *("protocol.ext.allow=always", "remote.origin.vcs=ext"),
     )
     for other in others:
-        repository.git("config", *other.split("=", 1))
-    loose(repository, "HEAD~:a.md").unlink()  # a partial clone fetches it
-    head = repository.git("rev-parse", "HEAD").strip()
-    repository.git("update-ref", f"refs/replace/{head}", "HEAD~")
+        repo.git("config", *other.split("=", 1))
+    loose(repo, "HEAD~:a.md").unlink()  # a partial clone fetches it
+    head = repo.git("rev-parse", "HEAD").strip()
+    repo.git("update-ref", f"refs/replace/{head}", "HEAD~")
     for each in tmp_path.glob("run-*"):  # by what has just been done
         each.unlink()
     before = files_in(folder)
@@ -219,71 +208,61 @@ def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_p
 # What git cannot say
 
 
-def test_without_git_the_folder_is_read_and_what_is_missing_is_said(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remove(repository, "a")
-    monkeypatch.setenv("PATH", str(repository.folder))
-    assert set(lives(repository.folder)) == {"b.md", "c.md"}
-    assert "git is not installed" in open_source(repository.folder).past_note()
-    found = {each.name: each for each in memlab.doctor(repository.folder).checks}
+def test_without_git_that_is_said(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove(repo, "a")
+    monkeypatch.setenv("PATH", str(repo.folder))
+    assert set(lives(repo.folder)) == {"b.md", "c.md"}
+    assert "git is not installed" in open_source(repo.folder).past_note()
+    found = {each.name: each for each in memlab.doctor(repo.folder).checks}
     assert "git is not installed" in found["past"].summary
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
 def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    remove(repository, "a")
-    os.chown(repository.folder, 65534, 65534)
-    os.chown(repository.folder / ".git", 65534, 65534)
-    assert set(lives(repository.folder)) == {"b.md", "c.md"}
-    assert lost(repository.folder) == {}
-    note = open_source(repository.folder).past_note()
-    assert f"git config --global --add safe.directory {repository.folder}" in note
+    remove(repo, "a")
+    os.chown(repo.folder, 65534, 65534)
+    os.chown(repo.folder / ".git", 65534, 65534)
+    assert set(lives(repo.folder)) == {"b.md", "c.md"}
+    assert lost(repo.folder) == {}
+    note = open_source(repo.folder).past_note()
+    assert f"git config --global --add safe.directory {repo.folder}" in note
     config = tmp_path / "config"
-    config.write_text(f"[safe]\n directory = {repository.folder}\n")
+    config.write_text(f"[safe]\n directory = {repo.folder}\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    assert open_source(repository.folder).past_note() == ""
-    assert set(lives(repository.folder)) == {"a.md", "b.md", "c.md"}
-    assert lost(repository.folder) == {"a.md": ""}
+    assert open_source(repo.folder).past_note() == ""
+    assert set(lives(repo.folder)) == {"a.md", "b.md", "c.md"}
+    assert lost(repo.folder) == {"a.md": ""}
 
 
-BROKEN = {
-    "HEAD~4:a.md": "words of 1",
-    "HEAD~3^{tree}": "what was before",
-    "HEAD~3": "what was before",
-}
+BROKEN = {"HEAD~4:a.md": "words of 1", "HEAD~3^{tree}": "was before", "HEAD~3": "was before"}
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 @pytest.mark.parametrize("what", BROKEN)
-def test_of_a_broken_repository_the_rest_serves(
-    repository: Repository, what: str, *, is_damaged: bool
-) -> None:
+def test_what_is_not_broken_serves(repo: Repository, what: str, *, is_damaged: bool) -> None:
     for number, change in enumerate(((remove, "a"), (write, "d"), (remove, "b"), (write, "e")), 1):
-        change[0](repository, change[1])
-        repository.commit(number)
-    broken = loose(repository, what)
+        change[0](repo, change[1])
+        repo.commit(number)
+    broken = loose(repo, what)
     broken.unlink()
     if is_damaged:
         broken.write_bytes(b"no object" * 9)
-    found = lives(repository.folder)
+    found = lives(repo.folder)
     assert found["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(found)
     assert (found["c.md"][0] == day(0)) == (":" in what)  # before what is broken
-    assert BROKEN[what] in open_source(repository.folder).past_note()
+    assert BROKEN[what] in open_source(repo.folder).past_note()
 
 
-def test_in_a_partial_clone_deletions_are_told_and_nothing_is_fetched(
-    repository: Repository, tmp_path: Path
-) -> None:
-    (repository.folder / "b.md").rename(repository.folder / "d.md")
-    remove(repository, "a")
-    write(repository, "e")
-    repository.commit(1)
-    repository.git("config", "uploadpack.allowFilter", "true")
-    clone = repository.clone(tmp_path / "clone", "--filter=blob:none")
+def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path) -> None:
+    (repo.folder / "b.md").rename(repo.folder / "d.md")
+    remove(repo, "a")
+    write(repo, "e")
+    repo.commit(1)
+    repo.git("config", "uploadpack.allowFilter", "true")
+    clone = repo.clone(tmp_path / "clone", "--filter=blob:none")
     before = files_in(clone.root)
     found = lives(clone.folder)
     assert (found["a.md"], found["d.md"]) == ((day(0), day(1)), (day(0), None))
@@ -294,15 +273,13 @@ def test_in_a_partial_clone_deletions_are_told_and_nothing_is_fetched(
 # Folders and names of every kind
 
 
-def test_a_folder_may_lie_deep_be_a_worktree_or_a_submodule(
-    repository: Repository, tmp_path: Path
-) -> None:
-    remove(repository, "a")
-    repository.commit(1)
+def test_it_may_lie_deep_be_a_worktree_or_a_submodule(repo: Repository, tmp_path: Path) -> None:
+    remove(repo, "a")
+    repo.commit(1)
     tree = tmp_path / "tree"
-    repository.git("worktree", "add", "-q", str(tree))
+    repo.git("worktree", "add", "-q", str(tree))
     around = Repository(tmp_path / "around")
-    url = f"file://{repository.root}"
+    url = f"file://{repo.root}"
     around.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "deep/notes")
     around.commit(2)
     expected = {"a.md": day(1), "b.md": None, "c.md": None}
@@ -330,34 +307,34 @@ def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) 
         assert (history.lives, history.missing) == ((), "")
 
 
-def test_names_may_be_any_bytes_and_a_link_is_no_file(repository: Repository) -> None:
+def test_names_may_be_any_bytes_and_a_link_is_no_file(repo: Repository) -> None:
     odd = ['tab\t".md', "@\n@.md", "über\\.md", ":(top)x.md", "北京.md"]
     for name in odd:
-        (repository.folder / name).write_text(f"{name} " * 50)
-    (repository.folder / os.fsdecode(b"\xff.md")).write_text("no text")
-    (repository.folder / "link.md").symlink_to("b.md")
-    repository.commit(1)
+        (repo.folder / name).write_text(f"{name} " * 50)
+    (repo.folder / os.fsdecode(b"\xff.md")).write_text("no text")
+    (repo.folder / "link.md").symlink_to("b.md")
+    repo.commit(1)
     for name in (*odd, os.fsdecode(b"\xff.md"), "link.md"):
-        (repository.folder / name).unlink()
-    (repository.folder / "a.md").unlink()
-    (repository.folder / "a.md").symlink_to("b.md")
-    repository.commit(2)
-    gone = {name for name, (_, gone) in lives(repository.folder).items() if gone is not None}
-    assert gone == set(odd) == lost(repository.folder).keys()
-    assert {*recover(repository.folder).kept} == set(odd)
-    assert (repository.folder / "北京.md").read_text() == "北京.md " * 50
+        (repo.folder / name).unlink()
+    (repo.folder / "a.md").unlink()
+    (repo.folder / "a.md").symlink_to("b.md")
+    repo.commit(2)
+    gone = {name for name, (_, gone) in lives(repo.folder).items() if gone is not None}
+    assert gone == set(odd) == lost(repo.folder).keys()
+    assert {*recover(repo.folder).kept} == set(odd)
+    assert (repo.folder / "北京.md").read_text() == "北京.md " * 50
 
 
-def test_a_file_that_no_memory_is_as_large_as_is_not_read(repository: Repository) -> None:
-    large = repository.folder / "large.md"
+def test_what_is_too_large_is_not_read(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memlab.sources.folder.git.LARGEST", 2**16)
+    large = repo.folder / "large.md"
     for number in (1, 2):
-        with large.open("wb") as file:
-            file.truncate(2**26 + number)
-        repository.commit(number)
+        large.write_bytes(bytes(2**16 + number))
+        repo.commit(number)
     large.unlink()
-    remove(repository, "a")
-    repository.commit(3)
-    past = past_of(repository.folder)
+    remove(repo, "a")
+    repo.commit(3)
+    past = past_of(repo.folder)
     assert past.loc["large.md", c.CHARS] == len("large")
     assert past.loc["a.md", c.TITLE] == "about a"
 
@@ -371,39 +348,39 @@ def lost(folder: Path | str) -> dict[str, str]:
     return dict(zip(found[c.MEMORY_ID], found[c.COMMIT], strict=True))
 
 
-def test_what_is_lost_comes_back_from_git_as_it_was(repository: Repository) -> None:
-    before = files_in(repository.folder)
-    remove(repository, "a")
-    write_index(repository.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "bc")])
-    first = repository.commit(1)
-    (repository.folder / "b.md").write_text("\n")
-    second = repository.commit(2)
-    (repository.folder / "b.md").write_text("")
-    repository.commit(3)
-    (repository.folder / "c.md").rename(repository.folder / "C.md")
-    assert lost(repository.folder) == {"a.md": first, "b.md": second}
-    found = memlab.lost(repository.folder).set_index(c.MEMORY_ID)
+def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
+    before = files_in(repo.folder)
+    remove(repo, "a")
+    write_index(repo.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "bc")])
+    first = repo.commit(1)
+    (repo.folder / "b.md").write_text("\n")
+    second = repo.commit(2)
+    (repo.folder / "b.md").write_text("")
+    repo.commit(3)
+    (repo.folder / "c.md").rename(repo.folder / "C.md")
+    assert lost(repo.folder) == {"a.md": first, "b.md": second}
+    found = memlab.lost(repo.folder).set_index(c.MEMORY_ID)
     assert found[c.DELETED_AT].to_dict() == {"a.md": day(1), "b.md": day(2)}
     assert found["emptied"].to_dict() == {"a.md": False, "b.md": True}
-    digest = recover(repository.folder).digest
-    assert lost(repository.folder) == {}
-    (repository.folder / "C.md").rename(repository.folder / "c.md")
-    after = files_in(repository.folder)
+    digest = recover(repo.folder).digest
+    assert lost(repo.folder) == {}
+    (repo.folder / "C.md").rename(repo.folder / "c.md")
+    after = files_in(repo.folder)
     assert [n for n, was in before.items() if after[n] != was and ".git/" not in n] == []
-    assert memlab.restore(digest, store=repository.folder) == 2
-    assert lost(repository.folder) == {"a.md": first, "b.md": second}
-    keep_copies(repository.folder)
-    assert lost(repository.folder) == {"a.md": first, "b.md": second}
+    assert memlab.restore(digest, store=repo.folder) == 2
+    assert lost(repo.folder) == {"a.md": first, "b.md": second}
+    keep_copies(repo.folder)
+    assert lost(repo.folder) == {"a.md": first, "b.md": second}
 
 
 def test_episodes_have_a_past_too(tmp_path: Path) -> None:
     """Their list of then names those that stayed, too."""
     folder = write_odek(tmp_path / "episodes", ["one", "two", "three"])
-    repository = Repository(folder)
-    repository.commit(0)
+    repo = Repository(folder)
+    repo.commit(0)
     (folder / "s1.md").unlink()
     write_episodes(folder, [each for each in entries_of(folder) if each["session_id"] != "s1"])
-    gone = repository.commit(1)
+    gone = repo.commit(1)
     assert lost(folder) == {"s1": gone}
     assert past_of(folder)[c.TITLE].to_dict() == {"s0": "one", "s1": "two", "s2": "three"}
     recover(folder)
@@ -413,35 +390,33 @@ def test_episodes_have_a_past_too(tmp_path: Path) -> None:
 # What memlab deleted
 
 
-def compact(repository: Repository, keep: int, at: float) -> str:
+def compact(repo: Repository, keep: int, at: float) -> str:
     """Apply a cap; return the digest."""
-    made = memlab.plan(repository.folder, memlab.KeepRecent(keep), now=day(at))
+    made = memlab.plan(repo.folder, memlab.KeepRecent(keep), now=day(at))
     return memlab.apply(made, now=day(at)).digest
 
 
-def test_what_memlab_deleted_and_git_committed_counts_once(repository: Repository) -> None:
-    compact(repository, 1, 3)
-    repository.commit(4)
+def test_what_memlab_deleted_and_git_committed_counts_once(repo: Repository) -> None:
+    compact(repo, 1, 3)
+    repo.commit(4)
     gone = day(0), day(3)
-    assert lives(repository.folder) == {"a.md": gone, "b.md": gone, "c.md": (day(0), None)}
-    assert lost(repository.folder) == {}
-    drop_archived(repository.folder, before=day(9), now=day(10))
-    assert lost(repository.folder) == {}
-    past = memlab.load_past(repository.folder)
+    assert lives(repo.folder) == {"a.md": gone, "b.md": gone, "c.md": (day(0), None)}
+    assert lost(repo.folder) == {}
+    drop_archived(repo.folder, before=day(9), now=day(10))
+    assert lost(repo.folder) == {}
+    past = memlab.load_past(repo.folder)
     assert past[c.DELETED_AT].dropna().tolist() == [day(3), day(3)]
 
 
-def test_what_was_restored_or_written_anew_and_then_deleted_by_others_is_theirs(
-    repository: Repository,
-) -> None:
-    digest = compact(repository, 1, 3)
-    repository.commit(4)
-    memlab.restore(digest, store=repository.folder, ids=["a.md"], now=day(5))
-    write_memory(repository.folder, "b.md", memory("another b"))
-    repository.commit(6)
-    remove(repository, *"ab")
-    repository.commit(7)
-    assert len(memlab.load_past(repository.folder)) == 3
-    assert set(lost(repository.folder)) == {"a.md", "b.md"}
-    gone = {name: gone for name, (_, gone) in lives(repository.folder).items()}
+def test_what_came_back_or_was_written_anew_and_others_deleted_is_theirs(repo: Repository) -> None:
+    digest = compact(repo, 1, 3)
+    repo.commit(4)
+    memlab.restore(digest, store=repo.folder, ids=["a.md"], now=day(5))
+    write_memory(repo.folder, "b.md", memory("another b"))
+    repo.commit(6)
+    remove(repo, *"ab")
+    repo.commit(7)
+    assert len(memlab.load_past(repo.folder)) == 3
+    assert set(lost(repo.folder)) == {"a.md", "b.md"}
+    gone = {name: gone for name, (_, gone) in lives(repo.folder).items()}
     assert gone == {"a.md": day(7), "b.md": day(7), "c.md": None}

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,13 +25,11 @@ from memlab.store.database import CREATE_TABLE
 from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
-from sources.conformance import Compacted, Conformance
+from sources.conformance import Compacted
 
 
 class MemoryItemsLab:
     """A store in one file, with columns of an agent's own and signals."""
-
-    journal_mode: ClassVar[str] = "WAL"
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "memory.db"
@@ -53,7 +51,7 @@ class MemoryItemsLab:
             )
             for number in range(count)
         ]
-        write_rows(self.path, rows, journal_mode=self.journal_mode)
+        write_rows(self.path, rows)
         run_sql(
             self.path,
             "ALTER TABLE memory_items ADD COLUMN mood TEXT DEFAULT 'calm'",
@@ -69,7 +67,7 @@ class MemoryItemsLab:
 
     def add_pair(self, number: int) -> None:
         pair = [row(f"p{number}{side}", title=f"pair {number}") for side in "ab"]
-        write_rows(self.path, pair, journal_mode=self.journal_mode)
+        write_rows(self.path, pair)
 
     def change(self, key: Any) -> None:
         run_sql(self.path, f"UPDATE memory_items SET body = body || '!' WHERE rowid = {key}")
@@ -85,10 +83,6 @@ class MemoryItemsLab:
             types = ", ".join(f'typeof(item."{n}"), CAST(item."{n}" AS BLOB)' for n in names)
             connection.text_factory = bytes
             return {r[0]: r for r in connection.execute(query.format(types=types))}
-
-
-class RollbackLab(MemoryItemsLab):
-    journal_mode = "DELETE"
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "table.md").read_text(encoding="utf-8")
@@ -193,7 +187,3 @@ def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
 
 class TestMemoryItems(Compacted):
     lab_type = MemoryItemsLab
-
-
-class TestMemoryItemsWithARollbackJournal(Conformance):
-    lab_type = RollbackLab

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import tempfile
 from datetime import date, timedelta
@@ -147,19 +146,6 @@ def test_a_workspace_is_known_by_its_events_or_dated_notes(tmp_path: Path, works
     assert [each.path.relative_to(tmp_path).as_posix() for each in found] == [
         *("agents/anna", "agents/bob", "new", "workspace")
     ]
-
-
-def test_a_workspace_is_shown_harvested_and_sized(workspace: Path) -> None:
-    before = files_in(workspace)
-    assert "61 memories, 2026-05-05 to 2026-06-30" in said("show", workspace)
-    harvested = said("harvest", workspace)
-    assert "108, of 56 memories" in harvested  # each once a day, whatever was asked
-    assert "57  recalls by background sweeps" in harvested
-    log = workspace.with_name("workspace.reads.log")
-    assert "where is it" not in log.read_text()
-    (step,) = re.findall(r"next: memlab (size .*?)    ", harvested)
-    assert "108 read" in said(*shlex.split(step))
-    assert files_in(workspace) == before
 
 
 def test_what_a_dream_took_is_shown_with_what_was_searched_for_since(workspace: Path) -> None:
