@@ -34,7 +34,7 @@ from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references, find_references
 from memlab.growth import boot_context
 from memlab.sources.base import Key
-from memlab.store.records import encoded, with_place
+from memlab.store.records import encoded, with_place, without_place
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import examine
@@ -298,35 +298,29 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
     assert files_in(folder) == before
 
 
-@pytest.mark.parametrize(
-    ("memory_id", "changed"),
-    [
+def test_a_record_is_of_a_memory_and_no_other_file(folder: Path) -> None:
+    write_memory(folder, "a.md", memory("a"), at(0))
+    ((_, record),) = records_of(folder, ["a.md"])
+    place = json.loads(record)["place"]
+    for key, changed in (
         *((name, {"name": name}) for name in ("memlab.toml", "MEMORY.md", ".a.md", "notes.sh")),
         *(("a.md", {"name": name}) for name in ("../a.md", "b.md")),
         *(("a.md", each) for each in ({"mode": "x"}, {"data": {"text": "zz"}})),
-    ],
-)
-def test_a_record_is_of_a_memory_and_no_other_file(
-    folder: Path, memory_id: str, changed: dict[str, Any]
-) -> None:
-    write_memory(folder, "a.md", memory("a"), at(0))
-    ((_, record),) = records_of(folder, ["a.md"])
-    row = json.loads(record)
-    place = row.pop("place")
-    row |= {"memory_id": memory_id, "file": row["file"] | changed}
-    forged = with_place(encoded(row), place)
-    with pytest.raises(ValueError, match=r"."):
-        ClaudeCode(folder).check_record(memory_id, forged, json.loads(forged))
+    ):
+        row = json.loads(without_place(record))
+        forged = with_place(encoded(row | {"memory_id": key, "file": row["file"] | changed}), place)
+        with pytest.raises(ValueError, match=r"."):
+            ClaudeCode(folder).check_record(key, forged, json.loads(forged))
 
 
-@pytest.mark.parametrize("around", [0o700, 0o750, 0o755, 0o777])
-def test_an_archive_gives_nobody_rights_that_the_folder_does_not(folder: Path, around: int) -> None:
+def test_an_archive_gives_nobody_rights_that_the_folder_does_not(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     ((key, record),) = records = records_of(folder, ["a.md"])
     delete_all(folder, records)
-    folder.chmod(around)
     me, row = (os.geteuid(), os.getegid()), json.loads(record)
-    for mode, owner in product((0o4755, 0o2775, 0o1666, 0o777), (me, (1234, 2345), (me[0], 2345))):
+    modes, owners = (0o4755, 0o2775, 0o1666, 0o777), (me, (1234, 2345), (me[0], 2345))
+    for around, mode, owner in product((0o700, 0o750, 0o755, 0o777), modes, owners):
+        folder.chmod(around)
         row["file"] |= {"mode": mode, "owner": owner}
         put_back(folder, [(key, json.dumps(row).encode())])
         found = (folder / "a.md").stat()

@@ -1,6 +1,7 @@
 """claude-mem's databases, which its own code wrote: read, sized, and never changed."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +14,10 @@ from stores import run_sql
 
 import memlab
 from memlab.compaction.reclaim import space, vacuum
-from memlab.errors import MemlabError, StoreError
+from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
-from sources.conformance import TEXTS, Refusing
+from sources.conformance import TEXTS, Conformance
 
 pytestmark = needs_claude_mem
 
@@ -78,8 +79,18 @@ class ClaudeMemLab:
             return {row[0]: row for row in connection.execute("SELECT * FROM observations")}
 
 
-class TestClaudeMemSource(Refusing):
+class TestClaudeMemSource(Conformance):
     lab_type = ClaudeMemLab
+
+    def test_it_refuses_a_deletion_and_says_why_and_what_instead(self, lab: ClaudeMemLab) -> None:
+        before = lab.exactly()
+        with pytest.raises(UnsafeDeletionError) as caught, ClaudeMem(lab.name).changing():
+            pytest.fail("it was opened for a change")
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        assert "loaded from" in str(made)
+        with pytest.raises(UnsafeDeletionError, match=re.escape(str(caught.value))):
+            memlab.apply(made)
+        assert lab.exactly() == before
 
 
 def test_an_observation_is_a_memory_with_its_project_session_type_and_concepts(file: Path) -> None:
@@ -134,15 +145,15 @@ STARTS = {
 """By what a file of settings and the environment say: what a start loads, and why."""
 
 
-@pytest.mark.parametrize(("written", "environment"), STARTS)
 def test_the_environment_comes_before_the_file_before_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str | None, environment: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if written is not None:
-        (tmp_path / "settings.json").write_text(written)
-    monkeypatch.setenv(SETTING, environment)
-    start = start_of(tmp_path)
-    assert (start.newest, start.said) == STARTS[written, environment]
+    for (written, environment), expected in STARTS.items():
+        if written is not None:
+            (tmp_path / "settings.json").write_text(written)
+        monkeypatch.setenv(SETTING, environment)
+        start = start_of(tmp_path)
+        assert (start.newest, start.said) == expected, written
 
 
 def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from invariants import rows_of
 from shell import said
 from stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
 
@@ -73,16 +74,14 @@ class MemoryItemsLab:
         run_sql(self.path, f"UPDATE memory_items SET body = body || '!' WHERE rowid = {key}")
 
     def exactly(self) -> dict[Any, Any]:
+        """Text is told from blobs, and neither is decoded."""
         query = (
-            "SELECT item.rowid, item.*, {types}, signal.* FROM memory_items AS item "
+            "SELECT item.rowid, item.*, signal.* FROM memory_items AS item "
             "LEFT JOIN memory_signals AS signal USING (memory_id) ORDER BY item.rowid"
         )
         with closing(sqlite3.connect(self.path)) as connection:
-            found = connection.execute("SELECT name FROM pragma_table_info('memory_items')")
-            names = [name.replace('"', '""') for (name,) in found]
-            types = ", ".join(f'typeof(item."{n}"), CAST(item."{n}" AS BLOB)' for n in names)
-            connection.text_factory = bytes
-            return {r[0]: r for r in connection.execute(query.format(types=types))}
+            connection.text_factory = lambda text: ("text", text)
+            return {r[0]: r for r in connection.execute(query)}
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "table.md").read_text(encoding="utf-8")
@@ -146,20 +145,15 @@ def test_a_row_without_a_required_column_is_named(written: Path, name: str) -> N
 
 def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
     """Its times are SQLite's own, without a zone."""
-
-    def rows() -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(written)) as connection:
-            return connection.execute("SELECT rowid, * FROM memory_items").fetchall()
-
-    before, taken = rows(), "5 times without a zone, taken as UTC"
+    before, taken = rows_of(written), "5 times without a zone, taken as UTC"
     assert "5 memories, 2026-03-01 to 2026-03-01" in said("show", written)
     assert taken in said("doctor", "--strict", written)
     assert taken in said("size", written)
     done = said("compact", written, "--keep-recent=1", "--apply")
-    assert rows() == [each for each in before if each[1] != "episode-1"]
+    assert rows_of(written) == {k: r for k, r in before.items() if r[1] != b"episode-1"}
     (undo,) = re.findall(r"memlab (restore .*)", done)
     said(*shlex.split(undo))
-    assert rows() == before
+    assert rows_of(written) == before
 
 
 def together(batches: Iterable[Rows]) -> tuple[list[dict[str, Any]], list[Fault]]:
