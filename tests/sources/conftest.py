@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from memforge_store import create_tables, empty_tables
@@ -30,13 +29,6 @@ def redis(one_redis: RedisServer) -> RedisServer:
     with one_redis.client() as client:
         client.flushall()
     return one_redis
-
-
-@pytest.fixture
-def client(redis: RedisServer) -> Iterator[Any]:
-    """A connection to it that answers in bytes."""
-    with redis.client() as client:
-        yield client
 
 
 @pytest.fixture(scope="session")

@@ -239,16 +239,15 @@ def test_a_cap_is_told_as_the_argument_that_a_running_betterdb_goes_by(lab: Bett
     assert made.store.current_config().max_items_per_scope == 7
 
 
-def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(client: Any) -> None:
-    made = Betterdb(client, name="notes")
-    made.run(made.store.remember("one"))
+def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(redis: RedisServer) -> None:
+    client = redis.client()
+    Betterdb(client, name="notes").remember("one")
     client.hset("__betterdb:caches", "notes:mem", "{}")
-    url = f"unix://{client.get_connection_kwargs()['path']}?db=0"
     with pytest.raises(errors.StoreError, match=rf"memory called {NAME!r}.*there are notes"):
-        memlab.load(url)
-    assert len(memlab.load(f"{url}&name=notes")) == 1
+        memlab.load(redis.url)
+    assert len(memlab.load(f"{redis.url}?name=notes")) == 1
     client.hset(f"{NAME}:__mem_stats", "evictions", "3")
-    assert len(memlab.load(url)) == 0
+    assert len(memlab.load(redis.url)) == 0
 
 
 @pytest.mark.parametrize(
@@ -295,13 +294,13 @@ def test_a_name_is_no_pattern(redis: RedisServer) -> None:
         assert frame["title"].tolist() == [f"of {name}"]
 
 
-def test_many_memories_of_one_moment_have_places_of_their_own(client: Any) -> None:
+def test_many_memories_of_one_moment_have_places_of_their_own(redis: RedisServer) -> None:
     count = 3000
-    with client.pipeline(transaction=False) as pipe:
+    with redis.client().pipeline(transaction=False) as pipe:
         for number in range(count):
             fields = {"content": str(number), "created_at": "1772366400000"}
             pipe.hset(f"{NAME}:mem:{number:06}", mapping=fields)
         pipe.execute()
-    positions = memlab.load(f"unix://{client.get_connection_kwargs()['path']}?db=0")["position"]
+    positions = memlab.load(redis.url)["position"]
     assert positions.tolist() == sorted(set(positions))
     assert len(positions) == count > betterdb._SCAN_AT_ONCE

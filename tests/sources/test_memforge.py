@@ -8,18 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import memforge_store
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memforge_store import (
-    TO_MEMORIES,
-    TOUCHED,
-    add_history,
-    add_links,
-    add_memory,
-    everything,
-    evict_as_memforge,
-)
+from memforge_store import TO_MEMORIES, TOUCHED
 from servers import PostgresServer
 from shell import said
 
@@ -68,18 +61,18 @@ class MemforgeLab:
             )
             for number in range(count)
         ]
-        add_history(self.connection, mine)
-        add_links(self.connection, zip(mine, mine, strict=True))
+        memforge_store.add_history(self.connection, mine)
+        memforge_store.add_links(self.connection, zip(mine, mine, strict=True))
 
     def add(self, agent: str = "a", **columns: Any) -> int:
-        return add_memory(self.connection, agent, **columns)
+        return memforge_store.add_memory(self.connection, agent, **columns)
 
     def everything(self, *tables: str) -> dict[str, list[str]]:
-        return everything(self.connection, *tables)
+        return memforge_store.everything(self.connection, *tables)
 
     def rows(self, table: str, columns: str = "*") -> list[Any]:
-        found = self.connection.execute(f"SELECT {columns} FROM {table} ORDER BY 1, 2")
-        return list(found.fetchall())
+        query = f"SELECT {columns} FROM {table} ORDER BY 1, 2"
+        return [*self.connection.execute(query)]
 
     def add_pair(self, number: int) -> None:
         with self.connection.transaction():
@@ -137,9 +130,9 @@ def there_and_back(lab: MemforgeLab, *keys: int) -> bool:
 
 def test_what_stands_between_memories_comes_back_with_the_second(empty: MemforgeLab) -> None:
     ids = [empty.add(content=f"note {n}") for n in range(5)]
-    add_history(empty.connection, ids)
-    add_links(empty.connection, pairwise(ids))
-    add_links(empty.connection, [(ids[3], ids[1])])
+    memforge_store.add_history(empty.connection, ids)
+    memforge_store.add_links(empty.connection, pairwise(ids))
+    memforge_store.add_links(empty.connection, [(ids[3], ids[1])])
     before = empty.everything()
     records = delete(empty, *ids[1:4])
     assert empty.rows("memory_sequences") == []
@@ -153,7 +146,7 @@ def test_cold_tier_gets_what_memforge_itself_would_write(empty: MemforgeLab) -> 
     given = {"metadata": '{"b": 1.0, "a": "ü"}', "namespace": "n"}
     at = "2026-03-01 00:00:00.5+00"
     memory = [empty.add(consolidated_at=at, importance=n, **given) for n in range(2)][1]
-    evict_as_memforge(empty.connection, "a", 1)
+    memforge_store.evict_as_memforge(empty.connection, "a", 1)
     records = delete(empty, memory)
     columns = "source_id, agent_id, source_table, content, metadata, original_created_at, namespace"
     theirs, ours = empty.rows("cold_tier", columns)
@@ -170,8 +163,8 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
             empty.add(agent, content=text, consolidated_at=written, importance=number)
     url = f"{empty.name}&agent=a"
     before = memlab.load(url, with_body=True).set_index("memory_id")
-    evict_as_memforge(empty.connection, "a", 2)
-    evict_as_memforge(empty.connection, "b", 1)
+    memforge_store.evict_as_memforge(empty.connection, "a", 2)
+    memforge_store.evict_as_memforge(empty.connection, "b", 1)
     memlab.apply(memlab.plan(url, memlab.KeepRecent(3)))
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
     told = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
@@ -199,7 +192,7 @@ def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
 
 def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: MemforgeLab) -> None:
     memory = empty.add()
-    add_history(empty.connection, [memory])
+    memforge_store.add_history(empty.connection, [memory])
     whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
     assert (whole, whole.rows_left_out) == (1, {})
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
@@ -215,7 +208,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
 
 def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
     memory, other = (empty.add() for _ in "ab")
-    add_history(empty.connection, [memory])
+    memforge_store.add_history(empty.connection, [memory])
     records = delete(empty, memory)
     assert empty.rows("shared_memories", "id, source_warm_tier_id") == [(1, None)]
     empty.connection.execute("UPDATE shared_memories SET source_warm_tier_id = %s", (other,))
@@ -229,7 +222,7 @@ def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: M
         for agent in ("theirs", "ours"):
             importance = (number * 7 % 50) / 50
             empty.add(agent, content=str(number), importance=importance, valid_until=until)
-    evict_as_memforge(empty.connection, "theirs", 10)
+    memforge_store.evict_as_memforge(empty.connection, "theirs", 10)
     url = f"{empty.name}&agent=ours"
     memlab.apply(memlab.plan(url, ImportanceBudget(40)))
     left = empty.rows("warm_tier", "agent_id, content")
@@ -301,8 +294,8 @@ class TwoAgents(MemforgeLab):
         super().__init__(server, database)
         self.mine = [self.add(content=f"note {n}") for n in range(4)]
         self.others = [self.add("b", content=f"of b {n}") for n in range(2)]
-        add_history(self.connection, self.mine)
-        add_links(self.connection, zip(self.mine, self.mine[1:], strict=False))
+        memforge_store.add_history(self.connection, self.mine)
+        memforge_store.add_links(self.connection, zip(self.mine, self.mine[1:], strict=False))
         self.roles: list[str] = []
 
     def become(self, role: str, *, bypass: bool) -> None:

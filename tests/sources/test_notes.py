@@ -113,6 +113,7 @@ def test_a_start_loads_memory_md_to_its_length_and_notes_of_two_days(workspace: 
     assert frame.loc["MEMORY.md", "created_at"] == frame["created_at"].min()
     assert boot_context(workspace).loc["decisions", "tokens"] == 5_000
     facts = about(workspace)
+    assert open_source(workspace / "memory").name == OpenClaw(workspace).name
     assert facts["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
     assert facts["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
 
@@ -130,22 +131,6 @@ def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skip
     reads = set(memlab.read_access_log(found.log)["memory_id"])
     assert ({f"memory/{name}.md" for name in undated} <= reads) == skipped
     assert ("memlab keeps those notes" in str(found)) != skipped
-
-
-def test_a_workspace_is_known_by_its_events_or_dated_notes(tmp_path: Path, workspace: Path) -> None:
-    write_memory(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
-    write_memory(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
-    write_memory(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
-    write_events(tmp_path / "new/memory/.dreams/events.jsonl")
-    for agent in ("anna", "bob"):
-        write_workspace(tmp_path / "agents" / agent, days_before(TODAY, 3))
-    for path in (workspace, workspace / "memory", tmp_path / "new"):
-        assert open_source(path).scheme == "openclaw"
-    assert recognise(tmp_path / "bare") is recognise(tmp_path / "docs") is None
-    found = find_below([tmp_path]).stores
-    assert [each.path.relative_to(tmp_path).as_posix() for each in found] == [
-        *("agents/anna", "agents/bob", "new", "workspace")
-    ]
 
 
 def test_what_a_dream_took_is_shown_with_what_was_searched_for_since(workspace: Path) -> None:

@@ -15,7 +15,7 @@ from claude_store import as_found, memory, write_memory
 from hypothesis import given
 from hypothesis import strategies as st
 from odek_store import write_odek
-from openclaw_store import days_before, noon, write_workspace
+from openclaw_store import days_before, noon, write_events, write_workspace
 from stores import episodes, files_in, run_sql, write_rows
 
 import memlab
@@ -27,47 +27,35 @@ from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
 
 
-def database(*statements: str) -> Callable[[Path], object]:
-    return lambda path: run_sql(path, *statements)
+def database(*tables: str) -> Callable[[Path], object]:
+    return lambda path: run_sql(path, *(f"CREATE TABLE {table}" for table in tables))
 
 
 def folder(name: str, text: str) -> Callable[[Path], object]:
     return lambda path: (path.mkdir(), (path / name).write_text(text))
 
 
-PATHS: dict[str, tuple[Callable[[Path], object], tuple[str, str] | None]] = {
-    "an agent's own": (lambda path: write_rows(path, episodes(1)), ("file", "memory_items")),
+OBSERVATIONS = "observations (id, memory_session_id, project, type, created_at_epoch)"
+MEMORIES = "memories (id, content_hash, content, memory_type, metadata, created_at)"
+PATHS: dict[str, tuple[Callable[[Path], object], str | None]] = {
+    "an agent's own": (lambda path: write_rows(path, episodes(1)), "file"),
     "claude-mem, which has another memory_items": (
-        database(
-            "CREATE TABLE observations (id, memory_session_id, project, type, created_at_epoch)",
-            "CREATE TABLE sdk_sessions (id, memory_session_id)",
-            "CREATE TABLE memory_items (id, project_id, kind, title)",
-        ),
-        ("claude-mem", "claude-mem"),
+        database(OBSERVATIONS, "sdk_sessions (id, memory_session_id)", "memory_items (id, kind)"),
+        "claude-mem",
     ),
-    "mcp": (
-        database(
-            "CREATE TABLE memories (id, content_hash, content, memory_type, metadata, created_at)"
-        ),
-        ("mcp-memory", "mcp-memory-service"),
-    ),
-    "another memory_items": (database("CREATE TABLE memory_items (id, text)"), None),
-    "another database": (database("CREATE TABLE notes (note)"), None),
+    "mcp": (database(MEMORIES), "mcp-memory"),
+    "another memory_items": (database("memory_items (id, text)"), None),
+    "another database": (database("notes (note)"), None),
     "text": (lambda path: path.write_text("no database" * 99), None),
     "empty": (Path.touch, None),
     "nothing": (Path.exists, None),
-    "an index": (as_found, ("claude", "Claude Code memory")),
-    "episodes": (lambda path: write_odek(path, ["one"]), ("odek", "odek episodes")),
-    "episodes below": (
-        lambda path: (path.mkdir(), write_odek(path / "episodes", [])),
-        ("odek", "odek episodes"),
-    ),
+    "an index": (as_found, "claude"),
+    "episodes": (lambda path: write_odek(path, ["one"]), "odek"),
+    "episodes below": (lambda path: (path.mkdir(), write_odek(path / "episodes", [])), "odek"),
     "front matter and no index": (lambda path: write_memory(path, "a.md", memory("a")), None),
     "another index": (folder("index.json", '[{"name": "somebody else\'s"}]'), None),
     "a broken index": (folder("index.json", "{"), None),
 }
-
-
 LACKS = {"claude-mem, which has another memory_items": "title", "mcp": "tags"}
 """Of another version, a column that it has not."""
 
@@ -77,8 +65,8 @@ def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, pa
     make, expected = PATHS[path]
     make(tmp_path / "store")
     found = recognise(tmp_path / "store")
-    assert (found and (found.scheme, found.what)) == expected
-    scheme = (expected and expected[0]) or "file"  # which says what is wrong with it
+    assert (found and found.scheme) == expected
+    scheme = expected or "file"  # which says what is wrong with it
     assert open_source(tmp_path / "store").scheme == scheme
     if lacks := LACKS.get(path):
         with pytest.raises(StoreError, match=f"lacks the column {lacks}: another version of"):
@@ -114,14 +102,20 @@ STORES: dict[str, tuple[Callable[[Path], object], int | None]] = {
     ".openclaw/workspace": (lambda path: write_workspace(path, days_before(DAY, 4)), 5),
     "agents/memory.db": (lambda path: write_rows(path, episodes(3)), 3),
     "agents/notes.db": (lambda path: path.write_text("no database"), None),
-    "agents/old.sqlite": (database("CREATE TABLE memory_items (memory_id)"), None),
+    "agents/old.sqlite": (database("memory_items (memory_id)"), None),
     "agents/pipe.db": (os.mkfifo, None),
+    "anna/bob": (lambda path: write_workspace(path, days_before(DAY, 3)), 4),
+    "anna/new": (lambda path: write_events(path / "memory/.dreams/events.jsonl"), 0),
     "app/.claude/agent-memory-local/reviewer": (of_an_agent, 1),
     "app/.serena/memories": (lambda path: write_memory(path, "a.md", "Short.", noon(DAY)), 1),
 }
 """What lies below a home folder, and of how many memories it is."""
 NO_STORES: dict[str, Callable[[Path], object]] = {
     "../outside/memory.db": lambda path: write_rows(path, episodes(1)),
+    "a diary": lambda path: write_memory(path, "memory/2026-04-05.md", "mine", noon(DAY)),
+    "a project": lambda path: [
+        write_memory(path, name, "no agent's", noon(DAY)) for name in ("AGENTS.md", "memory/a.md")
+    ],
     "agents/link.db": lambda path: path.symlink_to("memory.db"),
     "agents/memory.db.archive.db": lambda path: write_rows(path, episodes(1)),
     "link": lambda path: path.symlink_to(path.parent.parent),
@@ -178,7 +172,7 @@ def test_a_store_that_is_written_all_the_while_is_not_taken_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, moments = tmp_path / "sqlite_vec.db", count()
-    run_sql(path, "CREATE TABLE memories (id, content_hash, content, memory_type)")
+    database(MEMORIES)(path)
     monkeypatch.setattr("memlab.store.snapshot._state", lambda *asked: next(moments))
     with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
         open_source(str(path))
