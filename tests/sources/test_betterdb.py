@@ -75,9 +75,7 @@ class TestBetterdb(OnServer):
         return lab
 
 
-def test_a_reader_sees_one_moment_while_memories_change_in_place(
-    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_moment_is_seen_amid_changes(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = list(lab.exactly())[:2]
     for key in pair:
         lab.client.hset(key, "importance", "0")

@@ -45,11 +45,7 @@ from sources.conformance import Compacted, FilesLab, delete_all, put_back, recor
 class ClaudeCodeLab(FilesLab):
     """A folder of a project with transcripts; every memory named by the index."""
 
-    in_one_step = False
-
-    def __init__(self, folder: Path) -> None:
-        self.path = project_folder(folder)
-        self.name = str(self.path)
+    where, in_one_step = ".claude/projects/-home-u-work/memory", False
 
     def fill(self, count: int) -> None:
         styles = ("origin", "modified", "type", "none", "node origin", "broken")
@@ -329,9 +325,7 @@ def test_an_archive_gives_nobody_rights_that_the_folder_does_not(folder: Path) -
         (folder / "a.md").unlink()
 
 
-def test_what_somebody_writes_in_the_instant_of_a_deletion_stays_and_nothing_else_goes(
-    tmp_path: Path,
-) -> None:
+def test_what_is_written_in_the_instant_of_deletion_stays_and_no_more_goes(tmp_path: Path) -> None:
     lab = ClaudeCodeLab(tmp_path)
     lab.fill(12)
     planned, kept = lab.path / "topic_1.md", lab.path / "topic_11.md"

@@ -17,23 +17,20 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
-from sources.conformance import TEXTS, Conformance
+from sources.conformance import TEXTS, Conformance, Lab
 
 pytestmark = needs_claude_mem
 
 START = 1_780_000_000_000
 INSERT = (
     "INSERT INTO observations (memory_session_id, project, type, title, concepts, created_at, "
-    "created_at_epoch) VALUES ('s1', 'web', 'change', ?, '[\"pattern\"]', '', ?)"
+    "created_at_epoch) VALUES ('s1', 'web', 'change', 'pair {}', '[\"pattern\"]', '', {})"
 )
 
 
 def session(name: str, project: str, count: int, *, first: int = 0) -> dict[str, Any]:
     """A session of observations, one a minute."""
-    made = [
-        observation(f"{project} {number}", at=START + (first + number) * 60_000)
-        for number in range(count)
-    ]
+    made = [observation(f"{project} {n}", at=START + (first + n) * 60_000) for n in range(count)]
     return {"session": name, "project": project, "observations": made}
 
 
@@ -49,12 +46,10 @@ def loaded(file: Path, **settings: Any) -> list[str]:
     return sorted(frame.loc[frame["loaded_at_start"], "title"])
 
 
-class ClaudeMemLab:
+class ClaudeMemLab(Lab):
     """A database that claude-mem made; further observations come by its own statement."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "claude-mem" / "claude-mem.db"
-        self.name = str(self.path)
+    where = "claude-mem/claude-mem.db"
 
     def fill(self, count: int) -> None:
         made = session("s1", "web", count)
@@ -66,9 +61,7 @@ class ClaudeMemLab:
         run_sql(self.path, "UPDATE observations SET narrative = x'ff00fe' WHERE id = 5")
 
     def add_pair(self, number: int) -> None:
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            for _ in range(2):
-                connection.execute(INSERT, (f"pair {number}", START * 2 + number))
+        run_sql(self.path, *[INSERT.format(number, START * 2 + number)] * 2)
 
     def change(self, key: Key) -> None:
         run_sql(self.path, f"UPDATE observations SET title = 'changed' WHERE id = {key}")

@@ -222,9 +222,7 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
     assert all(edit in kept for edit in by_hand)
 
 
-def test_without_an_exchange_in_one_step_the_index_is_never_missing(
-    notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_exchange_the_index_is_there(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_files, "_renameat2", lambda: None)
     rename, before = os.rename, notes.content()
 

@@ -162,9 +162,6 @@ def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(repo: Repos
     assert lives(repo.folder)["a.md"] == (day(0), day(4))
 
 
-# A repository that would like to be obeyed
-
-
 def test_nothing_of_a_repository_is_run_or_changed(repo: Repository, tmp_path: Path) -> None:
     folder = repo.folder
     (folder / ".gitattributes").write_text("*.md diff=evil filter=evil merge=evil\n")
@@ -385,9 +382,6 @@ def test_episodes_have_a_past_too(tmp_path: Path) -> None:
     assert past_of(folder)[c.TITLE].to_dict() == {"s0": "one", "s1": "two", "s2": "three"}
     recover(folder)
     assert (folder / "s1.md").read_text() == "two"
-
-
-# What memlab deleted
 
 
 def compact(repo: Repository, keep: int, at: float) -> str:

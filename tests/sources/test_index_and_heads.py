@@ -207,9 +207,7 @@ BC = b"- [B](b.md), [C](c.md)\n"
         (A + b"- [C](c.md), [D](d.md)\n", A, "c", A + b"- [C](c.md), D\n"),
     ],
 )
-def test_in_an_index_edited_meanwhile_a_line_comes_back_where_it_fits(
-    raw: bytes, left: bytes, back: str, after: bytes
-) -> None:
+def test_a_line_comes_back_where_it_fits(raw: bytes, left: bytes, back: str, after: bytes) -> None:
     coming = [f"{name}.md" for name in back]
     there = {name for name in FILES if name != "d.md"} | {*coming}
     assert insert_entries(left, said(raw, coming), there, FOLDER) == after
@@ -231,9 +229,7 @@ SOME = st.lists(st.sampled_from(FILES), unique=True)
 
 @example(["- [A](a.md)", "---", "- [D](d.md)", "---"], ["a.md"], True)
 @given(LINES, SOME, st.booleans())
-def test_whatever_the_index_what_goes_is_named_no_more_and_comes_back(
-    lines: list[str], gone: list[str], ends: bool
-) -> None:
+def test_what_goes_is_unnamed_and_comes_back(lines: list[str], gone: list[str], ends: bool) -> None:
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
     index, found = MemoryIndex(raw), names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
@@ -267,9 +263,7 @@ def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool)
     assert found.text_at == len(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "--- \n", "# heading\n---\nname: a\n---\n", "---\nname without a colon\n"]
-)
+@pytest.mark.parametrize("text", ["", "--- \n", "# A\n---\nname: a\n---\n", "---\nno colon\n"])
 def test_what_has_none_has_none(text: str) -> None:
     assert read_front_matter(text) == ({}, 0, "")
 

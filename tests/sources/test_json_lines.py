@@ -17,7 +17,7 @@ from memlab.sources.opening import SYSTEMS, System, recognise
 from memlab.store.archive.entries import Copy
 from memlab.store.archive.entries import record_of as archived_record
 from memlab.store.records import fingerprint_of
-from sources.conformance import Compacted
+from sources.conformance import Compacted, Lab
 
 LINES = System("JSON lines", ("lines",), "sources.json_lines:JsonLines", start="boot context")
 
@@ -33,7 +33,7 @@ def line(number: int, name: str, kind: str = "episodic", title: str = "née 🦀
     return json.dumps({**memory, "body": 'of two\nlines "quoted"' * 9, "own": number})
 
 
-class JsonLinesLab:
+class JsonLinesLab(Lab):
     """A file of lines, written under its lock."""
 
     known_by = f"""
@@ -43,9 +43,7 @@ from memlab.sources import opening
 opening.SYSTEMS += (opening.System({", ".join(map(repr, LINES[:3]))}),)
 """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "memory.jsonl"
-        self.name = str(self.path)
+    where = "memory.jsonl"
 
     def fill(self, count: int) -> None:
         kinds = ["semantic", *["episodic"] * (count - 1)]
@@ -53,28 +51,22 @@ opening.SYSTEMS += (opening.System({", ".join(map(repr, LINES[:3]))}),)
         self.path.write_text("\n".join(made) + "\n")
 
     def add_pair(self, number: int) -> None:
-        pair = [line(99 + number, f"p{number}{side}", title=f"pair {number}") for side in "ab"]
-        self._write(lambda lines: [*lines, *pair])
+        keys = (f"p{number}{side}" for side in "ab")
+        self._write({key: line(99 + number, key, title=f"pair {number}") for key in keys})
 
     def change(self, key: Any) -> None:
-        self._write(
-            lambda lines: [
-                each.replace("quoted", "changed") if f'"{key}"' in each else each for each in lines
-            ]
-        )
+        self._write({key: self.exactly()[key].replace("quoted", "changed")})
 
     def exactly(self) -> dict[Any, Any]:
         lines = self.path.read_text().splitlines()
         return {json.loads(each)["id"]: each for each in lines}
 
-    def _write(self, change: Any) -> None:
+    def _write(self, lines: dict[str, str]) -> None:
         while True:
             with self.path.open("r+") as file:
                 flock(file, LOCK_EX)
                 if samestat(fstat(file.fileno()), self.path.stat()):
-                    lines = change(file.read().splitlines())
-                    file.seek(0)
-                    file.write("\n".join(lines) + "\n")
+                    file.write("\n".join([*(self.exactly() | lines).values(), ""]))
                     return
 
 
@@ -106,12 +98,10 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     assert lab.path.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "words", ["{", '{"id": 1}', "[" * 9999, line(0, "a").replace("+00:00", "")]
-)
-def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("raw", ["{", '{"id": 1}', "[" * 9999, line(0, "a").replace("+00:00", "")])
+def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, raw: str) -> None:
     path = tmp_path / "memory.jsonl"
-    path.write_text(words + "\n")
+    path.write_text(raw + "\n")
     assert recognise(path) is None
     with pytest.raises(MemlabError, match=r"line 1: .*; mend it"):
         memlab.load(f"lines:{path}")
@@ -132,7 +122,5 @@ def test_the_guide_shows_the_file_as_it_is_and_the_line() -> None:
     checkout = Path(__file__).parent.parent.parent
     guide = (checkout / "docs" / "guides" / "own_source.md").read_text()
     assert Path(__file__).with_name("json_lines.py").read_text() in guide
-    assert (
-        f'System("{LINES.what}", ("lines",), ".json_lines:JsonLines", start="{LINES.start}")'
-        in guide
-    )
+    own = f'System("{LINES.what}", ("lines",), ".json_lines:JsonLines", start="{LINES.start}")'
+    assert own in guide

@@ -1,6 +1,5 @@
 """mcp-memory-service's databases, written by its own code, changed here, and read back by it."""
 
-import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from memlab import errors
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory import driver, load_extension
 from memlab.upkeep.health import doctor
-from sources.conformance import COUNT, TEXTS, Compacted
+from sources.conformance import COUNT, TEXTS, Compacted, Lab
 
 pytestmark = needs_mcp_memory
 
@@ -34,15 +33,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "data" / "sqlite_vec.db"
 
 
-class McpMemoryLab:
+class McpMemoryLab(Lab):
     """A database that the service wrote, with vectors, edges, tombstones and used memories."""
 
     made: ClassVar[list[bytes]] = []
     """The database, written once: the service takes a second to do it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "mcp" / "sqlite_vec.db"
-        self.name = str(self.path)
+    where = "mcp/sqlite_vec.db"
 
     def fill(self, count: int) -> None:
         if not self.made:
@@ -68,13 +64,9 @@ class McpMemoryLab:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def add_pair(self, number: int) -> None:
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            for side in "ab":
-                connection.execute(
-                    "INSERT INTO memories (content_hash, content, tags, metadata, created_at) "
-                    "VALUES (?, ?, '', '{}', ?)",
-                    (f"{number}{side}", f"pair {number}", START * 1.1 + number),
-                )
+        into = "INSERT INTO memories (content_hash, content, tags, metadata, created_at) VALUES"
+        values = f"'pair {number}', '', '{{}}', {START * 1.1 + number}"
+        run_sql(self.path, *(f"{into} ('{number}{side}', {values})" for side in "ab"))
 
     def change(self, key: Key) -> None:
         run_sql(self.path, f"UPDATE memories SET tags = 'changed' WHERE id = {key}")
@@ -82,12 +74,9 @@ class McpMemoryLab:
     def exactly(self) -> dict[Key, Any]:
         with vector_connection(self.path) as connection:
             connection.text_factory = bytes
-            vectors = {
-                row[0]: row for row in connection.execute("SELECT rowid, * FROM memory_embeddings")
-            }
-            rows = connection.execute(
-                "SELECT id, typeof(content), * FROM memories WHERE deleted_at IS NULL"
-            )
+            execute = connection.execute
+            vectors = {row[0]: row for row in execute("SELECT rowid, * FROM memory_embeddings")}
+            rows = execute("SELECT id, typeof(content), * FROM memories WHERE deleted_at IS NULL")
             return {row[0]: (row, vectors.get(row[0])) for row in rows}
 
     def edges(self) -> list[Any]:
@@ -232,9 +221,7 @@ def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
     lab: McpMemoryLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
-    monkeypatch.setattr(
-        "memlab.systems.mcp_memory.find_spec", lambda name: name == "sqlite_vec" or None
-    )
+    monkeypatch.setattr("memlab.systems.mcp_memory.find_spec", {"sqlite_vec": True}.get)
     monkeypatch.setattr("memlab.systems.mcp_memory.sqlite3.Connection", object)
     assert len(memlab.load(lab.name)) == COUNT
     with pytest.raises(errors.UnsafeDeletionError, match=r"cannot load.*install .*sqlite-vec"):

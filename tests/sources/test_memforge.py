@@ -180,14 +180,12 @@ def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
     memory = empty.add()
     records = delete(empty, memory)
     cold = str(empty.rows("cold_tier")[0][0])
-    double = empty.add(metadata=json.dumps({"_restored_from_cold_id": cold}))
+    twin = empty.add(metadata=json.dumps({"_restored_from_cold_id": cold}))
     gone = delete(empty, empty.add("old"))
     empty.connection.execute("DELETE FROM agents WHERE id = 'old'")
     with open_source(empty.name).changing() as writer:
         assert writer.conflicts(gone) == ["agent 'old', who is gone"]
-        assert writer.conflicts(records) == [
-            f"memory {memory}, which MemForge restored as {double}"
-        ]
+        assert writer.conflicts(records) == [f"memory {memory}, which MemForge restored as {twin}"]
 
 
 def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: MemforgeLab) -> None:
@@ -436,9 +434,7 @@ def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.Monk
     assert len(memlab.load(own.name)) == 6
 
 
-def test_after_a_retrieval_meanwhile_a_plan_is_tried_again(
-    own: TwoAgents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_tried_again_after_a_use(own: TwoAgents, monkeypatch: pytest.MonkeyPatch) -> None:
     made = memlab.plan(own.name, memlab.KeepRecent(0))
     locked, tries = MemforgeWriter._stale, iter(range(3))
 

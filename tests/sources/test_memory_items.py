@@ -26,15 +26,13 @@ from memlab.store.database import CREATE_TABLE
 from memlab.store.signals import CREATE_SIGNALS
 from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
-from sources.conformance import Compacted
+from sources.conformance import Compacted, Lab
 
 
-class MemoryItemsLab:
+class MemoryItemsLab(Lab):
     """A store in one file, with columns of an agent's own and signals."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "memory.db"
-        self.name = str(self.path)
+    where = "memory.db"
 
     def fill(self, count: int) -> None:
         texts = ("né à Zürich — 北京 🦀", "NUL \0 inside", "", 'quoted "text"\nof two lines')

@@ -38,9 +38,7 @@ def _today(monkeypatch: pytest.MonkeyPatch) -> None:
 class OpenClawLab(FilesLab):
     """``MEMORY.md``, notes with and without dates, in folders of their own too."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "workspace"
-        self.name = f"openclaw:{self.path}"
+    where, scheme = "workspace", "openclaw:"
 
     def fill(self, count: int) -> None:
         days = days_before(TODAY, count)
@@ -177,9 +175,7 @@ def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path)
     (workspace / "memory" / "vault").symlink_to(outside.parent)
     (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
     assert len(memlab.load(workspace)) == 61
-    assert about(workspace)["not read"].startswith(
-        "3 names of links or of what is no file, memory/2026-04-04"
-    )
+    assert "3 names of links or of what is no file, memory/2026-" in about(workspace)["not read"]
     made = memlab.plan(workspace, memlab.KeepRecent(0))
     (workspace / "memory").rename(tmp_path / "moved")
     (workspace / "memory").symlink_to(tmp_path / "moved")
@@ -215,9 +211,7 @@ def test_events_of_two_gigabytes_are_looked_at_by_their_end(workspace: Path) -> 
 class SerenaLab(FilesLab):
     """Memories in folders and beside them."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "project" / MEMORIES
-        self.name = str(self.path)
+    where = f"project/{MEMORIES}"
 
     def fill(self, count: int) -> None:
         texts = ("# Style\n\nné 北京 🦀", "", "one line\r\n" + "long " * 3000)

@@ -23,15 +23,13 @@ import memlab
 from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
 from memlab.systems.odek import EpisodeIndex, Odek
-from sources.conformance import TEXTS, Compacted, delete_all, prints, put_back, records_of
+from sources.conformance import TEXTS, Compacted, Lab, delete_all, prints, put_back, records_of
 
 
-class OdekLab:
+class OdekLab(Lab):
     """A folder of episodes, some untrusted, some without a file."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "memory"
-        self.name = f"odek:{self.path}"
+    where, scheme = "memory", "odek:"
 
     def fill(self, count: int) -> None:
         write_odek(self.path, [TEXTS[number % 5] * 9 for number in range(count)])

@@ -168,9 +168,7 @@ def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables
     assert Path("/home/u/.openclaw") in usual_places({"HOME": "/home/u"})
 
 
-def test_a_store_that_is_written_all_the_while_is_not_taken_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, moments = tmp_path / "sqlite_vec.db", count()
     database(MEMORIES)(path)
     monkeypatch.setattr("memlab.store.snapshot._state", lambda *asked: next(moments))
@@ -258,9 +256,7 @@ def test_a_source_goes_to_another_process_with_its_password() -> None:
     assert vars(back) == vars(Betterdb(url))
 
 
-def test_one_store_has_one_archive_however_its_url_is_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_one_store_has_one_archive_however_its_url_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     mine = Betterdb("redis://localhost").archive
     for url in ("redis://localhost:6379/0?name=betterdb_ac", "valkey://user:pass@localhost/0"):
         assert Betterdb(url).archive == mine

@@ -229,9 +229,7 @@ ANSWERS = (
         (("TIME",), b"*2\r\n+%d\r\n+0\r\n" % 10**20),
     ],
 )
-def test_an_answer_that_no_server_gives_is_refused(
-    redis: RedisServer, command: tuple[str, ...], lie: bytes
-) -> None:
+def test_an_odd_answer_is_refused(redis: RedisServer, command: tuple[str, ...], lie: bytes) -> None:
     lies: list[bytes] = []
     with in_between(str(redis.socket), lambda data: lies[0] if lies else data) as port:
         refused = pytest.raises(StoreError, match=f"to {command[0]} it says")
@@ -247,9 +245,7 @@ def test_a_socket_is_read_like_a_port(redis: RedisServer) -> None:
     assert memlab.load(redis.url.replace("redis:", "valkey:")).equals(there)
 
 
-def test_a_password_is_asked_for_and_taken_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_password_is_asked_for_and_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with redis_server(tmp_path, password="se/cret") as locked:
         OnRedis(locked)
         for url in (locked.url, locked.url.replace("//", "//:wr0ng@")):
@@ -265,9 +261,7 @@ def test_a_password_is_asked_for_and_taken_from_the_environment(
         assert "se/cret" not in str(frame.attrs)
 
 
-def test_a_server_that_answers_nothing_is_not_waited_for_for_ever(
-    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silence_is_not_waited_for(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.2)
     OnRedis(redis)
     with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
