@@ -132,7 +132,7 @@ class Conformance:
 
     # Reading
 
-    def test_rows_have_the_columns_of_every_source(self, lab: Lab) -> None:
+    def test_rows_have_the_columns_of_every_source_and_make_a_frame(self, lab: Lab) -> None:
         for with_body in (True, False):
             table = table_of(lab, with_body=with_body)
             kept = {*SIGNALS.names, KEY, AT_START, RETIRED.name}
@@ -145,6 +145,12 @@ class Conformance:
                 assert table[name].null_count == 0, name
             for name in set(table.column_names) & set(SIGNALS.names):
                 assert table.schema.field(name).type == SIGNALS.field(name).type
+        frame = memlab.load(lab.name, with_body=True)
+        assert len(frame) == COUNT == len(lab.exactly())
+        lengths = frame["title"].str.len() + frame["body"].str.len()
+        assert frame["chars"].tolist() == lengths.tolist()
+        assert memlab.load(lab.name)["chars"].tolist() == frame["chars"].tolist()
+        assert frame["prunable"].sum() >= COUNT - 1
 
     def test_the_order_is_that_of_insertion(self, lab: Lab) -> None:
         positions = table_of(lab)["position"].to_pylist()
@@ -153,16 +159,6 @@ class Conformance:
         lab.add_pair(1)
         assert keys_of(lab)[: len(before)] == before
         assert set(table_of(lab)["title"].to_pylist()[len(before) :]) == {"pair 1"}
-
-    def test_a_frame_can_be_loaded(self, lab: Lab) -> None:
-        frame = memlab.load(lab.name, with_body=True)
-        assert len(frame) == COUNT == len(lab.exactly())
-        assert frame["chars"].tolist() == [
-            len(title) + len(body)
-            for title, body in zip(frame["title"], frame["body"], strict=True)
-        ]
-        assert memlab.load(lab.name)["chars"].tolist() == frame["chars"].tolist()
-        assert frame["prunable"].sum() >= COUNT - 1
 
     def test_records_are_canonical_in_the_order_asked_and_change_nothing(self, lab: Lab) -> None:
         before, keys = lab.exactly(), keys_of(lab)

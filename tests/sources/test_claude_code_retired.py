@@ -92,15 +92,6 @@ def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
     assert not any("RETIRED" in line for line in index_lines(folder))
 
 
-def test_an_index_whose_newest_lines_are_cut_is_mended(tmp_path: Path) -> None:
-    folder = filled(tmp_path, 230)
-    assert ClaudeCode(folder).about().said["cut_files"]
-    memlab.apply(retiring(folder, 150), now=NOW)
-    assert not ClaudeCode(folder).about().said["cut_files"]
-    frame = memlab.load(folder)
-    assert frame.loaded_at_start[frame.active].all()
-
-
 LINES = (
     *("", "## More", "Read [T1](t_1.md) first, then [T2](t_2.md)."),
     *("- [[t_3]] and [T4](t_4.md)", "- [[t 5]] by its own name"),

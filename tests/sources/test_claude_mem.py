@@ -138,9 +138,7 @@ STARTS = {
 """By what a file of settings and the environment say: what a start loads, and why."""
 
 
-def test_the_environment_comes_before_the_file_before_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_comes_before_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for (written, environment), expected in STARTS.items():
         if written is not None:
             (tmp_path / "settings.json").write_text(written)

@@ -21,17 +21,15 @@ from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import Folder, opened_folder
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
 
-Files = dict[str, tuple[bytes, int, int]]
 Steps = dict[str, Callable[[], object]]
 
 
+@dataclass
 class Lines(Index):
     """An index with a line for each file, ``name:words``; puts a line back by its number."""
 
+    index_first: bool
     index_name = "INDEX"
-
-    def __init__(self, *, first: bool) -> None:
-        self.index_first = first
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         return b"".join(line for line in raw.splitlines(True) if _named(line) not in said)
@@ -63,7 +61,7 @@ class Notes:
     def copied(self, to: Path) -> Self:
         return replace(self, path=shutil.copytree(self.path, to))
 
-    def content(self) -> Files:
+    def content(self) -> dict[str, tuple[bytes, int, int]]:
         """Bytes, mode and time of every file; the index gets a new time when it changes."""
         found = {}
         for path in filter(Path.is_file, self.path.rglob("*")):
@@ -111,7 +109,7 @@ def notes(request: pytest.FixtureRequest, tmp_path: Path) -> Notes:
         (path / f"{name}.md").chmod(0o640)
     (path / "INDEX").write_bytes(b"# head\na.md:x\nb.md:y\nc.md:z\nd.md:w\n")
     (path / "INDEX").chmod(0o604)
-    return Notes(path, Lines(first=request.param))
+    return Notes(path, Lines(request.param))
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,10 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
+import odek_store
 import pandas as pd
 import pytest
 from claude_store import memory, write_index, write_memory
-from odek_store import entries_of, write_odek
-from odek_store import write_index as write_episodes
 from repositories import NO_CONFIG, Repository, day
 from stores import files_in
 
@@ -83,8 +82,8 @@ def by_git_log(repo: Repository, name: str) -> tuple[datetime, datetime | None]:
     return born, None if is_there else max(moments("--diff-filter=D"))
 
 
-def with_a_past(repo: Repository) -> set[str]:
-    """Rename, restore, delete and merge; return the names of all files that there were."""
+def test_births_and_deletions_are_those_of_git_log(repo: Repository, tmp_path: Path) -> None:
+    """Of files that were renamed, restored, deleted and merged."""
     write(repo, *"def")
     repo.commit(1)
     (repo.folder / "a.md").rename(repo.folder / "renamed.md")
@@ -109,13 +108,7 @@ def with_a_past(repo: Repository) -> set[str]:
     with (repo.folder / "again.md").open("a") as file:
         file.write("a little more")
     repo.commit(9)
-    return {f"{name}.md" for name in ("again", "b", "moved", "d", "e", "f", "g", "h", "i")}
-
-
-def test_births_and_deletions_are_those_of_git_log_file_by_file_in_a_shallow_clone_too(
-    repo: Repository, tmp_path: Path
-) -> None:
-    names = with_a_past(repo)
+    names = {f"{name}.md" for name in ("again", "b", "moved", "d", "e", "f", "g", "h", "i")}
     found = lives(repo.folder)
     assert found == {name: by_git_log(repo, name) for name in names}
     assert found["d.md"] == (day(1), day(8))  # of a merge, against its first parent
@@ -372,11 +365,12 @@ def test_what_is_lost_comes_back_from_git_as_it_was(repo: Repository) -> None:
 
 def test_episodes_have_a_past_too(tmp_path: Path) -> None:
     """Their list of then names those that stayed, too."""
-    folder = write_odek(tmp_path / "episodes", ["one", "two", "three"])
+    folder = odek_store.write_odek(tmp_path / "episodes", ["one", "two", "three"])
     repo = Repository(folder)
     repo.commit(0)
     (folder / "s1.md").unlink()
-    write_episodes(folder, [each for each in entries_of(folder) if each["session_id"] != "s1"])
+    left = [each for each in odek_store.entries_of(folder) if each["session_id"] != "s1"]
+    odek_store.write_index(folder, left)
     gone = repo.commit(1)
     assert lost(folder) == {"s1": gone}
     assert past_of(folder)[c.TITLE].to_dict() == {"s0": "one", "s1": "two", "s2": "three"}

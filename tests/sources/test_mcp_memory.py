@@ -217,9 +217,7 @@ def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
     assert memlab.load(file).equals(before)
 
 
-def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
-    lab: McpMemoryLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_extensions_it_reads(lab: McpMemoryLab, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     monkeypatch.setattr("memlab.systems.mcp_memory.find_spec", {"sqlite_vec": True}.get)
     monkeypatch.setattr("memlab.systems.mcp_memory.sqlite3.Connection", object)

@@ -92,9 +92,8 @@ class MemforgeLab:
         rows = self.connection.execute("SELECT id, t::text FROM warm_tier AS t ORDER BY id")
         memories = {memory_id: [row] for memory_id, row in rows}
         for table in TOUCHED:
-            for row, values in self.connection.execute(
-                f"SELECT t::text, to_jsonb(t) FROM {table} AS t ORDER BY 1"
-            ):
+            query = f"SELECT t::text, to_jsonb(t) FROM {table} AS t ORDER BY 1"
+            for row, values in self.connection.execute(query):
                 for column, value in values.items():
                     if column in TO_MEMORIES and value in memories:
                         memories[value].append((table, column, row))

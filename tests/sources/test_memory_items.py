@@ -104,9 +104,8 @@ def written(tmp_path: Path) -> Path:
 
 def test_the_page_of_the_table_says_what_the_table_is(written: Path) -> None:
     with closing(sqlite3.connect(written)) as connection:
-        found = connection.execute(
-            "SELECT name, type, \"notnull\" OR pk FROM pragma_table_info('memory_items')"
-        )
+        query = "SELECT name, type, [notnull] OR pk FROM pragma_table_info('memory_items')"
+        found = connection.execute(query)
         assert {name: said[:2] for name, said in SAID.items()} == {
             name: (kind, bool(required)) for name, kind, required in found
         }

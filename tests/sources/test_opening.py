@@ -178,29 +178,19 @@ def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (found.path, found.what) == (path, "named like a store")
 
 
-# Places by time, archives elsewhere
-
 TIMES = st.integers(0, 2**43 - 1)
 TIES = st.integers(0, 2**20 - 1) | st.text()
+Place = tuple[int, int | str]
 
 
 @given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
-def test_places_rise_with_time_tell_numbers_apart_and_fit_into_64_bits_whatever_a_clock_says(
-    one: tuple[int, int | str], other: tuple[int, int | str], first: int
-) -> None:
+def test_places_rise_with_time_and_fit_into_64_bits(one: Place, other: Place, first: int) -> None:
     here, there = place_of(*one), place_of(*other)
     assert min(here, there) >= 0
     assert max(here, there) < 2**63
     if one[0] < other[0]:
         assert here < there or one[0] < 0
     assert place_of(other[0], first) + 1 == place_of(other[0], first + 1)
-
-
-def test_archives_of_servers_lie_apart_and_tell_names_apart(tmp_path: Path) -> None:
-    names = ("redis://h/0?name=a", "redis://h/0?name:a", "../../etc/passwd")
-    found = {archive_elsewhere(name) for name in names}
-    assert len(found) == 3
-    assert {path.parent for path in found} == {tmp_path / "data-home" / "memlab"}
 
 
 # URLs of servers, and the passwords in them
@@ -256,8 +246,11 @@ def test_a_source_goes_to_another_process_with_its_password() -> None:
     assert vars(back) == vars(Betterdb(url))
 
 
-def test_one_store_has_one_archive_however_its_url_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_store_has_one_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mine = Betterdb("redis://localhost").archive
+    others = {archive_elsewhere(name) for name in ("redis://h/0?a=b", "redis://h/0?a:b", "../../b")}
+    assert {path.parent for path in (mine, *others)} == {tmp_path / "data-home" / "memlab"}
+    assert len({mine, *others}) == 4
     for url in ("redis://localhost:6379/0?name=betterdb_ac", "valkey://user:pass@localhost/0"):
         assert Betterdb(url).archive == mine
     for url in ("redis://localhost/1", "redis://localhost?name=other"):
