@@ -282,9 +282,7 @@ class Compacted(Conformance):
         assert steps == ["deleted", "inserted"]
 
     @pytest.mark.parametrize("meanwhile", ["changed", "gone"])
-    def test_what_is_not_as_it_was_stops_the_deletion_of_any(
-        self, lab: Lab, meanwhile: str
-    ) -> None:
+    def test_what_is_not_as_it_was_stops_a_deletion(self, lab: Lab, meanwhile: str) -> None:
         keys = keys_of(lab)
         records = records_of(lab, keys[1:4])
         if meanwhile == "changed":
