@@ -36,11 +36,6 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture(params=["wal", "delete"])
-def journal(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(params=ROW_SCENES)
 def row_scene(request: pytest.FixtureRequest, scratch: Path) -> RowScene:
     return ROW_SCENES[request.param](scratch / "whole")

@@ -1,17 +1,17 @@
 """Many processes write to one file, and nobody loses anything."""
 
 import os
+import random
+import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 from invariants import assert_sound, rows_of
-from programs import Children, Ended, Task
+from programs import Children
 
 import memlab
 from memlab.compaction.applier import apply
@@ -19,31 +19,52 @@ from memlab.compaction.planner import plan
 from memlab.compaction.plans import Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
+from memlab.items import REJECTED_PATH_TAG, MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
-from proof import writing
 from proof.scenes import row_scene
-from proof.writing import Written
 
 WRITERS = 8
 PUTS = int(os.environ.get("MEMLAB_PUTS", "150"))
+KEEP = 60
+REST = 0.02
+"""Seconds between two puts, at most."""
 
 
-def written_while(store: Path, children: Children, act: Callable[[], None]) -> list[Written]:
-    """Act again and again while writers write, the last time in peace; return what they wrote."""
-    SqliteMemoryStore(store).close()
-    pids = [
-        children.start(writing.write, store=store, writer=writer, puts=PUTS)
-        for writer in range(WRITERS)
-    ]
-    writing_still = True
-    while writing_still:
-        writing_still = children.any_running(pids)
-        act()
-    ended = [children.wait(pid) for pid in pids]
-    assert [each.error for each in ended] == [None] * WRITERS
-    assert_sound(store)
-    return [each.result for each in ended]
+@dataclass
+class Written:
+    """What one writer did, in its own words: items as put last, and what compactions deleted."""
+
+    items: dict[str, MemoryItem] = field(default_factory=dict)
+    superseded: set[str] = field(default_factory=set)
+    deleted: int = 0
+
+
+def write(store: Path, writer: int, puts: int) -> Written:
+    """Put so many items; now and then supersede one of them, or compact the store."""
+    rng = random.Random(writer)
+    written = Written()
+    with SqliteMemoryStore(store) as opened:
+        for number in range(puts):
+            item = MemoryItem(
+                f"w{writer}-{number}",
+                rng.choices(list(MemoryKind), weights=[1, 12, 1])[0],
+                f"writer {writer}, number {number}",
+                "body " * rng.randrange(200),
+                MemoryProvenance(None, f"writer {writer}", source_task_ref=f"issue:#{number}"),
+                tags=(REJECTED_PATH_TAG,) if rng.random() < 0.05 else (),
+            )
+            opened.put(item)
+            written.items[item.memory_id] = item
+            time.sleep(rng.uniform(0, REST))
+            if number % 24 == 23:
+                old = f"w{writer}-{number - rng.randrange(1, 24)}"
+                with suppress(KeyError):  # compacted meanwhile
+                    opened.supersede(old, by_memory_id=item.memory_id)
+                    written.superseded.add(old)
+            if number % 75 == 74:
+                written.deleted += opened.compact_episodic(KEEP)
+    return written
 
 
 @pytest.mark.parametrize("retire", [False, True])
@@ -51,7 +72,7 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
     store, tally = scratch / "memory.db", Counter[str]()
 
     def plan_and_apply() -> None:
-        made = plan(store, KeepRecent(writing.KEEP // 3), retire=retire)
+        made = plan(store, KeepRecent(KEEP // 3), retire=retire)
         if made.is_empty:
             return
         tally["plans"] += 1
@@ -67,14 +88,22 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
             with suppress(ArchiveError):  # a writer has taken a place, compacted or superseded some
                 tally["restored"] += restore(receipt) * (not retire)
 
-    written = written_while(store, children, plan_and_apply)
-    deleted = sum(each.deleted for each in written) + tally["deleted"]
+    SqliteMemoryStore(store).close()
+    pids = [children.start(write, store=store, writer=n, puts=PUTS) for n in range(WRITERS)]
+    writing_still = True
+    while writing_still:
+        writing_still = children.any_running(pids)  # so the last plan is made in peace
+        plan_and_apply()
+    ended = [children.wait(pid) for pid in pids]
+    assert [each.error for each in ended] == [None] * WRITERS
+    assert_sound(store)
+    deleted = sum(each.result.deleted for each in ended) + tally["deleted"]
     assert WRITERS * PUTS + tally["restored"] == len(rows_of(store)) + deleted
     with SqliteMemoryStore(store) as opened:
-        for each in written:
-            for memory_id, item in each.items.items():
+        for written in (each.result for each in ended):
+            for memory_id, item in written.items.items():
                 found = opened.get(memory_id)
-                if memory_id in each.superseded:
+                if memory_id in written.superseded:
                     assert found is not None
                     assert found.superseded_by not in (None, memory_id)
                 elif memlab.is_load_bearing_memory(item):
@@ -86,18 +115,16 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
     assert tally["applied"] + tally["stale"] == tally["plans"]
 
 
-def together(children: Children, task: Task, store: Path, *whats: Any) -> list[Ended]:
-    pids = [children.start(task, store=store, what=what) for what in whats]
-    return [children.wait(pid) for pid in pids]
-
-
 @pytest.mark.parametrize("operation", ["apply", "restore"])
+@pytest.mark.parametrize("journal", ["wal", "delete"])
 def test_of_several_who_do_the_same_one_does_it(
     operation: str, journal: str, scratch: Path, children: Children
 ) -> None:
     for round_ in range(4):
         scene = row_scene(scratch / f"round {round_}", operation, journal)
-        ended = together(children, scene.operation, scene.store, *[scene.what] * WRITERS)
+        told = {"store": scene.store, "what": scene.what}
+        pids = [children.start(scene.operation, **told) for _ in range(WRITERS)]
+        ended = [children.wait(pid) for pid in pids]
         if operation == "restore":
             back = len(scene.after) - len(scene.before)
             assert sorted(each.result for each in ended) == [0] * (WRITERS - 1) + [back]

@@ -1,22 +1,28 @@
 """Whatever a store's file holds, memlab ends with a result or one of its errors."""
 
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+import random
+import shutil
+import signal
+import stat
+import traceback
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from invariants import result_of
 from programs import Children, forked
 
-from proof import examining
-from proof.examining import Examiner
-from proof.readers import READERS, Store
+from memlab import clock
+from proof.readers import READERS, STATE, Reader, Store, state_of
 
 FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "300"))
 """How many mutated stores are used, from seed 0 on: more of them are a night's work."""
 SPOILT = FILES if "MEMLAB_HOSTILE_FILES" in os.environ else 60
 """How many times files of each reader are spoilt."""
+PATIENCE = 60
+"""Seconds after which a store counts as one that hangs."""
 
 
 @pytest.fixture(scope="module")
@@ -25,36 +31,66 @@ def examiners() -> Iterator[Children]:
         yield made
 
 
-def verdicts(
-    examiner_in: Callable[[Path], Any], seeds: range, scratch: Path, examiners: Children
-) -> list[str]:
-    """Have seeds examined; return what is wrong with some of them, a child's death too."""
-    found = []
-    while seeds:
-        told = {"examiner_in": examiner_in, "seeds": seeds[:500], "folder": scratch}
-        ended = examiners.run(examining.examine, **told)
-        if ended.code:
-            died = int((scratch / examining.SEED).read_text())
-            found.append(f"seed {died}: the process ended with {ended.code}")
-            seeds = seeds[seeds.index(died) + 1 :]
-            continue
-        assert ended.error is None
-        found += ended.result
-        seeds = seeds[500:]
-    return found
-
-
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", READERS)
 def test_every_hostile_file_ends_in_a_result_or_an_error(
-    reader: str, scratch: Path, examiners: Children
+    name: str, scratch: Path, examiners: Children
 ) -> None:
-    seeds = range(FILES if reader == Store.name else SPOILT)
-    assert verdicts(partial(Examiner, reader), seeds, scratch, examiners) == []
+    outside, case = scratch / "outside", scratch / "case"
+    outside.mkdir()
+    (outside / "canary").write_text("somebody's")
+    case.mkdir(mode=0o750)
+    reader = READERS[name](case)
+    reader.make()
+    for path in case.rglob("*"):
+        path.chmod(path.stat().st_mode & 0o750)
+    case.rename(scratch / "whole")
+    told = {"reader": reader, "outside": outside}
+    for seed in range(FILES if name == Store.name else SPOILT):
+        ended = examiners.run(examine, **told, seed=seed)
+        assert (ended.code, ended.error, ended.result) == (0, None, None), f"seed {seed}"
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_what_nobody_spoilt_is_read_and_changed(reader: str, tmp_path: Path) -> None:
-    made = READERS[reader](tmp_path)
+def examine(reader: Reader, outside: Path, seed: int) -> str | None:
+    """Have a reader use what somebody else wrote; return what is wrong with what it did then."""
+    os.umask(0)
+    vars(clock)["_STEP"] = 0  # nobody else writes here
+    warnings.simplefilter("error")
+    signal.alarm(PATIENCE)
+    rng, done = random.Random(seed), "nothing yet"
+    case = reader.folder
+    shutil.rmtree(case, ignore_errors=True)
+    shutil.copytree(case.with_name("whole"), case, symlinks=True)
+    try:
+        done = reader.spoil(outside / "canary", rng)
+        for path in case.rglob("*"):
+            os.utime(path, (seed, seed), follow_symlinks=False)
+        before, around = state_of(case), state_of(outside)
+        result_of(rng.choice(reader.looks()))
+        assert state_of(case) == before
+        result_of(rng.choice(reader.changes()))
+        reader.check()
+        assert state_of(outside) == around
+        check_rights(before, state_of(case))
+    except Exception:  # noqa: BLE001 - whatever it is, it is the answer
+        return f"{done}: {traceback.format_exc()}"
+    return None
+
+
+def check_rights(before: dict[str, STATE], after: dict[str, STATE]) -> None:
+    """No file that was made has more rights than its folder, or than one that it replaces."""
+    owners = {(os.geteuid(), os.getegid()), *(state[2:4] for state in before.values())}
+    there = {state[0] for state in before.values()}
+    for name, (number, mode, user, group, _) in after.items():
+        if number not in there:
+            replaced = before[name][1] if name in before else 0
+            assert not mode & 0o7000, name
+            assert not stat.S_IMODE(mode) & ~(replaced | 0o750), name
+            assert (user, group) in owners, name
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_nobody_spoilt_is_read_and_changed(name: str, tmp_path: Path) -> None:
+    made = READERS[name](tmp_path)
     made.make()
     for use in (*made.looks(), *made.changes()):
         use()

@@ -1,37 +1,67 @@
 """Any change of a file may fail, once or for good, or the disk be full: an error says so."""
 
+import ctypes
+import errno
+import json
 import os
 import random
+import tomllib
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
 import pytest
-from invariants import assert_nothing_lost, copies_of, rows_of
-from programs import Children, forked
+from claude_store import at, call, memory, project_folder, write_memory, write_transcript
+from invariants import assert_nothing_lost, assert_sound, copies_of, rows_of
+from programs import Children, Task, forked
+from shell import run
 
+from memlab import AccessLog, KeepRecent, apply, plan
 from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
-from proof import failing, tasks
+from proof import tasks
 from proof.conftest import SOURCES
-from proof.failing import ERRORS, EVERY, Fault
 from proof.folders import FOLDER_SCENES
 from proof.scenes import ROW_SCENES, RowScene, Scene, assert_refused_or_done
-from proof.stores import copy_aside, files_of
-from proof.writers import MEMORY, STORE, WRITERS, assert_whole, made_folder
+from proof.stores import NOW, copy_aside, files_of, make_store
 
 FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
 """How many changes of files fail, over all operations."""
+ERRORS = (errno.EIO, errno.ENOSPC, errno.EACCES)
+EVERY = 2**31 - 1
 NEEDED = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.views", "memlab.fleet")
 """What commands would import, each for itself."""
 CASES = len(ROW_SCENES) + len(FOLDER_SCENES)
 
 
+class Fault(NamedTuple):
+    """Which of the changes of a folder fail, from 1, and with what error; none by default."""
+
+    folder: Path
+    first: int = 0
+    last: int = 0
+    error: int = 0
+
+
+def under(fault: Fault, do: Task, arguments: tuple[Any, ...]) -> tuple[Any, int]:
+    """What a task returns amid a fault, and how many changes there were that could fail."""
+    library = ctypes.CDLL(None)
+    library.fail_changes(os.fsencode(fault.folder), fault.first, fault.last, fault.error)
+    return do(*arguments), int(library.changes_tried())
+
+
+def command(*words: str) -> tuple[int, str]:
+    done = run(*words)
+    return done.exit_code, done.output
+
+
 @pytest.fixture(scope="module")
 def faulty(recorder: Path) -> Iterator[Children]:
     """Children in which changes of files can fail."""
-    with forked("proof.failing", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)) as made:
+    with forked("proof.test_write_errors", *SOURCES, *NEEDED, LD_PRELOAD=str(recorder)) as made:
         yield made
 
 
@@ -45,62 +75,114 @@ def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
 
 def test_a_change_of_a_file_fails(scene: Scene, scratch: Path, faulty: Children) -> None:
     case = scratch / "case"
-    do = {"operation": scene.operation, "what": scene.what, "store": case / scene.store.name}
+    told = {"do": scene.operation, "arguments": (case / scene.store.name, scene.what)}
     copy_aside(scene.store, case)
-    counted = faulty.run(failing.changes_of, **do)
+    counted = faulty.run(under, fault=Fault(case), **told)
     assert counted.error is None
-    for fault in faults(case, counted.result, FAULTS // CASES):
+    for fault in faults(case, counted.result[1], FAULTS // CASES):
         store = copy_aside(scene.store, case)
-        ended = faulty.run(failing.operate, fault=fault, **do)
+        ended = faulty.run(under, fault=fault, **told)
         assert_refused_or_done(scene, store, ended)
         if ended.error is not None:
             scene.finish(faulty, store)
 
 
+STORE, MEMORY, HARVESTED = "memory.db", "home/.claude/projects/-home-u-work/memory", "harvested.log"
+SETTINGS = f'[store."{STORE}"]\npolicy = {{ name = "recent", keep = 20 }}\narchive_for = "1000d"\n'
+WRITERS = {
+    "size": ("size {store} --save", "memlab.toml"),
+    "compact": ("compact {store} --keep-recent 9 --save", "memlab.toml"),
+    "plan": ("compact {store} --keep-recent 9 --save-plan {file}", "plan.json"),
+    "maintain": ("maintain {store} --apply", STORE),
+    "drop": ("archive {store} --drop-before 2030-01-01 --apply", f"{STORE}.archive.db"),
+    "export": ("archive {store} --export {file}", "rows.jsonl"),
+    "table": ("archive {store} --export {file}", "rows.parquet"),
+    "new store": ("restore {store} {digest} --into {file}", "new.db"),
+    "harvest": ("harvest {memory} -o {file}", HARVESTED),
+    "chart": ("report {store} --chart growth -o {file}", "chart.svg"),
+    "report": ("report {store} -o {file}", "page.html"),
+    "fleet plan": ("fleet plan {store} --keep-recent 9 --save-plan {file}", "fleet.json"),
+    "fleet report": ("fleet report {store} -o {file}", "fleet.html"),
+}
+
+
+def assert_whole(path: Path) -> None:
+    """Assert that a file that a command wrote is one, by the end of its name."""
+    match path.suffix:
+        case ".html":
+            assert path.read_text().rstrip().endswith("</html>")
+        case ".svg":
+            assert ET.parse(path).getroot().tag.endswith("svg")
+        case ".log" | ".jsonl":
+            assert [json.loads(line) for line in path.read_text().splitlines()]
+        case ".json":
+            assert json.loads(path.read_text())
+        case ".toml":
+            assert tomllib.loads(path.read_text())["store"][STORE]["archive_for"] == "1000d"
+        case ".parquet":
+            assert pq.read_table(path).num_rows
+        case _:
+            assert_sound(path)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A store with an archive and settings, what an agent read, and files of an earlier run.
+
+    With the digest of the plan that was applied.
+    """
     folder = tmp_path_factory.mktemp("made") / "case"
-    return folder, made_folder(folder)
+    folder.mkdir()
+    store = make_store(folder / STORE, rows=60)
+    done = apply(plan(store, KeepRecent(30), now=NOW), now=NOW)
+    (folder / "memlab.toml").write_text(SETTINGS)
+    notes = project_folder(folder / "home")
+    write_memory(notes, "a.md", memory("a"))
+    write_transcript(notes.parent, "s1", call("Read", notes / "a.md", at(1), "s1", 1))
+    with AccessLog(folder / HARVESTED) as log:
+        log.add("b", NOW)
+    for name in ("chart.svg", "page.html", "fleet.html"):
+        (folder / name).write_text("the old one")
+    return folder, done.digest
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_change_of_a_file_fails_that_a_command_writes(
     name: str, made: tuple[Path, str], scratch: Path, faulty: Children
 ) -> None:
-    command, written = WRITERS[name]
+    typed, written = WRITERS[name]
     case, (whole, digest) = scratch / "case", made
     store, file = case / STORE, case / written
     places = {"store": store, "file": file, "memory": case / MEMORY, "digest": digest[:12]}
-    words = [word.format_map(places) for word in command.split()]
+    words = tuple(word.format_map(places) for word in typed.split())
     kept = rows_of(whole / STORE)
 
-    def run(fault: Fault) -> Any:
-        return faulty.run(failing.command, words=words, fault=fault)
+    def ran(fault: Fault) -> Any:
+        ended = faulty.run(under, fault=fault, do=command, arguments=words)
+        assert ended.error is None, (fault, ended.error)
+        return ended.result
 
     copy_aside(whole / STORE, case)
     before = files_of(case)
-    unhindered = run(Fault(case, 0, 0, 0))
-    assert unhindered.error is None
-    assert unhindered.result.exit_code == 0, unhindered.result.output
+    (code, output), changes = ran(Fault(case))
+    assert code == 0, output
     names = files_of(case).keys()
-    for fault in faults(case, unhindered.result.changes, -(-FAULTS // (3 * len(WRITERS)))):
+    for fault in faults(case, changes, -(-FAULTS // (3 * len(WRITERS)))):
         copy_aside(whole / STORE, case)
-        ended = run(fault)
-        assert ended.error is None, (fault, ended.error)
+        (code, output), _ = ran(fault)
         assert_nothing_lost(kept, store)
         left = files_of(case)
         if written in left and left[written] != before.get(written):
             assert_whole(file)
-        if not ended.result.exit_code or f"{file} was written" in ended.result.output:
+        if not code or f"{file} was written" in output:
             assert_whole(file)
             continue
-        assert str(case) in ended.result.output, (fault, ended.result.output)
-        assert "[Errno" not in ended.result.output
+        assert str(case) in output, (fault, output)
+        assert "[Errno" not in output
         if left == before:
             continue  # as before the unhindered one
-        again = run(Fault(case, 0, 0, 0))
-        assert again.error is None
-        assert again.result.exit_code == 0, (fault, ended.result.output, again.result.output)
+        (code, again), _ = ran(Fault(case))
+        assert code == 0, (fault, output, again)
         assert_whole(file)
         assert_nothing_lost(kept, store)
         more = files_of(case).keys() - names
