@@ -8,17 +8,61 @@ system may promise more.
 """
 
 import os
+import pickle
 import random
 import shutil
+import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from proof.recording import Event
+from programs import Task, environment
 
 SECTOR = 512
 ROOT: Final = 0
+_HEAD = struct.Struct("<16sQqII")
+_PROGRAM = "import pickle, sys; do, *given = pickle.load(sys.stdin.buffer); do(*given)"
+
+
+class Event(NamedTuple):
+    """One thing that a process did to a file; what it is called is said by ``recorder.c``."""
+
+    what: str
+    file: int
+    """Its inode, which another file may get once it is gone; 0 for one that is not told."""
+    at: int
+    """Where it was written, its new length, a folder's mode, or when what is synced was written."""
+    path: str
+    """The name created, removed, or given up for another."""
+    data: bytes
+    """What was written, the other name, or the mode of a file that was synced."""
+
+
+def recorded(recorder: Path, do: Task, store: Path, what: Any) -> list[Event]:
+    """What a process does to the files of a store's folder, in order."""
+    folder = store.parent
+    log = folder.with_name(f"{folder.name}.recorded")
+    log.unlink(missing_ok=True)
+    told = {"LD_PRELOAD": str(recorder), "RECORDED_FOLDER": str(folder), "RECORD_TO": str(log)}
+    program, task = [sys.executable, "-c", _PROGRAM], pickle.dumps((do, store, what))
+    subprocess.run(program, check=True, input=task, env=environment() | told)
+    return list(_events(log.read_bytes()))
+
+
+def _events(log: bytes) -> Iterator[Event]:
+    place = 0
+    while place < len(log):
+        what, file, at, path_bytes, data_bytes = _HEAD.unpack_from(log, place)
+        path_at = place + _HEAD.size
+        data_at = path_at + path_bytes
+        place = data_at + data_bytes
+        path = os.fsdecode(log[path_at:data_at])
+        yield Event(what.rstrip(b"\0").decode(), file, at, path, log[data_at:place])
+
+
 Names = dict[int, dict[str, int]]
 """What the names of each folder stand for, by number."""
 Change = tuple[int, str, int | None]
@@ -97,15 +141,10 @@ class Disk:
                 self._change((*self._place(event.path), number))
             case "remove":
                 self._change((*self._place(event.path), None))
-            case "rename":
+            case "rename" | "exchange" | "link":
                 old, new = self._place(event.path), self._place(os.fsdecode(event.data))
-                self._change((*new, self._at(old)), (*old, None))
-            case "exchange":
-                old, new = self._place(event.path), self._place(os.fsdecode(event.data))
-                self._change((*new, self._at(old)), (*old, self._at(new)))
-            case "link":
-                old, new = self._place(event.path), self._place(os.fsdecode(event.data))
-                self._change((*new, self._at(old)))
+                left = {"rename": [(*old, None)], "exchange": [(*old, self._at(new))]}
+                self._change((*new, self._at(old)), *left.get(event.what, []))
             case "sync folder":
                 folder = self._number_of_inode[event.file]
                 here = [any(at[0] == folder for at in _places(step)) for step in self.pending]
@@ -126,9 +165,9 @@ class Disk:
             folder = self.names[folder][part]
         return folder, name
 
-    def _at(self, place: tuple[int, str]) -> int:
+    def _at(self, place: tuple[int, str]) -> int | None:
         folder, name = place
-        return self.names[folder][name]
+        return self.names[folder].get(name)
 
     def _change(self, *step: Change) -> None:
         """Change names in one step, which is kept whole or not at all."""

@@ -2,7 +2,7 @@
    what it does there fail.
 
    Each record is a struct head, a path, and the bytes written. Files are told apart by their inode,
-   so that a record stays true when a file gets another name. Built and read by proof.recording. */
+   so that a record stays true when a file gets another name. Built by proof.conftest and read by proof.power. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 struct head {
-    char what;
+    char what[16];
     uint64_t file;
     int64_t at;
     uint32_t path_bytes;
@@ -73,9 +73,10 @@ static const char *full(int at, const char *path, char *room) {
     return room;
 }
 
-static void put(char what, uint64_t file, int64_t at, const char *path, const void *data, size_t bytes) {
+static void put(const char *what, uint64_t file, int64_t at, const char *path, const void *data, size_t bytes) {
     size_t path_bytes = path ? strlen(path) : 0;
-    struct head head = {what, file, at, path_bytes, bytes};
+    struct head head = {"", file, at, path_bytes, bytes};
+    strcpy(head.what, what);
     char *record = malloc(sizeof head + path_bytes + bytes);
     memcpy(record, &head, sizeof head);
     if (path) memcpy(record + sizeof head, path, path_bytes);
@@ -87,7 +88,7 @@ static void put(char what, uint64_t file, int64_t at, const char *path, const vo
 static char failing[PATH_MAX];
 static int fail_from, fail_until, fail_with, changes;
 
-/* Called by proof.failing: let changes in a folder fail, those from one number to another. */
+/* Called by proof.test_write_errors: let changes in a folder fail, those from one number to another. */
 void fail_changes(const char *where, int from, int until, int error) {
     strcpy(failing, where);
     fail_from = from, fail_until = until, fail_with = error, changes = 0;
@@ -136,8 +137,8 @@ int openat(int at, const char *path, int flags, ...) {
     int was_there = !(flags & O_CREAT) || !is_ours(whole) || inode_at(whole);
     int fd = call(at, path, flags, mode);
     if (fd < 0 || !is_ours(whole)) return fd;
-    if (!was_there) put('c', inode_of(fd), 0, whole, NULL, 0);
-    else if (flags & O_TRUNC) put('t', inode_of(fd), 0, NULL, NULL, 0);
+    if (!was_there) put("create", inode_of(fd), 0, whole, NULL, 0);
+    else if (flags & O_TRUNC) put("truncate", inode_of(fd), 0, NULL, NULL, 0);
     return fd;
 }
 ALSO(openat64, openat)
@@ -152,7 +153,7 @@ int open(const char *path, int flags, ...) {
 ALSO(open64, open)
 
 static ssize_t wrote(uint64_t file, const void *data, ssize_t count, int64_t at) {
-    if (file && count > 0) put('w', file, at, NULL, data, count);
+    if (file && count > 0) put("write", file, at, NULL, data, count);
     return count;
 }
 
@@ -176,7 +177,7 @@ int ftruncate(int fd, off_t size) {
     if (fails_at(fd)) return -1;
     int failed = call(fd, size);
     uint64_t file = inode_of(fd);
-    if (!failed && file) put('t', file, size, NULL, NULL, 0);
+    if (!failed && file) put("truncate", file, size, NULL, NULL, 0);
     return failed;
 }
 ALSO(ftruncate64, ftruncate)
@@ -191,7 +192,7 @@ int fsync(int fd) {
     if (failed || !file || fstat(fd, &found)) return failed;
     int64_t written = found.st_mtim.tv_sec * 1000000000LL + found.st_mtim.tv_nsec;
     uint32_t mode = found.st_mode;
-    put(S_ISDIR(found.st_mode) ? 'd' : 's', file, written, NULL, &mode, sizeof mode);
+    put(S_ISDIR(found.st_mode) ? "sync folder" : "sync", file, written, NULL, &mode, sizeof mode);
     return failed;
 }
 ALSO(fdatasync, fsync)
@@ -201,7 +202,7 @@ int mkdirat(int at, const char *path, mode_t mode) {
     char room[PATH_MAX];
     const char *whole = full(at, path, room);
     int failed = fails(whole) ? -1 : call(at, path, mode);
-    if (!failed && is_ours(whole)) put('m', inode_at(whole), mode, whole, NULL, 0);
+    if (!failed && is_ours(whole)) put("make folder", inode_at(whole), mode, whole, NULL, 0);
     return failed;
 }
 
@@ -210,12 +211,12 @@ int unlinkat(int at, const char *path, int flags) {
     char room[PATH_MAX];
     const char *whole = full(at, path, room);
     int failed = fails(whole) ? -1 : call(at, path, flags);
-    if (!failed && is_ours(whole)) put('u', 0, 0, whole, NULL, 0);
+    if (!failed && is_ours(whole)) put("remove", 0, 0, whole, NULL, 0);
     return failed;
 }
 
 /* A name for what has another, by a call that takes both and flags. */
-static int named(char what, const char *name, int at, const char *from, int there, const char *to,
+static int named(const char *what, const char *name, int at, const char *from, int there, const char *to,
                  int flags) {
     int (*call)(int, const char *, int, const char *, int) = real(name);
     char room[PATH_MAX], other[PATH_MAX];
@@ -226,11 +227,11 @@ static int named(char what, const char *name, int at, const char *from, int ther
 }
 
 int renameat2(int at, const char *from, int there, const char *to, unsigned int flags) {
-    return named(flags & RENAME_EXCHANGE ? 'x' : 'r', "renameat2", at, from, there, to, flags);
+    return named(flags & RENAME_EXCHANGE ? "exchange" : "rename", "renameat2", at, from, there, to, flags);
 }
 
 int linkat(int at, const char *from, int there, const char *to, int flags) {
-    return named('l', "linkat", at, from, there, to, flags);
+    return named("link", "linkat", at, from, there, to, flags);
 }
 
 int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }

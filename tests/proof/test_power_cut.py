@@ -1,7 +1,6 @@
 """The power may go at any moment, and nothing that was promised is lost."""
 
 import os
-import pickle
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,28 +9,12 @@ import pytest
 from programs import Children
 
 from proof.folders import FOLDER_SCENES, FolderScene
-from proof.power import Disk, Image, put_on_disk
-from proof.recording import Event, recorded
+from proof.power import Disk, Event, Image, put_on_disk, recorded
 from proof.scenes import ROW_SCENES, Scene
 
 CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "840"))
 """How many different images of a disk are looked at, over all operations."""
 CASES = len(ROW_SCENES) + len(FOLDER_SCENES) + 2
-
-_OPERATION = """
-import pickle, sys
-from pathlib import Path
-operation, store, what = pickle.loads(Path(sys.argv[1]).read_bytes())
-operation(store, what)
-"""
-_RENAMES = """
-import os, sys
-from pathlib import Path
-folder = Path(sys.argv[1])
-(folder / "draft").write_text("new")
-os.rename(folder / "draft", folder / "index")
-os.unlink(folder / "old.md")
-"""
 
 
 def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
@@ -47,17 +30,11 @@ def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
                 yield image
 
 
-def _recorded_operation(scene: Scene, scratch: Path, recorder: Path) -> tuple[Disk, list[Event]]:
-    task = scratch / "task.pickle"
-    task.write_bytes(pickle.dumps((scene.operation, scene.store, scene.what)))
-    disk = Disk(scene.store.parent)
-    return disk, recorded(_OPERATION, [str(task)], scene.store.parent, recorder)
-
-
 def test_the_power_goes_at_any_moment(
     scene: Scene, scratch: Path, children: Children, recorder: Path
 ) -> None:
-    disk, events = _recorded_operation(scene, scratch, recorder)
+    disk = Disk(scene.store.parent)
+    events = recorded(recorder, scene.operation, scene.store, scene.what)
     _look_at(scene, list(images_of(disk, events, seed="any moment")), children)
     for image in disk.images_after_a_cut(random.Random(0)):  # what is done stays done
         put_on_disk(image, scene.store.parent)
@@ -69,12 +46,14 @@ def test_the_power_goes_again_amid_what_finishes_a_change(
     name: str, scratch: Path, children: Children, recorder: Path
 ) -> None:
     scene = FOLDER_SCENES[name](scratch / "whole")
-    disk, events = _recorded_operation(scene, scratch, recorder)
+    disk = Disk(scene.store.parent)
+    events = recorded(recorder, scene.operation, scene.store, scene.what)
     moves = [number for number, event in enumerate(events) if event.what == "rename"]
     for event in events[: moves[len(moves) // 2]]:
         disk.see(event)
     put_on_disk(next(disk.images_after_a_cut(random.Random(0))), scene.store.parent)
-    disk, events = _recorded_operation(scene, scratch, recorder)
+    disk = Disk(scene.store.parent)
+    events = recorded(recorder, scene.operation, scene.store, scene.what)
     _look_at(scene, list(images_of(disk, events, seed="again")), children, every=True)
 
 
@@ -94,6 +73,13 @@ def _look_at(scene: Scene, images: list[Image], children: Children, *, every: bo
             scene.finish(children, scene.store)
 
 
+def rename_and_remove(store: Path, name: str) -> None:
+    draft = store.with_name("draft")
+    draft.write_text("new")
+    draft.rename(store)
+    store.with_name(name).unlink()
+
+
 def test_the_simulated_disk_may_keep_a_later_change_of_names_and_lose_an_earlier_one(
     scratch: Path, recorder: Path
 ) -> None:
@@ -102,7 +88,7 @@ def test_the_simulated_disk_may_keep_a_later_change_of_names_and_lose_an_earlier
     for name in ("index", "old.md"):
         (folder / name).write_text("old")
     disks = [Disk(folder) for _ in range(20)]
-    events = recorded(_RENAMES, [str(folder)], folder, recorder)
+    events = recorded(recorder, rename_and_remove, folder / "index", "old.md")
     found = {
         tuple((name, copy.content) for name, copy in sorted(image.items()))
         for seed, disk in enumerate(disks)
