@@ -32,7 +32,7 @@ policy = { name = "recent", keep = 546 }
 target = 0.95
 confidence = 0.8
 token_budget = 20000
-log = ["reads.jsonl", "/srv/other.csv"]
+log = ["reads.log", "other.csv"]
 archive_for = "365d"
 vacuum_free = 0.25
 
@@ -59,7 +59,7 @@ def test_every_setting_is_read_and_a_stores_own_come_before_those_of_its_folder(
     found = settings_in(tmp_path, WHOLE)
     assert (found.policy, found.keep_recent) == ({"name": "recent", "keep": 546}, 546)
     assert (found.target, found.confidence, found.token_budget) == (0.95, 0.8, 20_000)
-    assert found.log == (tmp_path / "reads.jsonl", Path("/srv/other.csv"))
+    assert found.log == (tmp_path / "reads.log", tmp_path / "other.csv")
     assert found.protected_tags == {"pinned"}
     assert (found.archive_for, found.vacuum_free) == (timedelta(days=365), 0.25)
     other, third = (settings_in(tmp_path, WHOLE, name) for name in ("other.db", "third.db"))

@@ -96,6 +96,18 @@ replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')
 replace(sql, ', superseded_by TEXT', '')
 """)
 """Expressions of the SQL by which the table was made."""
+SCHEMA: Final = """
+PRAGMA writable_schema = ON;
+UPDATE sqlite_schema SET {} WHERE name = 'memory_items';
+PRAGMA writable_schema = RESET;
+"""
+WITH_A_LOG: Final = """
+PRAGMA journal_mode = WAL;
+PRAGMA wal_autocheckpoint = 0;
+UPDATE memory_items SET body = body || ' more' WHERE rowid % 3 = 0;
+DELETE FROM memory_items WHERE kind = 'episodic' AND rowid % 5 = 0;
+"""
+IMPOSSIBLE: Final = (sqlite3.Error, UnicodeDecodeError)
 
 
 def mutate(store: Path, rng: random.Random) -> str:
@@ -134,15 +146,10 @@ def overwrite_pages(store: Path, rng: random.Random) -> None:
 def leave_a_log(store: Path, rng: random.Random) -> None:
     """Leave the log of a process that was killed, damaged now and then."""
     copies = {}
-    with closing(_open(store)) as connection:
-        _run(connection, "PRAGMA journal_mode = WAL")
-        _run(connection, "PRAGMA wal_autocheckpoint = 0")
-        _run(connection, "UPDATE memory_items SET body = body || ' more' WHERE rowid % 3 = 0")
-        _run(connection, "DELETE FROM memory_items WHERE kind = 'episodic' AND rowid % 5 = 0")
-        for suffix in ("", "-wal", "-shm"):
-            side = store.with_name(store.name + suffix)
-            if side.exists():
-                copies[side] = bytearray(side.read_bytes())
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection, suppress(*IMPOSSIBLE):
+        connection.executescript(WITH_A_LOG)
+        sides = [store.with_name(store.name + suffix) for suffix in ("", "-wal", "-shm")]
+        copies = {side: bytearray(side.read_bytes()) for side in sides if side.exists()}
     for side, data in copies.items():
         if side != store and data and rng.random() < 0.6:
             for _ in range(rng.choice((1, 3, 30))):
@@ -161,52 +168,42 @@ def leave_a_journal(store: Path, rng: random.Random) -> None:
 
 
 def add_triggers(store: Path, rng: random.Random) -> None:
-    with closing(_open(store)) as connection:
-        for number in range(rng.choice((1, 1, 2))):
-            _run(connection, f"CREATE TRIGGER t{number} {rng.choice(TRIGGERS)}")
+    for number in range(rng.choice((1, 1, 2))):
+        _run(store, f"CREATE TRIGGER t{number} {rng.choice(TRIGGERS)}")
 
 
 def reshape(store: Path, rng: random.Random) -> None:
-    with closing(_open(store)) as connection, suppress(sqlite3.Error, UnicodeDecodeError):
-        connection.executescript(rng.choice(RESHAPED))
+    _run(store, rng.choice(RESHAPED))
 
 
 def put_hostile_values(store: Path, rng: random.Random) -> None:
     """Put values of the wrong type or form into rows, NULL too where it is forbidden."""
-    with closing(_open(store)) as connection:
-        if rng.random() < 0.4:
-            _rewrite_schema(connection, "replace(sql, ' NOT NULL', '')")
-        for _ in range(rng.choice((1, 1, 3, 10))):
-            column, value = rng.choice(COLUMNS), rng.choice(STORED)
-            where = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
-            if rng.random() < 0.2:
-                text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"
-                _run(connection, f"UPDATE memory_items SET {column} = {text} WHERE {where}")
-            else:
-                _run(connection, f"UPDATE memory_items SET {column} = ? WHERE {where}", value)
+    if rng.random() < 0.4:
+        _run(store, SCHEMA.format("sql = replace(sql, ' NOT NULL', '')"))
+    for _ in range(rng.choice((1, 1, 3, 10))):
+        column, value = rng.choice(COLUMNS), rng.choice(STORED)
+        where = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
+        if rng.random() < 0.2:
+            text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"
+            _run(store, f"UPDATE memory_items SET {column} = {text} WHERE {where}")
+        else:
+            _run(store, f"UPDATE memory_items SET {column} = ? WHERE {where}", value)
 
 
 def move_rows(store: Path, rng: random.Random) -> None:
     """Put rows at the ends of the range of positions, and make supersession go in circles."""
     ends = (-(2**63), -1, 0, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
-    with closing(_open(store)) as connection:
-        for position in rng.sample(ends, rng.randrange(1, len(ends))):
-            _run(
-                connection,
-                f"UPDATE memory_items SET rowid = ? WHERE memory_id = 'm{rng.randrange(25)}'",
-                position,
-            )
-        if rng.random() < 0.3:
-            _run(connection, "UPDATE memory_items SET superseded_by = memory_id WHERE rowid % 4")
+    for position in rng.sample(ends, rng.randrange(1, len(ends))):
+        moved = f"m{rng.randrange(25)}"
+        _run(store, "UPDATE memory_items SET rowid = ? WHERE memory_id = ?", position, moved)
+    if rng.random() < 0.3:
+        _run(store, "UPDATE memory_items SET superseded_by = memory_id WHERE rowid % 4")
 
 
 def rewrite_schema(store: Path, rng: random.Random) -> None:
-    with closing(_open(store)) as connection:
-        _rewrite_schema(connection, rng.choice(SCHEMAS))
-        if rng.random() < 0.3:
-            page = rng.choice((0, 1, 2, 3, 5, 99, -1))
-            _run(connection, "PRAGMA writable_schema = ON")
-            _run(connection, "UPDATE sqlite_schema SET rootpage = ? WHERE rowid = 1", page)
+    _run(store, SCHEMA.format(f"sql = {rng.choice(SCHEMAS)}"))
+    if rng.random() < 0.3:
+        _run(store, SCHEMA.format(f"rootpage = {rng.choice((0, 1, 2, 3, 5, 99, -1))}"))
 
 
 MUTATIONS: Final = (
@@ -221,17 +218,7 @@ def _page_size(store: Path) -> int:
     return max(size, 512)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None)
-
-
-def _run(connection: sqlite3.Connection, statement: str, *values: Any) -> None:
-    """Run a statement; one that an earlier mutation has made impossible changes nothing."""
-    with suppress(sqlite3.Error, UnicodeDecodeError):
-        connection.execute(statement, values).fetchall()
-
-
-def _rewrite_schema(connection: sqlite3.Connection, expression: str) -> None:
-    _run(connection, "PRAGMA writable_schema = ON")
-    _run(connection, f"UPDATE sqlite_schema SET sql = {expression} WHERE name = 'memory_items'")
-    _run(connection, "PRAGMA writable_schema = RESET")
+def _run(store: Path, script: str, *values: Any) -> None:
+    """Run statements, up to one that an earlier mutation has made impossible."""
+    with closing(sqlite3.connect(store, isolation_level=None)) as connection, suppress(*IMPOSSIBLE):
+        connection.execute(script, values) if values else connection.executescript(script)

@@ -13,18 +13,18 @@ from itertools import count, product
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from claude_store import as_found, at, call, memory, write_index, write_memory, write_transcript
-from click.testing import CliRunner
+from claude_store import as_found, at, call, write_memories, write_transcript
 from crashing import Crashed, crashing
-from forging import STORED
+from forging import STORED, TOKENS, changed, dumped, in_bytes
 from invariants import Row, assert_load_bearing_rows_stay, copies_of, result_of, salvaged_rows_of
 from odek_store import DERIVED, write_odek
-from openclaw_store import recall, write_events
+from openclaw_store import days_before, write_workspace
+from shell import run
 from stores import episodes, write_rows
+from test_settings import WHOLE
 from transcripts import World
 
 import memlab
-from memlab.cli import main
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.ingestion import harvest
@@ -34,7 +34,6 @@ from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
 from memlab.upkeep.health import doctor
 from memlab.upkeep.maintenance import maintain
-from proof.forgeries import spoil
 from proof.mutations import mutate
 from proof.stores import copy_aside, make_store
 from proof.tasks import compact
@@ -43,22 +42,30 @@ STATE = tuple[int, int, int, int, bytes]
 Uses = Sequence[Callable[[], Any]]
 NOW = at(9_000)
 LOG: Final = "reads.log"
+STRANGER: Final = 4103
+OTHERS: Final[tuple[Callable[[Path, Path], object], ...]] = (
+    lambda path, outside: path.symlink_to(outside),
+    lambda path, outside: path.symlink_to(outside.parent),
+    lambda path, _: path.symlink_to(path.name),
+    lambda path, _: path.symlink_to("/dev/zero"),
+    lambda path, _: path.symlink_to("nowhere"),
+    lambda path, _: os.mkfifo(path),
+    lambda path, _: path.mkdir(),
+    lambda path, _: os.truncate(path, 2**40) if not path.touch() else None,
+)
+"""What is no file of a size that anybody wrote."""
 SESSIONS: Final = "sdk_sessions (content_session_id, memory_session_id)"
 
 
 class Reader:
     """What may be anybody's, and what is done with it in a folder of each case."""
 
-    name: ClassVar[str]
     files: ClassVar[tuple[str, ...]] = ("**/*.jsonl",)
     """Patterns of those that anybody may have written; what several name is spoilt more often."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-
-    @property
-    def memory(self) -> Path:
-        return self.folder / "memory"
+        self.memory = folder / "memory"
 
     def make(self) -> None:
         """Write it as those do who mean well."""
@@ -86,8 +93,6 @@ class Reader:
 class Store(Reader):
     """``memory_items`` and all else that may be in a database or beside it."""
 
-    name = "memory_items"
-
     def make(self) -> None:
         self.store = make_store(self.folder / "memory.db", rows=25, page_size=512)
         self.early = memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
@@ -107,10 +112,7 @@ class Store(Reader):
         ]
 
     def _show(self) -> None:
-        shown = CliRunner().invoke(main, ["show", str(self.store)])
-        if shown.exception and not isinstance(shown.exception, SystemExit):
-            raise shown.exception
-        assert shown.exit_code in (0, 2)
+        assert run("show", self.store).exit_code in (0, 2)
 
     def _plan(self) -> memlab.Plan:
         return memlab.plan(self.store, memlab.KeepRecent(5), now=NOW)
@@ -152,27 +154,13 @@ class Store(Reader):
 
 
 class Settings(Reader):
-    name, files = "settings", (FILE,)
-    TEXT = """
-# what a person chose
-protected_tags = ["pinned", "b"]
-[store."memory.db"]
-policy = { name = "recent", keep = 5 }
-target = 0.9
-confidence = 0.8
-token_budget = 20000
-log = ["reads.log"]
-archive_for = "365d"
-vacuum_free = 0.25
-[store.memory.claude]
-lines = 100
-kinds = { project = "semantic" }
-"""
+    files = (FILE,)
 
     def make(self) -> None:
         self.store = write_rows(self.folder / "memory.db", episodes(12), journal_mode="DELETE")
-        (self.folder / FILE).write_text(self.TEXT)
+        (self.folder / FILE).write_text(WHOLE)
         (self.folder / LOG).write_text('{"memory_id": "e1", "at": "2026-01-01T00:00:00Z"}\n')
+        (self.folder / "other.csv").write_text("memory_id,at\ne2,2026-01-01T00:00:00Z\n")
 
     def looks(self) -> Uses:
         return [
@@ -200,15 +188,16 @@ kinds = { project = "semantic" }
 class Log(Reader):
     """An access log, its parts, and what a harvest keeps apart."""
 
-    name, files = "log", ("reads.*",)
+    files = ("reads.*",)
 
     def make(self) -> None:
-        lines: list[dict[str, Any]] = []
-        for n in range(40):
-            lines.append({"memory_id": f"m{n % 9}", "at": f"2026-03-01T{n % 24:02}:00:00Z"})
+        lines: list[dict[str, Any]] = [
+            {"memory_id": f"m{n % 9}", "at": f"2026-03-01T{n % 24:02}:00:00Z"} for n in range(40)
+        ]
+        for n, line in enumerate(lines):
             if n % 3:
                 kind = ("read", "maintenance")[n % 2]
-                lines[n] |= {"session": f"s{n % 4}", "id": f"r{n}", "how": "Read", "kind": kind}
+                line |= {"session": f"s{n % 4}", "id": f"r{n}", "how": "Read", "kind": kind}
         for end, some in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
             text = "".join(f"{json.dumps(line)}\n" for line in some)
             (self.folder / f"{LOG}{end}").write_text(text)
@@ -233,7 +222,7 @@ class Log(Reader):
 class ClaudeIndex(Reader):
     """Claude Code's files and ``MEMORY.md``."""
 
-    name, files = "MEMORY.md", ("memory/*", *("memory/MEMORY.md",) * 3)
+    files = ("memory/*", *("memory/MEMORY.md",) * 3)
 
     def make(self) -> None:
         as_found(self.memory, files=5)
@@ -264,7 +253,7 @@ class ClaudeIndex(Reader):
 class OdekIndex(ClaudeIndex):
     """odek's episodes and ``index.json``."""
 
-    name, files = "index.json", ("memory/*", *("memory/index.json",) * 3)
+    files = ("memory/*", *("memory/index.json",) * 3)
 
     def make(self) -> None:
         write_odek(self.memory, [f"what happened in run {n}\nand more" for n in range(5)])
@@ -275,28 +264,20 @@ class OdekIndex(ClaudeIndex):
     def contents(self) -> dict[str, bytes]:
         """Without the blanks of an index: what comes back stands as far in as most entries do."""
         found = super().contents()
-        return found | {self.name: b"".join(found.get(self.name, b"").split())}
+        return found | {"index.json": b"".join(found.get("index.json", b"").split())}
 
 
 class Transcripts(Reader):
     """Claude Code's sessions, which say when memories were written and read."""
 
-    name = "transcripts"
-
     def make(self) -> None:
         world = World(self.folder, 3, memories=4)
         world.run(2)
-        self.world = world.folder
-
-    @property
-    def memory(self) -> Path:
-        return self.world
+        self.memory = world.folder
 
 
 class Recalls(Reader):
     """What other agents write down: Codex's sessions and OpenClaw's events."""
-
-    name = "recalls"
 
     def make(self) -> None:
         threads = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(4)]
@@ -311,10 +292,7 @@ class Recalls(Reader):
             stamp = {"timestamp": "2026-08-01T09:00:00.000Z"}
             stamped = [stamp | {"type": kind, "payload": each} for kind, each in lines.items()]
             path.write_text("".join(f"{json.dumps(line)}\n" for line in stamped))
-        hits = recall(NOW, *(f"memory/{n}.md" for n in range(3)))
-        events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
-        write_events(events, hits, hits, hits)
-        (events.parent.parent / "a.md").write_text("judged where a hit on it could be seen")
+        write_workspace(self.folder / "w", days_before(NOW.date(), 4))
 
     def looks(self) -> Uses:
         return [lambda: str(open_source(self.folder / "w").about())]
@@ -329,7 +307,7 @@ class Recalls(Reader):
 class Databases(Reader):
     """Other systems' SQLite files, whose recalls are harvested and whose memories are shown."""
 
-    name, files = "databases", ("settings.json", "*.db")
+    files = ("settings.json", "*.db")
     TABLES: ClassVar[dict[str, tuple[str, str, list[tuple[str, str]]]]] = {
         "sqlite_vec.db": (
             """memories (id INTEGER PRIMARY KEY, content_hash, content, tags, memory_type, metadata,
@@ -390,7 +368,6 @@ class Databases(Reader):
 class Journal(Reader):
     """What a change of a folder wrote down that was cut short."""
 
-    name = "journal"
     files = (*("memory/.memlab/**/journal.json",) * 4, "memory/.memlab/**/*")
 
     def make(self) -> None:
@@ -400,9 +377,7 @@ class Journal(Reader):
             self._cut_short(next(calls))
 
     def _cut_short(self, at_call: int) -> None:
-        for number in range(5):
-            write_memory(self.memory, f"f{number}.md", memory(f"m{number}"), at(number))
-        write_index(self.memory, ["# all", *(f"- [T](f{number}.md) hook" for number in range(5))])
+        write_memories(self.memory, *"abcde", line="- [T]({}.md) hook")
         plan = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         with suppress(Crashed), crashing(at_call):
             memlab.apply(plan, now=NOW)
@@ -446,7 +421,7 @@ class Journal(Reader):
 
 
 _KINDS = (Store, Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
-READERS: Final[dict[str, type[Reader]]] = {each.name: each for each in _KINDS}
+READERS: Final[dict[str, type[Reader]]] = {each.__name__: each for each in _KINDS}
 
 
 def content_of(path: Path) -> bytes | None:
@@ -467,3 +442,55 @@ def state_of(folder: Path) -> dict[str, STATE]:
         name = str(path.relative_to(folder))
         found[name] = looked_at.st_ino, looked_at.st_mode, *owner, data or b""
     return found
+
+
+def spoil(path: Path, outside: Path, rng: random.Random) -> str:
+    """Change a file, or put something else in its place; return what was done."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > 2**20:
+        return "nothing"
+    choice = rng.random()
+    if choice < 0.06:
+        path.unlink()
+        rng.choice(OTHERS)(path, outside)
+        return f"something else for {path.name}"
+    if choice < 0.1:
+        path.chmod(rng.choice((0o000, 0o4777, 0o6755, 0o666, 0o604, 0o2640)))
+        if os.geteuid() == 0 and rng.random() < 0.5:
+            os.chown(path, STRANGER, STRANGER)
+        return f"other rights for {path.name}"
+    change = rng.choice((in_bytes, in_lines, in_json, in_json, in_json))
+    data = change(path.read_bytes(), rng)
+    path.write_bytes(data)
+    return f"{change.__name__} of {path.name}"
+
+
+def in_lines(data: bytes, rng: random.Random) -> bytes:
+    lines = data.split(b"\n")
+    match rng.randrange(5):
+        case 0:
+            rng.shuffle(lines)
+        case 1:
+            lines *= rng.choice((0, 2, 30))
+        case 2:
+            lines = [line[: rng.randrange(len(line) + 1)] for line in lines]
+        case 3:
+            return b"".join(lines)
+        case _:
+            lines.insert(rng.randrange(len(lines) + 1), rng.choice(TOKENS))
+    return b"\n".join(lines)
+
+
+def in_json(data: bytes, rng: random.Random) -> bytes:
+    """Have other values in JSON, of a whole file or of some of its lines; else in its bytes."""
+    for end in (b"\n\0\n", b"\n"):
+        parts = data.split(end)
+        for number in rng.sample(range(len(parts)), min(len(parts), rng.choice((1, 2, 8)))):
+            with suppress(ValueError, RecursionError):
+                value = json.loads(parts[number])
+                for _ in range(rng.choice((1, 1, 1, 2, 5))):
+                    value = changed(value, rng)
+                parts[number] = dumped(value).encode(errors="surrogatepass")
+        made = end.join(parts)
+        if made != data:
+            return made
+    return in_bytes(data, rng)

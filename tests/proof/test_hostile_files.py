@@ -45,7 +45,7 @@ def test_every_hostile_file_ends_in_a_result_or_an_error(
         path.chmod(path.stat().st_mode & 0o750)
     case.rename(scratch / "whole")
     told = {"reader": reader, "outside": outside}
-    for seed in range(FILES if name == Store.name else SPOILT):
+    for seed in range(FILES if name == Store.__name__ else SPOILT):
         ended = examiners.run(examine, **told, seed=seed)
         assert (ended.code, ended.error, ended.result) == (0, None, None), f"seed {seed}"
 
