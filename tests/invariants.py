@@ -26,7 +26,11 @@ def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
     if isinstance(store, Path):
         with closing(sqlite3.connect(store)) as connection:
             return rows_of(connection)
-    return {row[0]: row for row in _exactly(store, _EVERY_COLUMN_AS_STORED)}
+    factory, store.text_factory = store.text_factory, bytes
+    try:
+        return {row[0]: row for row in store.execute(_EVERY_COLUMN_AS_STORED)}
+    finally:
+        store.text_factory = factory
 
 
 def salvaged_rows_of(store: Path) -> dict[int, Row]:
@@ -52,55 +56,41 @@ def archive_of(store: Path) -> Path:
     return store.with_name(f"{store.name}.archive.db")
 
 
-def copies_of(store: Path) -> dict[int, list[Row]]:
-    """Every archived row by position, as :func:`rows_of` has it; a position may have several.
-
-    An archive holds records, so they are put into a store of their own and read from there.
-    """
-    copies: dict[int, list[Row]] = {}
+def records_in_archive_of(store: Path) -> list[tuple[Any, dict[str, Any]]]:
+    """Every key with its record, as JSON says it: read independently of the package."""
     archive = archive_of(store)
-    if not (archive.exists() and archive.stat().st_size):
-        return copies
+    if not archive.exists():
+        return []
     with closing(sqlite3.connect(archive)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-            return copies
-        records = connection.execute(
-            "SELECT key, record FROM archived ORDER BY apply, key"
-        ).fetchall()
-    for position, record in records:
-        copies.setdefault(position, []).append(_row_of(position, json.loads(record)))
+            return []
+        query = "SELECT key, record FROM archived ORDER BY apply, key"
+        return [(key, json.loads(record)) for key, record in connection.execute(query)]
+
+
+def copies_of(store: Path) -> dict[int, list[Row]]:
+    """Every archived row by position, as :func:`rows_of` has it; a position may have several."""
+    copies: dict[int, list[Row]] = {}
+    for position, record in records_in_archive_of(store):
+        cells = [stored(record.get(name)) for name in _COLUMNS.split(", ")]
+        types = " ".join(kind for _, kind in cells)
+        row = (position, *(value for value, _ in cells), types.encode())
+        copies.setdefault(position, []).append(row)
     return copies
 
 
-def _row_of(position: int, record: dict[str, Any]) -> Row:
-    """A record as the row that it is of, read independently of the package."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute(f"CREATE TABLE memory_items ({_COLUMNS})")
-        names = [name for name in _COLUMNS.split(", ") if name in record]
-        texts = [isinstance(record[n], dict) and "text" in record[n] for n in names]
-        marks = ["CAST(? AS TEXT)" if is_text else "?" for is_text in texts]
-        connection.execute(
-            f"INSERT INTO memory_items (rowid, {', '.join(names)}) VALUES (?, {', '.join(marks)})",
-            [position, *(_value(record[name]) for name in names)],
-        )
-        return rows_of(connection)[position]
-
-
-def _value(value: Any) -> Any:
+def stored(value: Any) -> tuple[Any, str]:
+    """What a record says of a value, as it is stored, and the type that SQLite calls it."""
     match value:
-        case {"text": digits} | {"blob": digits}:
-            return bytes.fromhex(digits)
+        case {"text": digits}:
+            return bytes.fromhex(digits), "text"
+        case {"blob": digits}:
+            return bytes.fromhex(digits), "blob"
         case {"real": word}:
-            return float(word)
-    return value
-
-
-def _exactly(connection: sqlite3.Connection, query: str) -> list[Row]:
-    factory, connection.text_factory = connection.text_factory, bytes
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.text_factory = factory
+            return float(word), "real"
+        case str():
+            return value.encode(), "text"
+    return value, {int: "integer", float: "real", type(None): "null"}[type(value)]
 
 
 def is_load_bearing_row(row: Row) -> bool:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from programs import Children, forked
 
-from proof.folders import FOLDER_SCENES
-from proof.scenes import ROW_SCENES, RowScene, Scene
+from proof.scenes import FOLDER_SCENES, ROW_SCENES, RowScene, Scene
 
 SOURCES = tuple(
     f"memlab.systems.{name}"

@@ -35,7 +35,7 @@ from memlab.sources.opening import open_source, remember
 from memlab.upkeep.health import doctor
 from memlab.upkeep.maintenance import maintain
 from proof.mutations import mutate
-from proof.stores import copy_aside, make_store
+from proof.scenes import copy_aside, make_store
 from proof.tasks import compact
 
 STATE = tuple[int, int, int, int, bytes]

@@ -1,27 +1,92 @@
 """Stores before an operation, and what must be true of them at any moment of it."""
 
+import random
+import re
+import shutil
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from invariants import assert_compacted, assert_nothing_lost, rows_of
-from programs import Children, Ended
-from stores import signals_of
+import claude_store
+from invariants import (
+    archive_of,
+    assert_compacted,
+    assert_nothing_lost,
+    assert_sound,
+    records_in_archive_of,
+    rows_of,
+    stored,
+)
+from odek_store import DERIVED, write_odek
+from openclaw_store import days_before, write_workspace
+from programs import Children
+from stores import Row, row, run_sql, signals_of, write_rows
 
-from memlab.compaction.applier import apply
-from memlab.compaction.planner import plan
-from memlab.errors import AlreadyAppliedError, MemlabError
-from memlab.policies import KeepRecent
-from memlab.store import SqliteMemoryStore
+from memlab import KeepRecent, SqliteMemoryStore, apply, load, plan
+from memlab.errors import AlreadyAppliedError, ArchiveError
+from memlab.store.signals import CREATE_SIGNALS
 from proof import tasks
-from proof.stores import NOW, make_store
 
+START = datetime(2025, 3, 1, tzinfo=UTC)
+NOW = datetime(2025, 6, 1, tzinfo=UTC)
 KEEP = 20
 ROWS = 120
+_TEXTS = ("shipped, well", "né à Zürich — 北京 🦀", "NUL \0 inside", "", "tab\tand\nline")
+
+
+def make_store(path: Path, *, rows: int, journal: str = "wal", page_size: int = 4096) -> Path:
+    """Write a closed store: three kinds, rejected paths, superseded rows, signals, odd text."""
+    rng = random.Random(0)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA page_size = {page_size}")
+        connection.execute("VACUUM")
+    write_rows(path, [_row(number, rng) for number in range(rows)], journal_mode=journal)
+    run_sql(
+        path,
+        "UPDATE memory_items SET superseded_by = 'm' || rowid WHERE rowid % 11 = 4",
+        CREATE_SIGNALS,
+        "INSERT INTO memory_signals (memory_id, position, importance, access_count) "
+        "SELECT memory_id, rowid, rowid / 7.0, rowid FROM memory_items WHERE rowid % 3 = 0",
+    )
+    return path
+
+
+def _row(number: int, rng: random.Random) -> Row:
+    sequence = {"source_event_id": f"event-{number}", "source_sequence": number}
+    return row(
+        f"m{number}",
+        rng.choices(["semantic", "episodic", "procedural"], weights=[1, 10, 1])[0],
+        *rng.choice([(), ("outcome",), ("rejected-path",), ("größe", "b")]),
+        title=f"{rng.choice(_TEXTS)} {number}",
+        body=rng.choice(_TEXTS) * rng.choice((1, 20, 100)),
+        confidence=rng.random(),
+        created_at=(START + timedelta(hours=number)).isoformat(),
+        evidence_refs_json=f'["m{number - 1}"]' if number % 4 == 1 else "[]",
+        **(sequence if number % 5 == 0 else {}),
+    )
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file by name, byte for byte; but what readers note in shared memory is not content."""
+    return {
+        path.name: b"" if path.name.endswith("-shm") else path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file()
+    }
+
+
+def copy_aside(store: Path, folder: Path) -> Path:
+    """Copy a store with all that lies beside it, as it is, and return the copy's path."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(store.parent, folder)
+    return folder / store.name
 
 
 @dataclass
@@ -39,16 +104,17 @@ class Scene(ABC):
     """What the store holds at the end; never anything between."""
 
     @abstractmethod
+    def state(self, store: Path) -> dict[Any, Any]:
+        """What a store holds."""
+
+    @abstractmethod
     def check(self, store: Path) -> None:
         """Nothing is lost, and the operation has happened altogether or not at all."""
 
-    @abstractmethod
     def check_done(self, store: Path) -> None:
         """Nothing is lost, and the operation has happened."""
-
-    @abstractmethod
-    def check_undone(self, store: Path) -> None:
-        """The operation has not happened."""
+        self.check(store)
+        assert self.state(store) == self.after
 
     def finish(self, children: Children, store: Path) -> None:
         """Carry out the operation again, as it is; only a finished one may be refused."""
@@ -58,24 +124,15 @@ class Scene(ABC):
         self.check_done(store)
 
 
-def assert_refused_or_done(scene: Scene, store: Path, ended: Ended) -> None:
-    """Nothing is lost, and what was said of the store is so."""
-    scene.check(store)
-    if ended.error is None:
-        scene.check_done(store)
-        return
-    assert isinstance(ended.error, MemlabError), repr(ended.error)
-    assert str(store) in str(ended.error)
-    if "nothing was" in str(ended.error):
-        scene.check_undone(store)
-
-
 @dataclass
 class RowScene(Scene):
     """The same of a table, whose rows are looked at by position."""
 
     signals: list[tuple[Any, ...]]
     """What the side table says of ids in the store, at any moment; empty where nobody promises."""
+
+    def state(self, store: Path) -> dict[Any, Any]:
+        return rows_of(store)
 
     def check(self, store: Path) -> None:
         assert_nothing_lost(self.whole, store)
@@ -84,13 +141,6 @@ class RowScene(Scene):
         if self.signals:
             there = {row[1].decode() for row in rows.values()}
             assert signals_of(store) == [row for row in self.signals if row[0] in there]
-
-    def check_done(self, store: Path) -> None:
-        self.check(store)
-        assert rows_of(store) == self.after
-
-    def check_undone(self, store: Path) -> None:
-        assert rows_of(store) == self.before
 
 
 def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
@@ -121,3 +171,101 @@ ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
     )
 }
 """Each operation with each way to keep transactions."""
+
+VIEW = "what a reader sees"
+"""In the place of a name of a file."""
+INDEXES = ("MEMORY.md", "index.json")
+LEFT = ".memlab-"
+"""How a name begins that a change may leave to the next one to sweep."""
+_LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
+
+
+@dataclass
+class FolderScene(Scene):
+    """The same of a folder of memories."""
+
+    digest: str
+
+    def state(self, store: Path) -> dict[Any, Any]:
+        """Bytes, mode and time of every file; an index gets a new time when it changes."""
+        found: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
+        for path in store.rglob("*"):
+            name, looked_at = str(path.relative_to(store)), path.stat()
+            if path.is_file() and not name.startswith(LEFT):
+                when = 0 if name in INDEXES else looked_at.st_mtime_ns
+                found[name] = (path.read_bytes(), looked_at.st_mode, when)
+        return found
+
+    def check(self, store: Path) -> None:
+        if archive_of(store).exists():
+            assert_sound(archive_of(store))
+        files = [record.get("file") for _, record in records_in_archive_of(store)]
+        there = {stored(each["data"])[0] for each in files if each}
+        found = self.state(store)
+        there |= {file[0] for name, file in found.items() if name != VIEW}
+        names = set(self.whole) - {*INDEXES, VIEW}
+        assert {name for name in names if self.whole[name][0] not in there} == set()
+        assert _names_without_a_file(found) <= _names_without_a_file(self.whole)
+        assert found[VIEW] in (self.before[VIEW], self.after[VIEW])
+
+    def take_back(self, children: Children, store: Path) -> None:
+        """Whatever has happened, a restore leaves all as it was before anything was deleted."""
+        ended = children.run(tasks.restore_rows, store=store, what=self.digest)
+        # Else nothing was archived, so that nothing was deleted.
+        assert ended.error is None or isinstance(ended.error, ArchiveError)
+        self.check(store)
+        assert self.state(store)[VIEW] == self.whole[VIEW]
+
+
+def _names_without_a_file(files: dict[str, Any]) -> set[str]:
+    """What the index of Claude Code's memory leads to that is not there."""
+    if "MEMORY.md" not in files:
+        return set()
+    named = _LINK.findall(files["MEMORY.md"][0].decode())
+    return {name.replace("%20", " ") for name in named} - set(files)
+
+
+def _claude(folder: Path) -> Path:
+    return claude_store.as_found(folder / "memory", files=16)
+
+
+def _odek(folder: Path) -> Path:
+    return write_odek(folder / "episodes", ["shipped", "né 北京 🦀 " * 200, "x"] * 3)
+
+
+def _openclaw(folder: Path) -> Path:
+    """Notes in folders below each other, of which some go whole."""
+    days = days_before(claude_store.START.date(), 9)
+    workspace = write_workspace(folder / "workspace", days)
+    (workspace / "memory" / "old").mkdir()
+    for day in days[1:5]:
+        (workspace / f"memory/{day}.md").rename(workspace / f"memory/old/{day}.md")
+    return workspace
+
+
+def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) -> FolderScene:
+    """A folder, and a plan that deletes some of it: to be applied, or applied and to be taken back.
+
+    What is to be true afterwards is found out on a copy.
+    """
+    folder.mkdir()
+    store = system(folder)
+    made = plan(store, KeepRecent(2), now=claude_store.START)
+    assert len(made.memories) > 2
+    scene = FolderScene(tasks.apply_plan, made.to_json(), store, {}, {}, {}, made.digest)
+    scene.before = scene.state(store)
+    scene.whole = {name: file for name, file in scene.before.items() if name not in DERIVED}
+    copy = copy_aside(store, folder.with_name(f"{folder.name} aside"))
+    apply(made, store=copy, now=claude_store.START)
+    scene.after = scene.state(copy)
+    if operation == "restore":
+        apply(made, now=claude_store.START)
+        scene.operation, scene.what = tasks.restore_rows, made.digest
+        scene.before, scene.after = scene.after, scene.whole
+    return scene
+
+
+FOLDER_SCENES: Final[dict[str, Callable[[Path], FolderScene]]] = {
+    f"{operation} {system.__name__[1:]}": partial(_folder_scene, system=system, operation=operation)
+    for operation, system in product(("apply", "restore"), (_claude, _odek, _openclaw))
+}

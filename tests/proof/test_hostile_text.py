@@ -24,7 +24,7 @@ from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.upkeep.health import doctor
-from proof.stores import NOW, START, copy_aside
+from proof.scenes import NOW, START, copy_aside
 
 _ATTACK: Final = "document.title='owned';window.owned=1;fetch('http://127.0.0.1:9/owned')"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from programs import Children
 
-from proof.scenes import ROW_SCENES, RowScene
-from proof.stores import copy_aside
+from proof.scenes import ROW_SCENES, RowScene, copy_aside
 
 KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 """How many processes are killed at a random moment, over all operations."""

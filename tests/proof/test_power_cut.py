@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from programs import Children
 
-from proof.folders import FOLDER_SCENES, FolderScene
 from proof.power import Disk, Event, Image, put_on_disk, recorded
-from proof.scenes import ROW_SCENES, Scene
+from proof.scenes import FOLDER_SCENES, ROW_SCENES, FolderScene, Scene
 
 CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "840"))
 """How many different images of a disk are looked at, over all operations."""
