@@ -20,7 +20,7 @@ WORDS: Final = {
     "Policy": "a policy, such as memlab.KeepRecent(200)",
     "PathLike": "a path",
     "Receipt": "a receipt, as memlab.apply returns it",
-    "Prepared": "what memlab.sizing.prepare_sizing returns",
+    "Sizing": "what memlab.sizing.prepare_sizing returns",
     "SqliteMemoryStore": "an open memlab.SqliteMemoryStore",
     "datetime": "a moment with a time zone, such as datetime.now(UTC)",
     "log": "a log, as memlab.read_access_log returns it",

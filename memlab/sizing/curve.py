@@ -89,8 +89,27 @@ class BudgetEnd(TradeEnd):
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A store prepared for sizing, whatever a memory weighs: one each, or its tokens."""
+class Sizing:
+    """A store prepared for sizing: after this, a look-up at any cap or target is cheap.
+
+    Attributes
+    ----------
+    history, present, references
+        The store as arrays.
+    misfits : int
+        References that did not fit the frame: no such target, or one written later.
+    terms : Terms
+        What limits go by: ``confidence``, ``until`` and ``law``.
+    source : str
+        What the store is called.
+    gaps, lacks_past : Gaps, bool
+        Memories deleted without an archive; whether the frame lacks what the archive keeps.
+    reads : float
+        How much of its evidence are reads, from 0 to 1, the rest references by name; of a store
+        without any, what suits its system.
+    mean : float
+        What a memory of mean length adds to the number: one to a cap, its tokens to a budget.
+    """
 
     history: History
     present: Present
@@ -101,6 +120,10 @@ class Prepared:
     gaps: Gaps = field(default_factory=Gaps)
     lacks_past: bool = False
     reads: float = 0.0
+    mean: float = 1.0
+
+    WORD: ClassVar = "cap"
+    """What the number is called in a sentence."""
 
     @property
     def lost(self) -> int:
@@ -119,17 +142,21 @@ class Prepared:
         return replace(plain, widened=record.widening(self.cuts))
 
     def choose(self, target: float) -> record.Choice:
-        """Choose by all evidence, not below what deletions without an archive removed of it."""
+        """Choose by all evidence, not below the cap that removed its own: it would shrink on."""
         choice = record.choose_cap(
-            self.ahead, target=target, prunable=self._prunable, far_share=self.references.far_share
-        )
-        return record.above_gaps(
-            choice,
-            self.gaps,
+            self.ahead,
             target=target,
-            written=len(self.history),
-            lost=self.lost / max(len(self.references), 1),
+            prunable=int(np.ceil((self.most - self.floor) / self.mean)),
+            far_share=self.references.far_share,
         )
+        spare, verdict = 1 - target, record.Verdict.HISTORY_INCOMPLETE
+        if (least := self.gaps.cap) is not None:
+            cap, likely = max(choice.keep_recent, least), max(choice.likely, least)
+            return record.Choice(verdict, cap, (choice.interval[0], cap), likely)
+        lost = self.lost / max(len(self.references), 1)
+        if 2 * lost > spare or self.gaps.memories > spare * len(self.history):
+            return replace(choice, verdict=verdict)
+        return choice
 
     @property
     def missing(self) -> int:
@@ -138,7 +165,7 @@ class Prepared:
 
     def number_for(self, cap: int) -> int:
         """Return the number that keeps so many memories: the cap, or a budget."""
-        return cap
+        return self.floor + int(np.ceil(cap * self.mean))
 
     def around(self, *numbers: int | None) -> list[int]:
         """Return the numbers given, those that keep round numbers of memories, and all there is."""
@@ -147,44 +174,28 @@ class Prepared:
         return sorted(wanted | {each for each in numbers if each is not None})
 
     @property
+    def floor(self) -> int:
+        """What the load-bearing memories take of the number: nothing of a cap."""
+        return 0
+
+    @property
     def most(self) -> int:
         """The number that keeps all that is there now."""
         return self.present.prunable
 
-    @property
-    def _prunable(self) -> int:
-        """How many memories there are to prune, as :meth:`number_for` counts them."""
-        return self.present.prunable
+    def end(self, number: int) -> TradeEnd:
+        """Return what a number serves and costs; of past starts under a budget nothing."""
+        (row,) = self.at([number]).to_dict("records")
+        p95, limits = row.get("boot_tokens_p95"), (row["low"], row["high"])
+        costs = row["served"], limits, row["boot_tokens"], p95, row["days"]
+        if "kept" in row:
+            return BudgetEnd(row["kept"], *costs, max_tokens=number)
+        return TradeEnd(number, *costs)
 
     def _served(self, caps: Ints) -> Columns:
         """Return the share that each cap serves, estimated, and its limits."""
         low, high = self.ahead.limits_at(caps)
         return {"served": self.ahead.share_at(caps), "low": low, "high": high}
-
-
-@dataclass(frozen=True)
-class Sizing(Prepared):
-    """A store prepared for sizing: after this, a look-up at any cap or target is cheap.
-
-    Attributes
-    ----------
-    history, present, references
-        The store as arrays.
-    misfits : int
-        References that did not fit the frame: no such target, or one written later.
-    terms : Terms
-        What limits go by: ``confidence``, ``until`` and ``law``.
-    source : str
-        What the store is called.
-    gaps, lacks_past : Gaps, bool
-        Memories deleted without an archive; whether the frame lacks what the archive keeps.
-    reads : float
-        How much of its evidence are reads, from 0 to 1, the rest references by name; of a store
-        without any, what suits its system.
-    """
-
-    WORD: ClassVar = "cap"
-    """What the number is called in a sentence."""
 
     @cached_property
     def curve(self) -> pd.DataFrame:
@@ -193,7 +204,12 @@ class Sizing(Prepared):
         exact = every
         if len(every) > EVERY_CAP or len(every) * len(self.history) > MOMENTS:
             exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
-        caps = every if len(every) <= EVERY_CAP else np.union1d(exact, self._changes())
+        caps = every
+        if len(every) > EVERY_CAP:  # those at which the share seen changes, and a spread of others
+            changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
+            wanted = [_spread(every[-1], EVERY_CAP // 8), ROUND_CAPS, changes, exact]
+            caps = np.unique(np.concatenate(wanted))
+            caps = caps[caps <= every[-1]]
         over_history = self.history.boot_at(exact)
         between = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
         curve = self._curve(caps, between)
@@ -213,12 +229,6 @@ class Sizing(Prepared):
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
         return self._curve(wanted, self.history.boot_at(wanted))
 
-    def end(self, cap: int) -> TradeEnd:
-        """Return what a cap serves and costs."""
-        (row,) = self.at([cap]).to_dict("records")
-        boot = row["boot_tokens"], row["boot_tokens_p95"]
-        return TradeEnd(cap, row["served"], (row["low"], row["high"]), *boot, row["days"])
-
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap whose boot context stays within a budget; None where none does.
 
@@ -234,13 +244,6 @@ class Sizing(Prepared):
             fits = int(caps[most <= token_budget].max(initial=fits))
             fails = int(caps[most > token_budget].min(initial=fails))
         return None if fits < 0 else fits
-
-    def _changes(self) -> Ints:
-        """Caps at which the share seen changes, and a spread of others."""
-        most = self.history.prunable
-        changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
-        wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
-        return np.unique(wanted[wanted <= most])
 
     def _curve(self, caps: Ints, over_history: Columns) -> pd.DataFrame:
         """Return the shares served, and what the caps would leave of the store."""
@@ -265,7 +268,7 @@ class Sizing(Prepared):
 
 
 @dataclass(frozen=True)
-class BudgetSizing(Prepared):
+class BudgetSizing(Sizing):
     """A store prepared for sizing a budget in tokens.
 
     Under `TokenBudget` a memory stays as long as it, all that is newer and the floor fit. So its
@@ -275,17 +278,14 @@ class BudgetSizing(Prepared):
 
     Attributes
     ----------
-    history, present, references, misfits, terms, source, gaps, lacks_past, reads
+    history, present, references, misfits, terms, source, gaps, lacks_past, reads, mean
         As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
     took : array of int64
         The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
         one to what was deleted without an archive, what the law expects.
-    mean : float
-        Tokens of a memory of mean length.
     """
 
     took: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    mean: float = 1.0
 
     WORD: ClassVar = "budget"
 
@@ -298,10 +298,6 @@ class BudgetSizing(Prepared):
     def most(self) -> int:
         """What all that is loaded now takes."""
         return self.present.tokens
-
-    def number_for(self, cap: int) -> int:
-        """Return the budget that keeps so many memories of mean length."""
-        return self.floor + int(np.ceil(cap * self.mean))
 
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these budgets."""
@@ -319,22 +315,9 @@ class BudgetSizing(Prepared):
         }
         return pd.DataFrame(columns, index=pd.Index(wanted, name=MAX_TOKENS))
 
-    def end(self, budget: int) -> BudgetEnd:
-        """Return what a budget serves and costs; of past starts under it nothing is computed."""
-        (row,) = self.at([budget]).to_dict("records")
-        limits, costs = (row["low"], row["high"]), (row["boot_tokens"], None, row["days"])
-        return BudgetEnd(row["kept"], row["served"], limits, *costs, max_tokens=budget)
-
     def largest_within(self, token_budget: int) -> int | None:
         """Return the budget itself; None where the load-bearing memories take more."""
         return token_budget if token_budget >= self.floor else None
-
-    @property
-    def _prunable(self) -> int:
-        return int(np.ceil((self.most - self.floor) / self.mean))
-
-
-AnySizing = Sizing | BudgetSizing
 
 
 def prepare_sizing(
@@ -382,8 +365,8 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
         since = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(since / mean)))
     seen = {each.name: getattr(sizing, each.name) for each in fields(sizing)}
-    seen |= {"references": in_means, "gaps": gaps}
-    return BudgetSizing(**seen, took=took + further, mean=mean)
+    seen |= {"references": in_means, "gaps": gaps, "mean": mean}
+    return BudgetSizing(**seen, took=took + further)
 
 
 def prepared(

@@ -10,16 +10,7 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import (
-    AnySizing,
-    BudgetSizing,
-    Prepared,
-    Sizing,
-    TradeEnd,
-    in_tokens,
-    prepare_sizing,
-    prepared,
-)
+from memlab.sizing.curve import BudgetSizing, Sizing, TradeEnd, in_tokens, prepare_sizing, prepared
 from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
@@ -85,7 +76,7 @@ def recommend_cap(
 
 def advised(
     past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, tokens: bool
-) -> tuple[AnySizing, Advice]:
+) -> tuple[Sizing, Advice]:
     """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""
     sizing = prepared_for(past, references, asked, tokens=tokens)
     return sizing, advise(sizing, target=asked.target, token_budget=asked.token_budget)
@@ -93,20 +84,20 @@ def advised(
 
 def prepared_for(
     past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, tokens: bool
-) -> AnySizing:
+) -> Sizing:
     """Return a store prepared for sizing, by caps or by budgets in tokens."""
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
     return in_tokens(sizing) if tokens else sizing
 
 
 def advise(
-    sizing: AnySizing, *, target: float = DEFAULT_TARGET, token_budget: int | None = None
+    sizing: Sizing, *, target: float = DEFAULT_TARGET, token_budget: int | None = None
 ) -> Advice:
     """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
 
     `target` and `token_budget` are those of :func:`memlab.recommend_cap`.
     """
-    arguments.expect(sizing, Prepared, call="memlab.sizing.advise", name="sizing")
+    arguments.expect(sizing, Sizing, call="memlab.sizing.advise", name="sizing")
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
@@ -151,7 +142,7 @@ def advise(
 
 
 def _under_budget(
-    sizing: AnySizing,
+    sizing: Sizing,
     verdict: Verdict,
     needed: TradeEnd,
     token_budget: int | None,
@@ -162,12 +153,12 @@ def _under_budget(
     if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
     takes = needed.number
-    if isinstance(sizing, Sizing):  # a cap beyond all there is costs no more than all
+    if not isinstance(sizing, BudgetSizing):  # a cap beyond all there is costs no more than all
         takes = min(takes, sizing.most)
     return Verdict.TARGET_EXCEEDS_BUDGET if takes > fits.number else verdict
 
 
-def _what_is_missing(sizing: AnySizing) -> Iterator[str]:
+def _what_is_missing(sizing: Sizing) -> Iterator[str]:
     """Say what of its past a store is sized without."""
     gaps = sizing.gaps
     if sizing.lacks_past:
@@ -182,7 +173,7 @@ def _what_is_missing(sizing: AnySizing) -> Iterator[str]:
 
 
 def _what_would_change(
-    sizing: AnySizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
+    sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
     yield from _what_is_missing(sizing)
@@ -210,7 +201,7 @@ def _what_would_change(
         yield f"left out: {misfits} to something that is no earlier memory of this store"
 
 
-def _on_the_limits(sizing: AnySizing) -> Iterator[str]:
+def _on_the_limits(sizing: Sizing) -> Iterator[str]:
     if sizing.missing:
         yield (
             f"with {counted(sizing.missing, 'more references')} or reads, this store's own would "
@@ -230,7 +221,7 @@ def _on_the_limits(sizing: AnySizing) -> Iterator[str]:
 
 
 def _by_verdict(
-    sizing: AnySizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
+    sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     match verdict:
         case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.ahead.everything:

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from memlab.evidence.past import Gaps
 from memlab.evidence.posterior import Posterior, Terms
 from memlab.evidence.prior import reach_of
 from memlab.sizing.history import History, Ints, Ranked
@@ -188,32 +187,16 @@ def sittings_needed(target: float, confidence: float) -> int:
 def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share: float) -> Choice:
     """Choose the smallest cap whose lower limit meets the target."""
     likely, low, cap = posterior.cap_for(target)
-    return Choice(_verdict(posterior, cap, target, prunable, far_share), cap, (low, cap), likely)
-
-
-def above_gaps(choice: Choice, gaps: Gaps, *, target: float, written: int, lost: float) -> Choice:
-    """Do not go below the cap that removed its own evidence: numbers would shrink each time."""
-    if gaps.cap is not None:
-        cap, likely = max(choice.keep_recent, gaps.cap), max(choice.likely, gaps.cap)
-        return Choice(Verdict.HISTORY_INCOMPLETE, cap, (choice.interval[0], cap), likely)
-    spare = 1 - target
-    if 2 * lost > spare or gaps.memories > spare * written:
-        return replace(choice, verdict=Verdict.HISTORY_INCOMPLETE)
-    return choice
-
-
-def _verdict(
-    posterior: Posterior, cap: int, target: float, prunable: int, far_share: float
-) -> Verdict:
+    needed = sittings_needed(target, posterior.terms.confidence)
+    verdict = Verdict.OK
     if not posterior.memories:
-        return Verdict.NOTHING_PRUNABLE
-    fine_enough = posterior.sittings >= sittings_needed(target, posterior.terms.confidence)
-    if target > posterior.terms.law.shares[-1] and not fine_enough:
-        return Verdict.TARGET_BEYOND_HORIZON
-    if not posterior.sittings:
-        return Verdict.FROM_OTHER_PROJECTS
-    if cap >= prunable:
-        return Verdict.CAP_HAS_NO_EFFECT
-    if posterior.weight < 0.5:
-        return Verdict.FROM_OTHER_PROJECTS
-    return Verdict.HORIZON_TOO_SHORT if far_share > 1 - target else Verdict.OK
+        verdict = Verdict.NOTHING_PRUNABLE
+    elif target > posterior.terms.law.shares[-1] and posterior.sittings < needed:
+        verdict = Verdict.TARGET_BEYOND_HORIZON
+    elif posterior.sittings and cap >= prunable:
+        verdict = Verdict.CAP_HAS_NO_EFFECT
+    elif posterior.weight < 0.5:
+        verdict = Verdict.FROM_OTHER_PROJECTS
+    elif far_share > 1 - target:
+        verdict = Verdict.HORIZON_TOO_SHORT
+    return Choice(verdict, cap, (low, cap), likely)

@@ -18,7 +18,7 @@ from memlab.evidence.references import Evidence, counted_in_words, evidence_of, 
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import AnySizing, BudgetSizing, Sizing
+from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
@@ -50,7 +50,7 @@ class Recommendation(Shown):
 
     evidence: Evidence
     asked: Question
-    sizing: AnySizing
+    sizing: Sizing
     advice: Advice
     kept: dict[str, Any] = field(default_factory=dict)
     explain: bool = False
@@ -59,7 +59,7 @@ class Recommendation(Shown):
     def curve(self) -> pd.DataFrame:
         """Numbers around the recommended ones, with what each serves and costs."""
         source, in_use = self.evidence.source, None
-        if source is not None and isinstance(self.sizing, Sizing):
+        if source is not None and not isinstance(self.sizing, BudgetSizing):
             in_use = source.cap_now()
         shown = in_use if in_use is None else min(in_use, self.sizing.most)
         also = shown, self.asked.keep_recent
