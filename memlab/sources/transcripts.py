@@ -8,23 +8,11 @@ from functools import cache, partial
 from pathlib import Path
 from re import IGNORECASE, MULTILINE
 from re import compile as pattern
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import (
-    MAINTENANCE,
-    OWN_SESSION,
-    READ,
-    WRITE,
-    Asked,
-    Found,
-    LineReader,
-    Read,
-    mapping,
-    moment,
-    sequence,
-    text,
-)
+from memlab.sources import reads
+from memlab.sources.reads import READ, WRITE, Asked, Found, LineReader, mapping, sequence, text
 
 FAILED: Final = "calls that failed"
 UNCHANGED: Final = "calls answered by a note that the file is unchanged"
@@ -51,7 +39,8 @@ class Touch(NamedTuple):
     how: str
     writes: bool = False
     place: str = ""
-    needs_result: bool = True
+    outcome: str | None = None
+    """What became of it, where no result says so: nothing went wrong, or why it is no read."""
 
 
 class Seen(NamedTuple):
@@ -62,14 +51,13 @@ class Seen(NamedTuple):
     session: str
 
 
-class Look(Protocol):
+class Look(NamedTuple):
     """What a harvest looks for in transcripts."""
 
-    def concerns(self, line: bytes) -> bool:
-        """Whether a line may hold a call that matters; cheap, for every line is asked about."""
-
-    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
-        """Yield what a line's calls do with memories."""
+    concerns: reads.Wanted
+    """Whether a line may hold a call that matters; cheap, for every line is asked about."""
+    touches: Callable[[dict[str, Any]], Iterator[Touch]]
+    """Yields what a line's calls do with memories."""
 
 
 class _Sighting(NamedTuple):
@@ -170,7 +158,7 @@ def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> 
         known = asked.before.get(name)  # the session that was found first stands
         owner = (known and known.session) or session
         kind = WRITE if touch.writes else READ
-        uses.append(Read(touch.memory_id, at, name, touch.how, owner, kind))
+        uses.append(reads.Read(touch.memory_id, at, name, touch.how, owner, kind))
     found.writes = [use for use in uses if use.kind == WRITE]
     before = (use for use in asked.before.values() if use.kind == WRITE)
     written: dict[tuple[str, str], datetime] = {}
@@ -181,14 +169,19 @@ def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> 
     for use in uses:
         if use.kind != WRITE:
             first = written.get((use.memory_id, use.session or ""))
-            kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
+            kind = (
+                READ
+                if first is None
+                else reads.OWN_SESSION
+                if use.at >= first
+                else reads.MAINTENANCE
+            )
             (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
 
 
 class _Scan:
     def __init__(self, look: Look, found: Found) -> None:
-        self._look = look
-        self._found = found
+        self._look, self._found = look, found
         self._calls: dict[tuple[str, str, bool, str], _Call] = {}
         self._results: dict[str, tuple[str, set[str]]] = {}
         """By call: its outcome, and the files that a shell did not find, by their names."""
@@ -197,7 +190,8 @@ class _Scan:
 
     def wants(self, line: bytes) -> bool:
         """Whether a line holds a call that matters, or the result of one."""
-        return self.answers(line) or self._look.concerns(line)
+        has_use = b'"tool_use"' in line or b'"attachment"' in line
+        return self.answers(line) or (has_use and self._look.concerns(line))
 
     def answers(self, line: bytes) -> bool:
         """Whether a line holds the result of a call that waits for one."""
@@ -221,9 +215,10 @@ class _Scan:
         for touch in self._look.touches(line):
             key = (touch.call, touch.memory_id, touch.writes, touch.place)
             if key not in self._calls:
-                self._calls[key] = _Call(touch, moment(line.get("timestamp"), self._found), [])
+                at = reads.moment(line.get("timestamp"), self._found)
+                self._calls[key] = _Call(touch, at, [])
             self._calls[key].sightings.append(_sighting(file, line))
-            if touch.needs_result and touch.call not in self._results:
+            if touch.outcome is None and touch.call not in self._results:
                 self.waiting.add(touch.call.encode())
 
     def happened(self) -> Iterator[Seen]:
@@ -232,7 +227,7 @@ class _Scan:
         oldest = cache(partial(_oldest, times_of=cache(_times_by_line)))
         for touch, at, sightings in self._calls.values():
             outcome, missing = self._results.get(touch.call, (WITHOUT_RESULT, set[str]()))
-            outcome = outcome if touch.needs_result else _SUCCESS
+            outcome = outcome if touch.outcome is None else touch.outcome
             if outcome == _SUCCESS and touch.how == _SHELL and touch.memory_id in missing:
                 outcome = FAILED  # the shell went on without it
             why, more = outcome or WITHOUT_TIME, 1

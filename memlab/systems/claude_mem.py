@@ -24,7 +24,7 @@ from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, Key, Writer, place_of
 from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
-from memlab.sources.transcripts import Touch, calls_in, seen_in, take_uses
+from memlab.sources.transcripts import Look, Touch, calls_in, seen_in, take_uses
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Table, in_shell
@@ -325,22 +325,18 @@ def find(asked: Asked) -> Found:
     rows = sqlite_rows.rows_in(database, _SESSIONS)
     wrote = (Read(each, _ALL_ALONG, f"wrote {each}", "", session, WRITE) for each, session in rows)
     before = {**asked.before, **{each.id: each for each in wrote}}
-    seen = seen_in(asked, _Look(), found, beside=beside)
+    look = Look(lambda line: _TOOL.encode() in line, _fetches)
+    seen = seen_in(asked, look, found, beside=beside)
     take_uses(seen, "claude-mem", replace(asked, before=before), found)
     return found
 
 
-class _Look:
-    """Finds calls that fetch observations."""
-
-    def concerns(self, line: bytes) -> bool:
-        return b"get_observations" in line and b'"tool_use"' in line
-
-    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
-        for call, tool, given in calls_in(line):
-            if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
-                for number in _ids(given.get("ids")):
-                    yield Touch(call, number, _TOOL)
+def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
+    """Yield what the calls of a line fetch."""
+    for call, tool, given in calls_in(line):
+        if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
+            for number in _ids(given.get("ids")):
+                yield Touch(call, number, _TOOL)
 
 
 def _ids(given: object) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Serena's memories: Markdown files below ``.serena/memories``, and their reads by transcripts."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,7 +9,7 @@ from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.notes import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, text
-from memlab.sources.transcripts import Touch, calls_in, seen_in, take_uses
+from memlab.sources.transcripts import Look, Touch, calls_in, seen_in, take_uses
 
 MEMORIES: Final = Path(".serena", "memories")
 ELSEWHERE: Final = "reads by agents in other projects"
@@ -58,31 +59,18 @@ def find(asked: Asked) -> Found:
     """Return the memories that were read."""
     source = Serena(asked.path)
     found = Found(store=source.name)
-    look = _Look(source.path.parents[1])
-    seen = seen_in(asked, look, found)
-    found.left_out.update(look.left_out.values())
+    touches = partial(_touches, source.path.parents[1])
+    seen = seen_in(asked, Look(lambda line: b"_memory" in line, touches), found)
     take_uses(seen, source.scheme, asked, found)
     return found
 
 
-class _Look:
-    def __init__(self, project: Path) -> None:
-        self._project = project
-        self.left_out: dict[str, str] = {}
-        """By call: why it is no read."""
-
-    def concerns(self, line: bytes) -> bool:
-        return b"_memory" in line and b'"tool_use"' in line
-
-    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
-        is_here = Path(text(line.get("cwd"))).is_relative_to(self._project)
-        for call, called, given in calls_in(line):
-            tool = called.rpartition("__")[2]
-            name = text(given.get("memory_name")) or text(given.get("memory_file_name"))
-            memory = name.removesuffix(NOTE) + NOTE
-            if tool not in (_READ, *_WRITERS) or not Serena.is_note(memory):
-                continue
-            if is_here:
-                yield Touch(call, memory, _READ, writes=tool in _WRITERS)
-            elif tool == _READ:
-                self.left_out[call] = ELSEWHERE
+def _touches(project: Path, line: dict[str, Any]) -> Iterator[Touch]:
+    """Yield what the calls of a line do with the memories of a project."""
+    outcome = None if Path(text(line.get("cwd"))).is_relative_to(project) else ELSEWHERE
+    for call, called, given in calls_in(line):
+        tool = called.rpartition("__")[2]
+        name = text(given.get("memory_name")) or text(given.get("memory_file_name"))
+        memory = name.removesuffix(NOTE) + NOTE
+        if tool in (_READ, *_WRITERS) and Serena.is_note(memory):
+            yield Touch(call, memory, _READ, tool in _WRITERS, outcome=outcome)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
-from memlab.sources.transcripts import Seen, Touch, calls_in, named, seen_in, take_uses
+from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, seen_in, take_uses
 from memlab.systems.claude_code.dates import PROJECTS, is_of_project
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
@@ -26,6 +26,7 @@ _HOME: Final = "~"
 IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
 ELSEWHERE: Final = "reads of a folder of the same name in another place"
 NO_MEMORY: Final = "files that are no memories"
+UNASKED: Final = "attachments that were loaded without being asked for"
 SEARCHES: Final = "searches over several files"
 
 
@@ -38,14 +39,13 @@ def find(asked: Asked) -> Found:
     """Return the reads of the files in a memory folder."""
     folder = _the_one(asked.path)
     beside = folder.parent.parent if is_of_project(folder) else None
-    found, look = Found(store=str(folder)), _Look(folder)
-    seen = seen_in(asked, look, found, beside=beside)
-    found.left_out.update(look.left_out.values())
+    found, uses = Found(store=str(folder)), _Uses(folder)
+    seen = seen_in(asked, Look(uses.may_be_in, uses.of), found, beside=beside)
     take_uses(_of_one_folder(seen, found), "claude-code", asked, found)
     return found
 
 
-class _Look:
+class _Uses:
     """Finds what calls do with the files of one memory folder, whatever a transcript calls it."""
 
     def __init__(self, folder: Path) -> None:
@@ -64,15 +64,13 @@ class _Look:
             for path in map(Path, called)
         ]
         """No path leads into the folder without these names, from a working folder or by itself."""
-        self.left_out: dict[str, str] = {}
-        """By call: why it is no read."""
 
-    def concerns(self, line: bytes) -> bool:
-        return (b'"tool_use"' in line or b'"attachment"' in line) and any(
+    def may_be_in(self, line: bytes) -> bool:
+        return any(
             all(any(form in line for form in forms) for forms in names) for names in self._needles
         )
 
-    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
+    def of(self, line: dict[str, Any]) -> Iterator[Touch]:
         cwd = text(line.get("cwd")) or None
         for call in calls_in(line):
             yield from self._of_call(*call, cwd)
@@ -91,18 +89,18 @@ class _Look:
                 if use.verb != "search":
                     yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
                 elif self._holds(use.path):
-                    self.left_out[call] = SEARCHES
+                    yield Touch(call, "", tool, outcome=SEARCHES)
         elif tool in ("Grep", "Glob") and self._holds(_absolute(text(given.get("path")), cwd)):
-            self.left_out[call] = SEARCHES
+            yield Touch(call, "", tool, outcome=SEARCHES)
 
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
         call = named(line)
         if attachment.get("type") != _RELEVANT:
-            self.left_out[call] = "attachments that were loaded without being asked for"
+            yield Touch(call, "", "", outcome=UNASKED)
             return
         for memory in map(mapping, sequence(attachment.get("memories"))):
             for touch in self._of_file(call, _RELEVANT, text(memory.get("path")), writes=False):
-                yield touch._replace(needs_result=False)
+                yield touch._replace(outcome=touch.outcome or "")
 
     def _of_file(self, call: str, tool: str, path: str, *, writes: bool) -> Iterator[Touch]:
         place = self._place(path) if path else None
@@ -112,7 +110,7 @@ class _Look:
         if name not in (INDEX, RETIRED) and name.endswith(".md"):
             yield Touch(call, name, tool, writes, folder)
         elif not writes:
-            self.left_out[f"{call} {path}"] = IS_INDEX if name == INDEX else NO_MEMORY
+            yield Touch(call, name, tool, outcome=IS_INDEX if name == INDEX else NO_MEMORY)
 
     def _holds(self, path: str) -> bool:
         return self._place(f"{path}/x") is not None
