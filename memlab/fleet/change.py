@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -23,8 +23,7 @@ from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.overview import bytes_of
-from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
-from memlab.fleet.task import FleetTask, Given, Progress, Runner
+from memlab.fleet.task import FleetTask, Given, Progress, Runner, column_of, outcomes_of, table_of
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy
@@ -424,15 +423,9 @@ def apply_saved(
 def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
     """Return the stores that a plan changes, and what hands each its digest and its own plan."""
     digests = {each.store: each.digest for each in plan.changed}
-    parts = index_of(plan.folder) if plan.folder and digests else {}
-    texts_in = lru_cache(maxsize=1)(partial(column_of, name="plan"))
-
-    def given(member: Member) -> tuple[str, bytes | None]:
-        part = parts.get(member.name)
-        texts = plan.texts if part is None else texts_in(part)
-        return digests[member.name], texts.get(member.name)
-
-    return Members(tuple(map(Member.at, digests))), given
+    text_of = plan.texts.get if plan.folder is None else column_of(plan.folder, "plan")
+    members = Members(tuple(map(Member.at, digests)))
+    return members, lambda member: (digests[member.name], text_of(member.name))
 
 
 @dataclass(frozen=True)

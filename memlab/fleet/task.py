@@ -1,11 +1,29 @@
-"""What is done to each store of a fleet, and by whom; a broken one never ends the run."""
+"""What is done to each store of a fleet, in one frame; kept as Parquet files that appear whole.
 
+Whoever does it, a broken store never ends the run.
+"""
+
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from memlab.errors import MemlabError
-from memlab.fleet.names import Member
+from memlab.files import ALONE, read_whole, whole_file, write_whole
+from memlab.fleet.names import Member, Sources, members_of
+from memlab.text import refused
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Row = TypeVar("Row")
 
@@ -15,6 +33,26 @@ Progress = Callable[[int, int], None]
 """Called with how many stores are done, and how many there are."""
 
 STORE: Final = "store"
+
+FEW: Final = 20
+"""Stores that are done before the first process has started."""
+FEW_BYTES: Final = 20_000_000
+"""The same of bytes."""
+
+SECONDS: Final = 2.0
+"""How long a result waits to be written, about."""
+
+_ARROW: Final = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bytes: pa.large_binary(),
+    datetime: pa.timestamp("us", "UTC"),
+}
+_STORE: Final = pa.field(STORE, pa.string())
+_OWN: Final = [pa.field(name, pa.string()) for name in ("error", "error_kind", "store_state")]
+_RUN: Final = "_run.json"
+"""Parquet readers pass over names that begin with an underscore."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +75,6 @@ def nothing(member: Member) -> None:
     """Give nothing."""
 
 
-@runtime_checkable
 class Runner(Protocol):
     """Who does the work."""
 
@@ -93,3 +130,223 @@ class Serial:
         """Yield the outcomes in the order of the members."""
         for member in members:
             yield task.do(member, given(member))
+
+
+def outcomes_of(
+    task: FleetTask[Row],
+    sources: Sources,
+    *,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
+    given: Given = nothing,
+) -> list[Outcome[Row]]:
+    """Do a task to every store; return what became of each, in the order of their names."""
+    members = members_of(sources).stores
+    parts = None if out is None else Parts(Path(out), task)
+    found = {} if parts is None else parts.still_there(members)
+    missing = [member for member in members if member.name not in found]
+    if progress is not None and found:
+        progress(len(found), len(members))
+    try:
+        for outcome in (runner or usual_runner(missing)).run(task, missing, given):
+            found[outcome.name] = outcome if parts is None else parts.add(outcome)
+            if progress is not None:
+                progress(len(found), len(members))
+    finally:
+        if parts is not None:
+            parts.flush()
+    if parts is not None:
+        parts.finish()
+    return [found[member.name] for member in members]
+
+
+def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFrame":
+    """Do a task to every store, as :func:`outcomes_of` does; return a row for each."""
+    import pandas as pd
+
+    lines = [_line_of(each) for each in outcomes_of(task, sources, **how)]
+    table = pa.Table.from_pylist(lines, _schema_of(task))
+    types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype()}
+    frame: pd.DataFrame = table.to_pandas(types_mapper=types.get)
+    return frame.drop(columns=["error_kind", "store_state"])
+
+
+def _schema_of(task: FleetTask[Any]) -> Any:
+    """Return the columns of the store's name, of what is annotated in a row, and of an error."""
+    types = get_type_hints(task.row)
+    names = [each.name for each in fields(task.row) if each.name != STORE]
+    arrow = {name: (types[name], *get_args(types[name])) for name in names}
+    columns = [
+        pa.field(name, next(_ARROW[kind] for kind in kinds if kind in _ARROW))
+        for name, kinds in arrow.items()
+    ]
+    return pa.schema([_STORE, *columns, *_OWN])
+
+
+def _line_of(outcome: Outcome[Any]) -> dict[str, Any]:
+    value = {} if outcome.value is None else vars(outcome.value)
+    own = {"error": outcome.error or None, "error_kind": outcome.kind or None}
+    return value | own | {"store_state": outcome.state, STORE: outcome.name}
+
+
+def usual_runner(members: Sequence[Member]) -> Runner:
+    """Return who works where nobody was named: processes, where these pay for their start."""
+    if len(members) < FEW and sum(member.size for member in members) < FEW_BYTES:
+        return Serial()
+    from memlab.fleet.workers import Processes
+
+    return Processes()
+
+
+class Parts:
+    """A folder of results of one task."""
+
+    def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
+        self.folder, self._task = folder, task
+        self._schema = _schema_of(task)
+        self._question = {"asked": task.name, **task.asked, "columns": self._schema.names}
+        self._waiting: list[dict[str, Any]] = []
+        self._since = monotonic()
+        self._is_fresh = self._begin()
+
+    def still_there(self, members: Sequence[Member]) -> dict[str, Outcome[Any]]:
+        """Return the results that still hold, and drop all others: a store has one row, or none."""
+        small = [each for each in self._schema if not pa.types.is_large_binary(each.type)]
+        kept: dict[str, tuple[Path, Outcome[Any]]] = {}
+        for part in _parts_of(self.folder):
+            for row in _read(part, pa.schema(small)).to_pylist():
+                kept[row["store"]] = part, self._outcome(row)  # of two results the later
+        named = {member.name: member for member in members}
+        found = {
+            name: outcome
+            for name, (_, outcome) in kept.items()
+            if name in named and self._still_holds(named[name], outcome)
+        }
+        if len(found) < len(kept):
+            self._keep({name: kept[name][0] for name in found})
+        return found
+
+    def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Keep a result; return it without what is large in it, which need not be held."""
+        line = _line_of(outcome)
+        large = {name: each for name, each in line.items() if isinstance(each, bytes)}
+        self._waiting.append(line)
+        # what was done to a store is said at once, whatever happens next
+        if self._task.changes or monotonic() - self._since > SECONDS:
+            self.flush()
+        if outcome.value is None or not large:
+            return outcome
+        return replace(outcome, value=replace(outcome.value, **dict.fromkeys(large)))
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        if self._waiting:
+            files = _parts_of(self.folder)
+            number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 1
+            table = pa.Table.from_pylist(self._waiting, self._schema)
+            self._write(self.folder / f"part-{number:06}.parquet", table)
+        self._waiting, self._since = [], monotonic()
+
+    def finish(self) -> None:
+        """Note that every store has its result."""
+        self._note(finished=True)
+
+    def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
+        """Whether a result need not be asked for again: an error always is.
+
+        A store that cannot be seen from here is, once the run that asked for it has finished.
+        """
+        if outcome.error:
+            return False
+        now = member.state()
+        return outcome.state == now if now else not self._is_fresh
+
+    def _keep(self, kept: Mapping[str, Path]) -> None:
+        """Drop all results but those of these stores, each in its part."""
+        for part in _parts_of(self.folder):
+            table = _read(part, self._schema)
+            stay = [kept.get(name) == part for name in table["store"].to_pylist()]
+            if not any(stay):
+                part.unlink()
+            elif not all(stay):
+                self._write(part, table.filter(pa.array(stay)))
+
+    def _outcome(self, row: dict[str, Any]) -> Outcome[Any]:
+        store, error, kind, state = (row[each.name] for each in (_STORE, *_OWN))
+        if error is not None:
+            return Outcome(store, error=error, kind=kind or "", state=state)
+        value = {each.name: row.get(each.name) for each in fields(self._task.row)}
+        return Outcome(store, self._task.row(**value), state=state)
+
+    def _write(self, part: Path, table: Any) -> None:
+        with whole_file(part, limit=ALONE) as draft:
+            pq.write_table(table, draft, compression="zstd")
+
+    def _begin(self) -> bool:
+        """Whether this is a new run: the last one finished, or there was none."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise MemlabError(refused(f"{self.folder} cannot be made", error)) from error
+        before = self._read_note()
+        if not before and any(self.folder.iterdir()):
+            raise MemlabError(f"{self.folder} holds other files; name a new folder")
+        if before and before.get("question") != self._question:
+            raise MemlabError(
+                f"{self.folder} holds the answers to another question, or those of another memlab; "
+                "name a new folder, or add --fresh to throw these away"
+            )
+        is_fresh, rests_on = bool(before.get("finished", True)), self._task.rests_on
+        if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
+            self._keep({})
+        self._note(finished=False)
+        return is_fresh
+
+    def _read_note(self) -> dict[str, Any]:
+        file, found = self.folder / _RUN, None
+        with suppress(ValueError):
+            found = json.loads(read_whole(file)) if file.exists() else None
+        return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
+
+    def _note(self, *, finished: bool) -> None:
+        on = {"question": self._question, "rests_on": self._task.rests_on}
+        note = {"memlab_fleet_run": 1, **on, "finished": finished}
+        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)
+
+
+def column_of(folder: Path, name: str) -> Callable[[str], bytes | None]:
+    """Return what gives a field of bytes of a store; those of one part are in memory."""
+    parts: dict[str, Path] = {}
+    for part in _parts_of(folder):
+        parts |= dict.fromkeys(_read(part, pa.schema([_STORE]))[STORE].to_pylist(), part)
+
+    @lru_cache(maxsize=1)
+    def column(part: Path) -> dict[str, bytes]:
+        table = _read(part, pa.schema([_STORE, (name, _ARROW[bytes])]))
+        return dict(zip(table[STORE].to_pylist(), table[name].to_pylist(), strict=True))
+
+    return lambda store: column(parts[store])[store] if store in parts else None
+
+
+def start_over(folder: Path) -> None:
+    """Remove the results in a folder, and nothing else."""
+    if folder.is_dir():
+        for file in [*_parts_of(folder), folder / _RUN]:
+            file.unlink(missing_ok=True)
+
+
+def _parts_of(folder: Path) -> list[Path]:
+    """Return the parts in the order in which they were written."""
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def _read(part: Path, schema: Any) -> Any:
+    try:
+        table = pq.read_table(part, columns=schema.names, partitioning=None)
+    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        why = str(error).partition("\n")[0]
+        raise MemlabError(f"{part} cannot be read ({why}); remove it, and run again") from error
+    if not table.schema.equals(schema) or table["store"].null_count:
+        raise MemlabError(f"{part} cannot be read (others made it); remove it, and run again")
+    return table

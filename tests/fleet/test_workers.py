@@ -25,8 +25,7 @@ from memlab.compaction import archived_rows
 from memlab.errors import MemlabError
 from memlab.fleet import Cluster, Member, Outcome, Processes, Runner, Serial, StoreLine, cluster_at
 from memlab.fleet.overview import survey_task
-from memlab.fleet.sweep import outcomes_of, usual_runner
-from memlab.fleet.task import FleetTask, Given, nothing
+from memlab.fleet.task import FleetTask, Given, nothing, outcomes_of, usual_runner
 from memlab.fleet.workers import LARGE, TOGETHER, Answer, Chunk, WorkerPool, chunks_of, schedule
 from memlab.lazy import import_extra
 
