@@ -20,7 +20,6 @@ from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archi
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
-from memlab.store.archive.location import unchanged
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.records import fingerprint_of
@@ -287,7 +286,7 @@ def _is_resumed(
 
 def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archived]:
     """Yield what goes; a store that nothing holds still may have been written to since a look."""
-    for memory, record, _ in _with_records(reader, leaving):
+    for memory, record in _with_records(reader, leaving):
         if record is None:
             raise errors.StalePlanError(
                 f"memory {memory.memory_id!r:.80} was deleted while the plan was applied; nothing "
@@ -298,17 +297,16 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archiv
 
 
 def _with_records(
-    reader: Reader, memories: Sequence[Named], compared: Callable[[bytes], bytes] | None = None
-) -> Iterator[tuple[Named, bytes | None, str]]:
-    """Yield memories with their records, None where there is none, and these fingerprints."""
+    reader: Reader, memories: Sequence[Named]
+) -> Iterator[tuple[Named, bytes | None]]:
+    """Yield memories with their records, None where there is none."""
     found = reader.records(memory.key for memory in memories)
-    key, record = next(found, (None, b""))
+    key, record = next(found, (None, None))
     for memory in memories:
-        if key != memory.key:
-            yield memory, None, ""
-        else:
-            yield memory, record, fingerprint_of(compared(record)) if compared else ""
-            key, record = next(found, (None, b""))
+        is_there = key == memory.key
+        yield memory, record if is_there else None
+        if is_there:
+            key, record = next(found, (None, None))
 
 
 def _undone(plan: Plan) -> str:
@@ -333,21 +331,21 @@ def _check_against_store(
     writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
 ) -> frozenset[Key]:
     """Compare all of a plan with its store; return the keys of what its own time has ended."""
-    compared = unchanged if plan.supersedes else archive.location.compared
+    compared = archive.location.compared
     newer = [KeptMemory(m.by_key, m.by_memory_id, m.by_fingerprint) for m in plan.supersedes]
     named: list[tuple[str, Sequence[Planned | KeptMemory], Callable[[bytes], bytes]]] = [
         *((fate, memories, compared) for fate, memories in plan.fates.items()),
         (_KEEPS, plan.kept, source.lasting),
-        (_STANDS, newer, unchanged),
+        (_STANDS, newer, compared),
     ]
     retired = retired_in(archive) if plan.returns else RetiredMemories()
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
     for fate, memories, of in named:
-        for memory, record, fingerprint in _with_records(writer, memories, of):
+        for memory, record in _with_records(writer, memories):
             if record is None:
                 absent.append((fate, memory))
-            elif fingerprint != memory.fingerprint:
+            elif fingerprint_of(of(record)) != memory.fingerprint:
                 changed.append(memory.memory_id)
             elif wrong := _wrong_of(fate, memory, record, source, retired):
                 raise errors.CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")

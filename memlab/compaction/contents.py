@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import reduce
 from itertools import chain, groupby
 from os import PathLike
 from os.path import lexists
@@ -43,8 +44,6 @@ _HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
 _LISTED: Final = (
     *(*_HEAD, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.CREATED_AT, col.NAMESPACE),
 )
-_TAGS: Final = "tags_json"
-_SEARCHED: Final = (col.MEMORY_ID, col.TITLE, col.BODY, _TAGS)
 _RECORD: Final = "record"
 _KEY: Final = "archived_key"
 _PARQUET: Final = pa.schema(
@@ -277,11 +276,13 @@ def _found(
 
 
 def _matching(table: Any, search: str) -> Any:
-    texts = {name: table[name].cast(TEXT) for name in _SEARCHED}
-    texts[_TAGS] = pa.array([tags_as_text(tags) for tags in texts[_TAGS].to_pylist()], TEXT)
-    lowered = [pc.utf8_lower(text) for text in texts.values()]
-    hits = [pc.match_substring(each, search.lower()).to_pylist() for each in lowered]
-    return pa.array(list(map(any, zip(*hits, strict=True))), pa.bool_())
+    texts = [table[name].cast(TEXT) for name in (col.MEMORY_ID, col.TITLE, col.BODY)]
+    tags = [tags_as_text(each) for each in table["tags_json"].cast(TEXT).to_pylist()]
+    hits = (
+        pc.match_substring(pc.utf8_lower(text), search.lower())
+        for text in (*texts, pa.array(tags, TEXT))
+    )
+    return reduce(pc.or_kleene, hits)
 
 
 def _write_jsonl(draft: Path, found: Iterator[Any]) -> int:
@@ -299,13 +300,12 @@ def _write_parquet(draft: Path, found: Iterator[Any]) -> int:
     count = 0
     with pq.ParquetWriter(draft, _PARQUET) as writer:
         for table in found:
-            columns = {name: table[name].to_pylist() for name in table.column_names}
-            columns[col.KEY] = [str(json.loads(key)) for key in columns[_KEY]]
-            columns[col.CREATED_AT] = [  # a text, or a moment where the source has one
-                each.isoformat() if isinstance(each, datetime) else each
-                for each in columns[col.CREATED_AT]
-            ]
-            writer.write_table(pa.table({n: columns[n] for n in _PARQUET.names}, _PARQUET))
+            rows = table.to_pylist()
+            for row in rows:
+                row[col.KEY] = str(json.loads(row[_KEY]))
+                if isinstance(row[col.CREATED_AT], datetime):  # where the source has no text
+                    row[col.CREATED_AT] = row[col.CREATED_AT].isoformat()
+            writer.write_table(pa.Table.from_pylist(rows, _PARQUET))
             count += len(table)
     return count
 

@@ -232,18 +232,13 @@ def _chosen(found: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
 
 def without_controls(listed: pd.DataFrame) -> pd.DataFrame:
     """Return rows with nothing in their texts that could steer a terminal; tags are one text."""
-    if listed.empty:
-        return listed
 
     def harmless(value: Any) -> Any:
         value = ", ".join(value) if isinstance(value, tuple) else value
         return for_terminal(value) if isinstance(value, str) else value
 
-    def shown(column: "pd.Series[Any]") -> "pd.Series[Any]":
-        is_text = column.dtype == object or isinstance(column.dtype, pd.StringDtype)
-        return column.astype(object).map(harmless, na_action="ignore") if is_text else column
-
-    return listed.apply(shown)
+    texts = listed.select_dtypes(["object", "str"]).astype(object)
+    return listed.assign(**texts.map(harmless, na_action="ignore"))
 
 
 def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more: str = "") -> Table:

@@ -1,7 +1,7 @@
 """Deciding what would go, retire or be superseded, with the evidence that it is still so."""
 
 import gc
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import chain
@@ -424,15 +424,17 @@ def plan_supersession(
         frame = _frame_of(reader, opened, with_body=True)
         decision, label = decision_of(frame, KeepAll(), now=moment), _labels_of(frame)
         chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
+        columns, ends = _columns_of(frame), {*chosen, *(newer for newer, _ in chosen.values())}
+        places = np.flatnonzero(frame[col.MEMORY_ID].isin(ends))
         return Plan(
             store=opened.name,
             made_at=moment,
             policy={"policy": "supersede"} | ({} if only is None else {"only": sorted(only)}),
             token_rule=str(frame.attrs[col.TOKEN_RULE]),
-            groups=_groups_of(_columns_of(frame), decision, label, deleted=~decision.keep),
+            groups=_groups_of(columns, decision, label, deleted=~decision.keep),
             memories=(),
             kept=(),
-            supersedes=_links(reader, frame, chosen),
+            supersedes=tuple(_links(_planned(reader, opened, columns, places, decision), chosen)),
         )
 
     return at_one_moment(opened, planned)
@@ -471,19 +473,13 @@ def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[s
 
 
 def _links(
-    reader: Reader, frame: pd.DataFrame, chosen: Mapping[str, tuple[str, str]]
-) -> tuple[PlannedLink, ...]:
-    key = frame.get(col.KEY, frame[col.POSITION])
-    key_of = dict(zip(frame[col.MEMORY_ID], key.tolist(), strict=True))
-    ends = {*chosen, *(newer for newer, _ in chosen.values())}
-    found = reader.records([key_of[each] for each in ends])
-    prints = {key: fingerprint_of(record) for key, record in found}
-    columns = [col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS]
-    older = frame.loc[frame[col.MEMORY_ID].isin(list(chosen)), columns]
-    links = []
-    for position, name, kind, title, tokens in older.itertuples(index=False):
-        by, reason = chosen[name]
-        own, other = key_of[name], key_of[by]
-        said = (own, position, name, kind, title[: plans.TITLE], reason, tokens, prints[own])
-        links.append(PlannedLink(*said, other, by, prints[other]))
-    return tuple(sorted(links, key=lambda link: link.position))
+    planned: Iterable[PlannedMemory], chosen: Mapping[str, tuple[str, str]]
+) -> Iterator[PlannedLink]:
+    """Yield what is chosen to be superseded; both ends of each are among the `planned`."""
+    found = {memory.memory_id: memory for memory in planned}
+    for name, older in found.items():
+        if name in chosen:
+            by, reason = chosen[name]
+            newer = found[by]
+            said = (*older[:5], reason, older.tokens, older.fingerprint)
+            yield PlannedLink(*said, newer.key, by, newer.fingerprint)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,11 +192,9 @@ def _check_room(before: Space) -> None:
     beside = Path(before.store).parent
     named = (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), _TEMPORARY)
     aside = next((Path(each) for each in named if each and Path(each).is_dir()), beside)
-    needed = {beside: max(before.file, before.after_vacuum)}
-    if aside.stat().st_dev == beside.stat().st_dev:
-        needed[beside] += before.after_vacuum
-    else:
-        needed[aside] = before.after_vacuum
+    needed = Counter({beside: max(before.file, before.after_vacuum)})
+    on_one_disk = aside.stat().st_dev == beside.stat().st_dev
+    needed[beside if on_one_disk else aside] += before.after_vacuum
     for folder, size in needed.items():
         room = shutil.disk_usage(folder).free
         if room < size:

@@ -13,14 +13,7 @@ from typing import NamedTuple
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction.applier import (
-    is_load_bearing,
-    links_now,
-    not_noted,
-    opened_for,
-    plan_in,
-    settle,
-)
+from memlab.compaction import applier
 from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
@@ -139,7 +132,7 @@ class _Asked(NamedTuple):
 def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
     source, archive, back = asked.source, asked.archive, 0
     with source.changing() as writer:
-        settle(archive, writer, source, now)
+        applier.settle(archive, writer, source, now)
         watch("locked")
         entry = archive.entry(asked.digest)
         copies = _chosen(asked, entry)
@@ -161,7 +154,9 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
     try:
         archive.mark_restored(entry.digest, unmarked, now)
     except ArchiveError as error:
-        raise not_noted(f"{back:,} memories were restored into {source.name}", error) from error
+        raise applier.not_noted(
+            f"{back:,} memories were restored into {source.name}", error
+        ) from error
     watch("recorded")
     restored = Restored(back)
     restored.left_out, restored.rows_left_out = len(left_out), dict(writer.rows_left_out)
@@ -169,13 +164,13 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
 
 
 def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
-    plan = plan_in(asked.archive, asked.archive.entry(asked.digest))
+    plan = applier.plan_in(asked.archive, asked.archive.entry(asked.digest))
     if into is not None:
         raise ArchiveError(
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    with opened_for(plan, asked.source) as writer:
+    with applier.opened_for(plan, asked.source) as writer:
         watch("locked")
         back = _links_back(writer, asked, plan)
         kept = {each.key: each.said for each in plan.entries if each.key in back}
@@ -197,7 +192,9 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
         watch("locked")
         found = dict(writer.records(keys))
         facts = {key: source.facts_of(record) for key, record in found.items()}
-        stay = {key for key, each in facts.items() if is_load_bearing(each, source, unsure=True)}
+        stay = {
+            key for key, each in facts.items() if applier.is_load_bearing(each, source, unsure=True)
+        }
         there = {key: record for key, record in found.items() if key not in stay}
         for key in there.keys() & before.keys():
             if writer.is_back(there[key], before[key]):  # it is taken out already
@@ -248,10 +245,10 @@ def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | No
     names = {each.memory_id: each.key for each in named}
     asked.check_known(names, does)
     wanted = {name: key for name, key in names.items() if asked.ids is None or name in asked.ids}
-    links, found = plan.links, links_now(writer, asked.source, wanted.values())
+    links, found = plan.links, applier.links_now(writer, asked.source, wanted.values())
     before = {each.key: each.memory_id for each in plan.returns}
     for key, record in writer.records(list(before)):
-        if is_load_bearing(asked.source.facts_of(record), asked.source, unsure=True):
+        if applier.is_load_bearing(asked.source.facts_of(record), asked.source, unsure=True):
             del before[key]  # it is by now, and stays loaded
     others = [
         name

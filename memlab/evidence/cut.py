@@ -62,10 +62,8 @@ class CutLosses(Shown):
         header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
         if not self.reads:
             return Table("", header[:2], [*self.files.items()][:1])
-        rows = [
-            (order, self.files[order], count, f"{count / self.reads:.1%}")
-            for order, count in self.loaded.items()
-        ]
+        shares = self.to_frame().itertuples(name=None)
+        rows = [(*counts, f"{share:.1%}") for *counts, share in shares]
         return Table("", header, rows, HOW_JUDGED)
 
     def sheet(self) -> Sheet:
