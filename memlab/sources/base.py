@@ -24,7 +24,7 @@ from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
 from memlab.store.archive.opening import read_archive
 from memlab.store.archive.retired import RetiredMemories, retired_in
-from memlab.store.records import check_canonical, fingerprint_of, portions, without_place
+from memlab.store.records import check_canonical, encoded, fingerprint_of, portions, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Sheet, Shown
@@ -369,6 +369,8 @@ class Source(ABC):
     usual : tuple of str
         Where its system puts such stores: the variable that moves the folder, the folder below a
         home, and where in it they are.
+    of_use : collection of str
+        Fields of a record that mere use changes, where no place among others is written down.
     protected : frozenset of str
         Tags that make a memory load-bearing by a person's own choice; none until
         :func:`memlab.sources.opening.open_source` finds some in their settings.
@@ -390,6 +392,7 @@ class Source(ABC):
     endings: ClassVar[tuple[str, ...]] = DATABASES
     setting: ClassVar[str] = ""
     usual: ClassVar[tuple[str, ...]] = ()
+    of_use: ClassVar[Collection[str]] = ()
 
     @property
     @abstractmethod
@@ -451,9 +454,14 @@ class Source(ABC):
         )
 
     def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return an archived memory as a row, at the position that it had.
+        """Return an archived memory as a row, at the position that it had."""
+        return self.row_in(json.loads(record))
 
-        A source without it has :meth:`rows_of` and :meth:`facts_of` of its own.
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a record says, read, as a row.
+
+        A source without it has a :meth:`row_of` of its own, or :meth:`rows_of` and
+        :meth:`facts_of`.
         """
         raise NotImplementedError
 
@@ -476,7 +484,10 @@ class Source(ABC):
         A plan is stale when a memory that it deletes was used since, but not on a server, where use
         never stops; one that it keeps may be used anywhere.
         """
-        return without_place(record)
+        if not self.of_use:
+            return without_place(record)
+        kept = {n: value for n, value in json.loads(record).items() if n not in self.of_use}
+        return encoded(kept)
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:  # noqa: ARG002
         """Check that one of its memories can have a record, which anybody may have written.

@@ -120,7 +120,7 @@ class TableReader(base.Reader):
             base.check_table(
                 source.path, self.system, table, columns, columns_of(connection, table)
             )
-        self.connection = connection
+        self.connection, self.source = connection, source
         self.columns = columns_of(connection, self.table)
         names = connection.execute("SELECT name FROM sqlite_schema")
         self.tables = {name for (name,) in names}
@@ -153,9 +153,9 @@ class TableReader(base.Reader):
     def _places(self) -> Iterable[tuple[int, int]]:
         """Return where each memory stands by its time, and its key."""
 
-    @abstractmethod
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is stored of a memory as a row of the frame."""
+        return self.source.row_in(stored)
 
     @abstractmethod
     def _records(self, rows: Mapping[base.Key, dict[str, Any]]) -> Mapping[base.Key, bytes]:

@@ -62,13 +62,15 @@ class Betterdb(ServerSource):
     """The memories of one BetterDB store on a server."""
 
     atomic = False
+    of_use = (*(name.decode() for name in _OF_USE), ENDS)
     setting = "max_items_per_scope=%d"
     """The argument with which a BetterDB is made that caps; what a server's hash of settings holds
     is read by those made with ``config_refresh`` alone."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, ("name", "archive", "db"))
-        self._store = self.address.options.get("name") or DEFAULT_NAME
+        self.store = self.address.options.get("name") or DEFAULT_NAME
+        self.prefix = f"{self.store}:mem:"
         self._database = _database_of(self.address)
 
     def known_as(self) -> str:
@@ -76,28 +78,27 @@ class Betterdb(ServerSource):
         where = "{}:{}".format(*host_and_port(self.address))
         if self.scheme == "unix":
             where = quote(self.address.path)
-        return f"valkey://{where}/{self._database}?name={self._store}"
+        return f"valkey://{where}/{self._database}?name={self.store}"
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
         """Look at the server; what it says was written since it was read is read again."""
-        prefix = f"{self._store}:mem:".encode()
         with (
             connected(self.address, self._database) as line,
             connected(self.address, self._database) as listening,
         ):
-            yield HashReader(line, self._store, Changes(line, listening, prefix))
+            yield HashReader(line, self, Changes(line, listening, self.prefix.encode()))
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
         """Open the server for a change, made some hundred memories at a time."""
         with connected(self.address, self._database) as line:
-            yield BetterdbWriter(line, self._store)
+            yield BetterdbWriter(line, self)
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row."""
         memory_id, stored = hash_of(record)
-        return row_of(f"{self._store}:mem:{memory_id}", memory_id, stored)
+        return row_of(f"{self.prefix}{memory_id}", memory_id, stored)
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record: no other key is written to."""
@@ -105,12 +106,8 @@ class Betterdb(ServerSource):
         memory_id, stored = hash_of(record)
         if record_of(memory_id, stored) != record:
             raise ValueError("its record is not written as records are")
-        if key != f"{self._store}:mem:{memory_id}":
-            raise ValueError(f"its key is not that of {memory_id!r:.80} in {self._store}")
-
-    def lasting(self, record: bytes) -> bytes:
-        """Return what of a record a recall does not change."""
-        return lasting_of(*hash_of(record))
+        if key != f"{self.prefix}{memory_id}":
+            raise ValueError(f"its key is not that of {memory_id!r:.80} in {self.store}")
 
 
 def _database_of(address: Address) -> int:
@@ -136,10 +133,9 @@ class HashReader(base.Reader):
     lot: ClassVar[int] = 500
     """Hashes that one transaction reads, deletes or writes: it holds the server up for some ms."""
 
-    def __init__(self, line: Line, store: str, changes: Changes | None = None) -> None:
-        self.line = line
-        self.store = store
-        self.prefix = f"{store}:mem:"
+    def __init__(self, line: Line, source: Betterdb, changes: Changes | None = None) -> None:
+        self.line, self.source = line, source
+        self.store, self.prefix = source.store, source.prefix
         self._changes = changes
         self._marks: dict[bytes, int | None] | None = None
         """By the :func:`_mark` of each key: the memories whose rows were handed out."""
@@ -241,8 +237,8 @@ class HashReader(base.Reader):
 class BetterdbWriter(HashReader, base.Writer):
     """Changes memories on a server, each in one atomic step with its neighbours."""
 
-    def __init__(self, line: Line, store: str) -> None:
-        super().__init__(line, store)
+    def __init__(self, line: Line, source: Betterdb) -> None:
+        super().__init__(line, source)
         self._ends: dict[bytes, int] = {}
         self._written: dict[bytes, str] = {}
         """The fingerprints of what was put back."""
@@ -260,7 +256,7 @@ class BetterdbWriter(HashReader, base.Writer):
 
     def compared(self, record: bytes) -> bytes:
         """Return what of a record a recall does not change."""
-        return lasting_of(*hash_of(record))
+        return self.source.lasting(record)
 
     def _count(self) -> int:
         return 0  # others write all the while
@@ -321,7 +317,8 @@ class BetterdbWriter(HashReader, base.Writer):
 
     def _print_back(self, key: bytes, stored: Hash) -> str:
         """Return one that tells when it ends, too; it may be recalled as soon as it is back."""
-        return fingerprint_of(self.record(key, without_use(stored)))
+        fields = {name: value for name, value in stored.fields.items() if name not in _OF_USE}
+        return fingerprint_of(self.record(key, Hash(fields, stored.ends)))
 
     def _delete_some(self, keys: list[bytes], wanted: Mapping[bytes, str], undo: IO[bytes]) -> bool:
         """Delete some memories in one step, or by halves; False where one is not as expected."""
@@ -329,7 +326,7 @@ class BetterdbWriter(HashReader, base.Writer):
             found = dict(self._watch(keys))
             gone = [key for key in keys if key not in found]
             if (gone and not self._have_ended(gone)) or any(
-                fingerprint_of(lasting_of(self._id(key), each)) != wanted[key]
+                fingerprint_of(self.compared(self.record(key, each))) != wanted[key]
                 for key, each in found.items()
             ):
                 return False
@@ -437,17 +434,6 @@ def hash_of(record: bytes) -> tuple[str, Hash]:
         for name, value in row.items()
     }
     return memory_id, Hash(fields, ends)
-
-
-def without_use(stored: Hash) -> Hash:
-    """Return a hash as it is whatever was recalled."""
-    fields = {name: value for name, value in stored.fields.items() if name not in _OF_USE}
-    return stored._replace(fields=fields)
-
-
-def lasting_of(memory_id: str, stored: Hash) -> bytes:
-    """Return what of a hash's record a recall does not change: no count, last access or end."""
-    return record_of(memory_id, without_use(stored)._replace(ends=FOREVER))
 
 
 def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> dict[str, Any]:

@@ -128,10 +128,35 @@ class ClaudeMem(TableSource):
         """Refuse as :meth:`changing` does: the setting says how much a start loads."""
         return self.changing()
 
-    def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return a record's observation as the row that it was read as."""
-        said = json.loads(record)
-        return _row(said, loaded=said["place"]["loaded"])
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an observation as a row, by its columns and whether a start loads it."""
+        key, epoch = said["id"], said.get("created_at_epoch")
+        title = text_of(said.get("title"))
+        tags = [text_of(said.get("type")), *_strings(said.get("concepts"))]
+        told = [text_of(said.get("subtitle")), text_of(said.get("narrative"))]
+        told += _strings(said.get("facts"))
+        body = "\n".join(part for part in told if part) or text_of(said.get("text"))
+        position = _place(key, epoch)
+        at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
+        undated = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
+        return {
+            "position": position,
+            "key": key,
+            "memory_id": str(key),
+            "kind": "episodic",
+            "title": title,
+            "body": body,
+            "tags_json": json.dumps([*dict.fromkeys(filter(None, tags))], ensure_ascii=False),
+            "authored_by": text_of(said.get("generated_by_model")) or "claude-mem",
+            "created_at": at,
+            "confidence": 1.0,
+            "namespace": text_of(said.get("merged_into_project") or said.get("project")) or None,
+            "thread_id": text_of(said.get("memory_session_id")) or None,
+            "agent_id": text_of(said.get("agent_id")) or None,
+            "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # whenever, it costs as much
+            "loaded_at_start": said["place"]["loaded"],
+            "faults": [undated] if at is None else [],
+        }
 
     def cap_now(self) -> int:
         """Return how many observations a start loads at most today."""
@@ -197,7 +222,7 @@ class ObservationReader(TableReader):
         return ((_place(key, epoch), key) for key, epoch in found)
 
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return _row(stored, loaded=stored["id"] in self._loaded)
+        return super()._row({**stored, "place": {"loaded": stored["id"] in self._loaded}})
 
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
         return {
@@ -244,36 +269,6 @@ class ObservationReader(TableReader):
 
     def _asked(self, query: str, **values: Any) -> list[Any]:
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()
-
-
-def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
-    key, epoch = fields["id"], fields.get("created_at_epoch")
-    title = text_of(fields.get("title"))
-    tags = [text_of(fields.get("type")), *_strings(fields.get("concepts"))]
-    told = [text_of(fields.get("subtitle")), text_of(fields.get("narrative"))]
-    told += _strings(fields.get("facts"))
-    body = "\n".join(part for part in told if part) or text_of(fields.get("text"))
-    position = _place(key, epoch)
-    at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
-    undated = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
-    return {
-        "position": position,
-        "key": key,
-        "memory_id": str(key),
-        "kind": "episodic",
-        "title": title,
-        "body": body,
-        "tags_json": json.dumps([*dict.fromkeys(filter(None, tags))], ensure_ascii=False),
-        "authored_by": text_of(fields.get("generated_by_model")) or "claude-mem",
-        "created_at": at,
-        "confidence": 1.0,
-        "namespace": text_of(fields.get("merged_into_project") or fields.get("project")) or None,
-        "thread_id": text_of(fields.get("memory_session_id")) or None,
-        "agent_id": text_of(fields.get("agent_id")) or None,
-        "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # whenever, it costs as much
-        "loaded_at_start": loaded,
-        "faults": [undated] if at is None else [],
-    }
 
 
 def _place(key: int, epoch: object) -> int:

@@ -105,9 +105,42 @@ class McpMemory(TableSource):
                     writer.check_safe(self.path)
                     yield writer
 
-    def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return an archived memory as a row."""
-        return row_of(json.loads(record))
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a memory as a row, by its columns."""
+        told, created = metadata_of(said.get("metadata")), said.get("created_at")
+        tags = [tag for each in text_of(said.get("tags")).split(",") if (tag := each.strip())]
+        memory_type = text_of(said.get("memory_type")).strip()
+        title, _, body = text_of(said.get("content")).partition("\n")
+        position, at = _place(said["id"], created), moment_of_seconds(created)
+        replaced = text_of(said.get("superseded_by")) or None
+        count = _number(told.get("access_count"))
+        faults: list[Fault] = []
+        if at is None:
+            faults.append((position, "created_at", f"created_at {created!r:.80} is no time"))
+        if not isinstance(said.get("content_hash"), str):
+            faults.append((position, "content_hash", "content_hash is no text"))
+        return {
+            "position": position,
+            "key": said["id"],
+            "memory_id": text_of(said.get("content_hash")),
+            "kind": "semantic" if is_protected(tags, memory_type, told) else "episodic",
+            "title": title,
+            "body": body,
+            "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
+            "authored_by": "mcp-memory-service",
+            "created_at": at,
+            "confidence": _number(said.get("confidence"), 1.0),
+            "active": replaced is None,
+            "superseded_by": replaced,
+            "importance": _number(told.get("importance_score"), told.get("quality_score")),
+            "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
+            "last_accessed_at": moment_of_seconds(
+                _number(told.get("last_accessed_at"), said.get("last_accessed"))
+            ),
+            "namespace": text_of(said.get("store")) or None,
+            "loaded_at_start": False,
+            "faults": faults,
+        }
 
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a search does not change, nor a neighbour that goes."""
@@ -172,9 +205,6 @@ class MemoryReader(TableReader):
     def _places(self) -> Iterator[tuple[int, int]]:
         found = self.connection.execute(f"SELECT id, created_at FROM {TABLE} WHERE {self.live}")
         return ((_place(key, at), key) for key, at in found)
-
-    def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return row_of(stored)
 
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
         live = {key: row for key, row in rows.items() if DELETED_AT not in row}
@@ -337,44 +367,6 @@ def load_extension(connection: Any) -> None:
     connection.enable_load_extension(True)  # noqa: FBT003 - SQLite's own signature
     import_module("sqlite_vec").load(connection)
     connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
-
-
-def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a memory as a row, from its columns or from its record."""
-    told, created = metadata_of(fields.get("metadata")), fields.get("created_at")
-    tags = [tag for each in text_of(fields.get("tags")).split(",") if (tag := each.strip())]
-    memory_type = text_of(fields.get("memory_type")).strip()
-    title, _, body = text_of(fields.get("content")).partition("\n")
-    position, at = _place(fields["id"], created), moment_of_seconds(created)
-    replaced = text_of(fields.get("superseded_by")) or None
-    count = _number(told.get("access_count"))
-    faults: list[Fault] = []
-    if at is None:
-        faults.append((position, "created_at", f"created_at {created!r:.80} is no time"))
-    if not isinstance(fields.get("content_hash"), str):
-        faults.append((position, "content_hash", "content_hash is no text"))
-    return {
-        "position": position,
-        "key": fields["id"],
-        "memory_id": text_of(fields.get("content_hash")),
-        "kind": "semantic" if is_protected(tags, memory_type, told) else "episodic",
-        "title": title,
-        "body": body,
-        "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
-        "authored_by": "mcp-memory-service",
-        "created_at": at,
-        "confidence": _number(fields.get("confidence"), 1.0),
-        "active": replaced is None,
-        "superseded_by": replaced,
-        "importance": _number(told.get("importance_score"), told.get("quality_score")),
-        "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
-        "last_accessed_at": moment_of_seconds(
-            _number(told.get("last_accessed_at"), fields.get("last_accessed"))
-        ),
-        "namespace": text_of(fields.get("store")) or None,
-        "loaded_at_start": False,
-        "faults": faults,
-    }
 
 
 def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any]) -> bool:

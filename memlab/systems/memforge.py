@@ -36,10 +36,6 @@ _READ: Final = (
     *("id", "agent_id", "content", "consolidated_at", "outcome_type", "confidence", "valid_until"),
     *("importance", "last_accessed", "access_count", "namespace", "session_id", "graduated"),
 )
-_OF_USE: Final = (
-    *("access_count", "last_accessed", "retrieval_success_count", "first_successful_retrieval"),
-    *("staleness_score", ROWS, LINKS),
-)
 _OF_MOVED: Final = ("id", "agent_id", "content", "consolidated_at", "namespace", DELETED_AT)
 _MOVED: Final = f"""(
 SELECT source_id AS id, agent_id, content, original_created_at AS consolidated_at, namespace,
@@ -69,6 +65,10 @@ class Memforge(ServerSource):
 
     setting = "WARM_TIER_MAX_PER_AGENT=%d"
     """The environment variable by which a MemForge server caps every agent."""
+    of_use = (
+        *("access_count", "last_accessed", "retrieval_success_count", "first_successful_retrieval"),
+        *("staleness_score", ROWS, LINKS),
+    )
 
     def __init__(self, where: str) -> None:
         super().__init__(where)
@@ -104,9 +104,33 @@ class Memforge(ServerSource):
             writer.check_safe()
             yield writer
 
-    def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return an archived memory as a row."""
-        return row_of(json.loads(record))
+    def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a memory as a row, from the texts that PostgreSQL writes for its columns."""
+        title, _, body = said["content"].partition("\n")
+        position = int(said["id"])
+        written = _moment(said.get("consolidated_at"))
+        count, outcome = said.get("access_count"), said.get("outcome_type")
+        return {
+            "position": position,
+            "key": position,  # of one sequence for all agents, which rollbacks skip
+            "memory_id": said["id"],
+            "kind": "episodic",  # its outcome is its tag
+            "title": title,
+            "body": body,
+            "created_at": written,
+            "tags_json": json.dumps([] if outcome is None else [outcome], ensure_ascii=False),
+            "source_task_ref": said.get("session_id"),
+            "confidence": _number(said.get("confidence")),
+            "importance": _number(said.get("importance")),
+            "last_accessed_at": _moment(said.get("last_accessed")),
+            "access_count": None if count is None else int(count),
+            "expires_at": _moment(said.get("valid_until")),
+            "agent_id": said["agent_id"],
+            "namespace": said.get("namespace"),
+            "graduated": said.get("graduated") == "true",
+            "loaded_at_start": False,
+            "faults": () if written else ((position, "consolidated_at", _UNDATED),),
+        }
 
     def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what MemForge itself moved to ``cold_tier``."""
@@ -121,19 +145,13 @@ class Memforge(ServerSource):
         if base.canonical(said) != record:
             raise ValueError("its record is not written as records are")
         _MEMORY(said)
-        row = row_of(said)
+        row = self.row_in(said)
         whole()(row["position"])
         optional(whole())(row["access_count"])
         if str(key) != said["id"]:
             raise ValueError(f"its id is {said['id']!r:.40}")
         if self.agent is not None and said["agent_id"] != self.agent:
             raise ValueError(f"it is a memory of agent {said['agent_id']!r:.80}")
-
-    def lasting(self, record: bytes) -> bytes:
-        """Return what of a record a retrieval does not change."""
-        return base.canonical(
-            {name: v for name, v in json.loads(record).items() if name not in _OF_USE}
-        )
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Any]:
@@ -187,7 +205,7 @@ class MemoryReader(base.Reader):
         query = f"SELECT {texts} FROM {table} AS t {self.source.whose} ORDER BY t.id"
         for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
             with postgres.understood():
-                told = [row_of(dict(zip(chosen, row, strict=False))) for row in found]
+                told = [self.source.row_in(dict(zip(chosen, row, strict=False))) for row in found]
                 others = {
                     n: [row[at] for row in found] for at, n in enumerate(columns, len(chosen))
                 }
@@ -377,35 +395,6 @@ def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     """Return the rows of other tables in a record, each as something that can be compared."""
     return {
         (table, base.canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows
-    }
-
-
-def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a memory as a row, from the texts that PostgreSQL writes for its columns."""
-    title, _, body = memory["content"].partition("\n")
-    position = int(memory["id"])
-    written = _moment(memory.get("consolidated_at"))
-    count, outcome = memory.get("access_count"), memory.get("outcome_type")
-    return {
-        "position": position,
-        "key": position,  # of one sequence for all agents, which rollbacks skip
-        "memory_id": memory["id"],
-        "kind": "episodic",  # its outcome is its tag
-        "title": title,
-        "body": body,
-        "created_at": written,
-        "tags_json": json.dumps([] if outcome is None else [outcome], ensure_ascii=False),
-        "source_task_ref": memory.get("session_id"),
-        "confidence": _number(memory.get("confidence")),
-        "importance": _number(memory.get("importance")),
-        "last_accessed_at": _moment(memory.get("last_accessed")),
-        "access_count": None if count is None else int(count),
-        "expires_at": _moment(memory.get("valid_until")),
-        "agent_id": memory["agent_id"],
-        "namespace": memory.get("namespace"),
-        "graduated": memory.get("graduated") == "true",
-        "loaded_at_start": False,
-        "faults": () if written else ((position, "consolidated_at", _UNDATED),),
     }
 
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
 from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, seen_in, take_uses
-from memlab.systems.claude_code.dates import PROJECTS, is_of_project
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
+from memlab.systems.claude_code.view import PROJECTS, is_of_project
 
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _RELEVANT: Final = "relevant_memories"

@@ -28,10 +28,9 @@ from memlab.sources.reads import text as readable
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.systems.claude_code import index as indexes
-from memlab.systems.claude_code.dates import first_calls
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
-from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
+from memlab.systems.claude_code.view import FolderView, Note, first_calls, with_retired
 from memlab.text import counted
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
@@ -201,7 +200,7 @@ class ClaudeCode(FolderSource):
         index = _index(b"" if moment.index is None else moment.index.data, self._rule)
         if moment.known is None:
             self._called = first_calls(moment.folder.path)
-        aside = _index(retired_bytes(moment), self._rule)
+        aside = _index(_retired_bytes(moment), self._rule)
         return FolderView(self.name, moment, notes, index, self._called, aside, self.born(moment))
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
@@ -231,6 +230,11 @@ def is_memory(name: str) -> bool:
 
 def _text_of(file: FileCopy) -> str:
     return file.data.decode(errors="replace")
+
+
+def _retired_bytes(moment: FolderMoment) -> bytes:
+    """Return what ``RETIRED.md`` says; nothing where it is no file."""
+    return moment.read(RETIRED).data if RETIRED in moment.names else b""
 
 
 HEAD: Final = b"# Retired\n\nNot loaded at start. Look here when something is missing.\n\n"
@@ -265,7 +269,7 @@ class RetiringWriter(FolderWriter):
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
-        raw = retired_bytes(moment) or HEAD
+        raw = _retired_bytes(moment) or HEAD
         aside = indexes.entries_of(MemoryIndex(raw), names)
         returning = {name: list(aside.get(name, ())) for name in back}
         text = indexes.remove_entries(raw, returning, names.names, names.folder)
@@ -307,7 +311,7 @@ class RetiringWriter(FolderWriter):
     def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
         """Check that the index names just those of the memories that it should."""
         moment, names, index = self._seen()
-        named, retired = index.named(names), MemoryIndex(retired_bytes(moment)).named(names)
+        named, retired = index.named(names), MemoryIndex(_retired_bytes(moment)).named(names)
         wrong = [each for each in leave if each in named or each not in retired]
         if wrong := [*wrong, *(each for each in back if each not in named)]:
             raise CompactionError(

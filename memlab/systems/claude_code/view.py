@@ -1,16 +1,26 @@
-"""A folder of Claude Code's memory at a moment: its files, and what the index says of them."""
+"""A folder of Claude Code's memory at a moment: its files, when each was first there, its index.
 
+A file's time is the earliest that is heard of: by front matter, its own, git's, or a call's.
+"""
+
+import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import cached_property
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
-from memlab.sources.base import MOST_READ, TODAY, About, Orders, Trouble, place_of
+from memlab.clock import moment_and_zone
+from memlab.sources.base import MOST_READ, TODAY, About, Key, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.reads import Found, LineReader, moment
 from memlab.sources.reads import text as readable
-from memlab.systems.claude_code import dates as dating
+from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
@@ -22,6 +32,28 @@ _NAMED: Final = 3
 """Names that a sentence ends with."""
 _LOADED: Final = frozenset({State.LOADED})
 _SEEN: Final = frozenset({State.LOADED, State.CUT})
+
+FROM_FRONT_MATTER: Final = "front matter"
+FROM_TRANSCRIPTS: Final = "transcripts"
+FROM_GIT: Final = "git"
+FROM_FILE: Final = "file time"
+FROM_LINES: Final = "line of MEMORY.md"
+PROJECTS: Final = "projects"
+"""The folder in which Claude Code keeps what belongs to projects."""
+
+_TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit"})
+_CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit)"')
+
+Call = tuple[tuple[str, ...], str, datetime]
+"""The last three folders of a path, the file's name, and when the call was."""
+
+
+class Dated(NamedTuple):
+    """When a file was first there, how that is known, and what tells it from others of then."""
+
+    at: datetime
+    how: str
+    tie: Key
 
 
 class Note(NamedTuple):
@@ -62,21 +94,24 @@ class FolderView:
         return self.index.named(self.names)
 
     @cached_property
-    def dates(self) -> dict[str, dating.Dated]:
+    def dates(self) -> dict[str, Dated]:
         """When each file was first there."""
-        found = {
-            name: dating.earliest(
-                name,
-                note.head,
-                {
-                    dating.FROM_TRANSCRIPTS: self.called.get(name),
-                    dating.FROM_GIT: self.born.get(name),
-                },
-                self.moment.stamp_of(name).written,
-            )
-            for name, note in self.notes.items()
-        }
-        return dating.dated_by_lines(found, self.named)
+        return dated_by_lines({name: self._earliest(name) for name in self.notes}, self.named)
+
+    def _earliest(self, name: str) -> Dated:
+        """Return the earliest that is heard of a file: of itself, of others, its own time."""
+        known = []
+        for field in ("created", "modified"):
+            with suppress(ValueError):
+                at, _ = moment_and_zone(self.notes[name].head.fields.get(field, "").strip())
+                known.append((at, FROM_FRONT_MATTER))
+        for how, times in ((FROM_TRANSCRIPTS, self.called), (FROM_GIT, self.born)):
+            if name in times:
+                known.append((times[name], how))
+        changed = datetime.fromtimestamp(self.moment.stamp_of(name).written // 1_000 / 1e6, UTC)
+        if not known or changed.year > 1980:  # as which archives write that keep none
+            known.append((changed, FROM_FILE))
+        return Dated(*min(known, key=lambda pair: pair[0]), name)
 
     def position(self, name: str) -> int:
         """Return where a file stands by when it was first there."""
@@ -219,11 +254,6 @@ class FolderView:
         return MemoryIndex(indexes.encoded(whole), self.index.rule)
 
 
-def retired_bytes(moment: FolderMoment) -> bytes:
-    """Return what ``RETIRED.md`` says; nothing where it is no file."""
-    return moment.read(RETIRED).data if RETIRED in moment.names else b""
-
-
 def with_retired(names: FileNames) -> FileNames:
     """Return the names of a folder's files, ``RETIRED.md`` among them."""
     return replace(names, names={*names.names, RETIRED})
@@ -238,3 +268,88 @@ def _trouble(name: str, found: Sequence[str], words: str, otherwise: str, advice
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
     return Table(f"{heading}: {len(rows):,}", header, rows).first(LISTED)
+
+
+def dated_by_lines(found: Mapping[str, Dated], lines: Iterable[str]) -> dict[str, Dated]:
+    """Return when each file was first there, the order of an index taken into account.
+
+    A copy gives files new times. Those that are known by these alone, and were written at once, are
+    older than the next of `lines` whose time is known.
+    """
+    dates = dict(found)
+    named = [name for name in lines if name in dates]
+    copied = _copied([name for name in named if dates[name].how == FROM_FILE], dates)
+    known: datetime | None = None
+    # Counted from the newest, so that those that stay are told apart as before when others go.
+    newer: Counter[datetime] = Counter()
+    for name in named if _is_newest_first(named, copied, dates) else reversed(named):
+        if name not in copied:
+            known = dates[name].at - timedelta(milliseconds=1)
+            continue
+        at = copied[name] if known is None else min(copied[name], known)
+        dates[name] = Dated(at, FROM_LINES, -1 - newer[at])
+        newer[at] += 1
+    return dates
+
+
+def _copied(names: Sequence[str], dates: Mapping[str, Dated]) -> dict[str, datetime]:
+    """Return which files were written at once, and the minute in which that began."""
+    found: dict[str, datetime] = {}
+    for one, other in pairwise(sorted(names, key=dates.__getitem__)):
+        if dates[other].at - dates[one].at <= timedelta(seconds=2):
+            begun = found.setdefault(one, dates[one].at.replace(second=0, microsecond=0))
+            found[other] = begun
+    return found
+
+
+def _is_newest_first(
+    named: Sequence[str], copied: Mapping[str, datetime], dates: Mapping[str, Dated]
+) -> bool:
+    """Whether newer lines stand above older ones, by the files whose times are known."""
+    own = [(place, dates[name].at) for place, name in enumerate(named) if name not in copied]
+    falls = [later < earlier for (_, earlier), (_, later) in pairwise(own)]
+    if copied:  # what was written since stands at the newer end, too
+        places = [place for place, name in enumerate(named) if name in copied]
+        since = max(copied.values())
+        falls += [place < places[len(places) // 2] for place, at in own if at > since]
+    return 2 * sum(falls) > len(falls)
+
+
+def is_of_project(folder: Path) -> bool:
+    """Whether a folder lies where Claude Code keeps the memory of a project."""
+    return folder.parent.parent.name == PROJECTS
+
+
+def first_calls(folder: Path) -> dict[str, datetime]:
+    """Return when any project's transcripts (worktrees have their own) first tell of each file."""
+    first: dict[str, datetime] = {}
+    if not is_of_project(folder):
+        return first
+    for path in transcript_files(folder.parent.parent, follow_links=False):
+        with suppress(OSError):
+            found = path.lstat()
+            calls = _calls(path, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else ()
+            for around, name, at in calls:
+                if around == folder.parts[-3:]:
+                    first[name] = min(at, first.get(name, at))
+    return first
+
+
+@lru_cache(maxsize=2**16)
+def _calls(path: Path, size: int, written: int) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
+    """Return what calls in a transcript wrote."""
+
+    def matters(line: bytes) -> bool:
+        return PROJECTS.encode() in line and _CALL.search(line) is not None
+
+    lines = LineReader([path]).objects(path, matters)
+    return tuple(call for line in lines for call in _calls_in(line))
+
+
+def _calls_in(line: dict[str, Any]) -> Iterator[Call]:
+    at = moment(line.get("timestamp"), Found())
+    for _, tool, given in calls_in(line):
+        path = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
+        *_, projects, project, folder, name = ("", "", "", "", *path.parts)
+        if at is not None and tool in _TOOLS and projects == PROJECTS:
+            yield (projects, project, folder), name, at
