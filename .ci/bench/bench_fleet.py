@@ -38,7 +38,8 @@ from memlab import fleet
 from memlab.fleet.change import plan_task
 from memlab.fleet.cohort import fit_cohort, size_task
 from memlab.fleet.overview import survey_task
-from memlab.fleet.task import FleetTask, nothing, outcomes_of
+from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.workers import FleetTask, nothing
 from memlab.store.database import CREATE_TABLE
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)

@@ -103,7 +103,7 @@ class Job:
         if self.fresh and self.out is None:
             raise click.UsageError(f"--fresh needs {option}")
         if self.fresh and self.out is not None:
-            from memlab.fleet.task import start_over
+            from memlab.fleet.sweep import start_over
 
             for folder in [self.out / each for each in below] or [self.out]:
                 start_over(folder)

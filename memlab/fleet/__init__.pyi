@@ -18,9 +18,9 @@ from memlab.fleet.overview import survey as survey
 from memlab.fleet.page import FleetFindings as FleetFindings
 from memlab.fleet.page import examine_fleet as examine_fleet
 from memlab.fleet.page import write_fleet_report as write_fleet_report
-from memlab.fleet.task import Outcome as Outcome
-from memlab.fleet.task import Runner as Runner
-from memlab.fleet.task import Serial as Serial
 from memlab.fleet.workers import Cluster as Cluster
+from memlab.fleet.workers import Outcome as Outcome
 from memlab.fleet.workers import Processes as Processes
+from memlab.fleet.workers import Runner as Runner
+from memlab.fleet.workers import Serial as Serial
 from memlab.fleet.workers import cluster_at as cluster_at

@@ -23,7 +23,8 @@ from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.overview import bytes_of
-from memlab.fleet.task import FleetTask, Given, Progress, Runner, column_of, outcomes_of, table_of
+from memlab.fleet.sweep import column_of, outcomes_of, table_of
+from memlab.fleet.workers import FleetTask, Given, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy

@@ -19,7 +19,8 @@ from memlab.columns import KIND
 from memlab.evidence.prior import Floats, Law, fitted_law, law_of
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
-from memlab.fleet.task import FleetTask, Progress, Runner, outcomes_of, table_of
+from memlab.fleet.sweep import outcomes_of, table_of
+from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.settings import NOTHING
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import Question

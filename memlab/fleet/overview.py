@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from memlab.clock import moment_or_now
 from memlab.compaction.reclaim import space
 from memlab.fleet.names import Sources
-from memlab.fleet.task import FleetTask, Progress, Runner, table_of
+from memlab.fleet.sweep import table_of
+from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.growth.summary import past_arrays, summary_of
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source

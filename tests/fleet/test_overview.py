@@ -18,7 +18,7 @@ import memlab
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, StoreLine, maintain, survey
 from memlab.fleet.overview import survey_task
-from memlab.fleet.task import Parts, start_over
+from memlab.fleet.sweep import Parts, start_over
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source

@@ -25,8 +25,8 @@ from memlab.compaction import archived_rows
 from memlab.errors import MemlabError
 from memlab.fleet import Cluster, Member, Outcome, Processes, Runner, Serial, StoreLine, cluster_at
 from memlab.fleet.overview import survey_task
-from memlab.fleet.task import FleetTask, Given, nothing, outcomes_of, usual_runner
-from memlab.fleet.workers import LARGE, TOGETHER, Answer, Chunk, WorkerPool, chunks_of, schedule
+from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.workers import LARGE, TOGETHER, Answer, Chunk, FleetTask, Given, WorkerPool
 from memlab.lazy import import_extra
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -48,7 +48,7 @@ class KillsOne(Processes):
     """Processes of which one is killed by somebody else, whatever it is doing then."""
 
     def run(
-        self, task: FleetTask[Any], members: Sequence[Member], given: Given = nothing
+        self, task: FleetTask[Any], members: Sequence[Member], given: Given = fleet.workers.nothing
     ) -> Iterator[Outcome[Any]]:
         for number, outcome in enumerate(super().run(task, members, given)):
             if number == 1:
@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_noth
 )
 def test_chunks_hold_every_store_once_and_large_ones_alone(sizes: list[int], workers: int) -> None:
     members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
-    chunks = chunks_of(members, workers)
+    chunks = fleet.workers.chunks_of(members, workers)
     large = sorted((m for m in members if m.size > LARGE), key=lambda member: -member.size)
     small = [member for member in members if member.size <= LARGE]
     assert [member for chunk in chunks for member in chunk] == [*large, *small]
@@ -165,7 +165,7 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
     pool = Watched()
     members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
     done = 0
-    for _ in schedule(pool, survey_task(NOW), members, nothing):
+    for _ in fleet.workers.schedule(pool, survey_task(NOW), members, fleet.workers.nothing):
         done, pool.held = done + 1, pool.held - 1
     assert done == 2_000
     assert pool.most <= fleet.workers.AHEAD * pool.workers * TOGETHER
@@ -176,9 +176,9 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
 
 def test_a_few_small_stores_are_done_here() -> None:
     few = [Member(str(n), str(n), 1000) for n in range(3)]
-    assert isinstance(usual_runner(few), Serial)
-    assert isinstance(usual_runner(few * 20), Processes)
-    assert isinstance(usual_runner([Member("large", "large", 10**9)]), Processes)
+    assert isinstance(fleet.workers.usual_runner(few), Serial)
+    assert isinstance(fleet.workers.usual_runner(few * 20), Processes)
+    assert isinstance(fleet.workers.usual_runner([Member("large", "large", 10**9)]), Processes)
 
 
 def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Path) -> None:

@@ -1,43 +1,30 @@
-"""What is done to each store of a fleet, in one frame; kept as Parquet files that appear whole.
-
-Whoever does it, a broken store never ends the run.
-"""
+"""A task done to every store of a fleet, in one frame; kept as Parquet files that appear whole."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memlab.errors import MemlabError
 from memlab.files import ALONE, read_whole, whole_file, write_whole
+from memlab.fleet import workers
 from memlab.fleet.names import Member, Sources, members_of
+from memlab.fleet.workers import FleetTask, Given, Outcome, Progress, Row, Runner
 from memlab.text import refused
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Row = TypeVar("Row")
-
-Given = Callable[[Member], Any]
-"""What belongs to one store alone, fetched when its turn comes."""
-Progress = Callable[[int, int], None]
-"""Called with how many stores are done, and how many there are."""
-
 STORE: Final = "store"
-
-FEW: Final = 20
-"""Stores that are done before the first process has started."""
-FEW_BYTES: Final = 20_000_000
-"""The same of bytes."""
 
 SECONDS: Final = 2.0
 """How long a result waits to be written, about."""
@@ -55,83 +42,6 @@ _RUN: Final = "_run.json"
 """Parquet readers pass over names that begin with an underscore."""
 
 
-@dataclass(frozen=True)
-class Outcome(Generic[Row]):
-    """What became of one store. It pickles, and it is never an exception.
-
-    `name` is the member's, `value` what was asked for. `error` says what is wrong and `kind` the
-    name of the error's class; both are empty where nothing is. ``state`` is what the store's files
-    were like just before it was read, or just after it was changed; empty where unknown.
-    """
-
-    name: str
-    value: Row | None = None
-    error: str = ""
-    kind: str = ""
-    state: str = ""
-
-
-def nothing(member: Member) -> None:
-    """Give nothing."""
-
-
-class Runner(Protocol):
-    """Who does the work."""
-
-    def run(
-        self, task: "FleetTask[Any]", members: Sequence[Member], given: Given = nothing
-    ) -> Iterator[Outcome[Any]]:
-        """Yield an outcome for each of the members, as they come.
-
-        MemlabError when nobody is left to do the work.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class FleetTask(Generic[Row]):
-    """What is done to each store. It pickles, for others may do it."""
-
-    name: str
-    work: Callable[..., Row]
-    """Takes what opens a store, and what is given for it alone where anything is."""
-    row: type[Row]
-    """The dataclass of a row; a field ``store`` is the name that the outcome has already."""
-    changes: bool = False
-    """Whether a store is another one afterwards."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """What else makes results those of another question."""
-    rests_on: str | None = ""
-    """What results of a finished run hold for beside the stores; None: they say nothing later."""
-
-    def do(self, member: Member, given: Any = None) -> Outcome[Row]:
-        """Do it to one store; whatever goes wrong with it is part of the answer."""
-        if member.problem:
-            return Outcome(member.name, error=member.problem, kind="StoreError")
-        state = member.state()
-        try:
-            value = self.work(member.where, *([] if given is None else [given]))
-            return Outcome(member.name, value, state=member.state() if self.changes else state)
-        except MemlabError as error:
-            words, kind = str(error), type(error).__name__
-        except Exception as error:  # noqa: BLE001 - one store must not end the run of all
-            kind = type(error).__name__
-            words = f"memlab failed on it: {kind}: {error}"
-        return Outcome(member.name, error=words, kind=kind, state=state)
-
-
-@dataclass(frozen=True)
-class Serial:
-    """One store after the other, in this process."""
-
-    def run(
-        self, task: FleetTask[Any], members: Sequence[Member], given: Given = nothing
-    ) -> Iterator[Outcome[Any]]:
-        """Yield the outcomes in the order of the members."""
-        for member in members:
-            yield task.do(member, given(member))
-
-
 def outcomes_of(
     task: FleetTask[Row],
     sources: Sources,
@@ -139,7 +49,7 @@ def outcomes_of(
     runner: Runner | None = None,
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
-    given: Given = nothing,
+    given: Given = workers.nothing,
 ) -> list[Outcome[Row]]:
     """Do a task to every store; return what became of each, in the order of their names."""
     members = members_of(sources).stores
@@ -149,7 +59,7 @@ def outcomes_of(
     if progress is not None and found:
         progress(len(found), len(members))
     try:
-        for outcome in (runner or usual_runner(missing)).run(task, missing, given):
+        for outcome in (runner or workers.usual_runner(missing)).run(task, missing, given):
             found[outcome.name] = outcome if parts is None else parts.add(outcome)
             if progress is not None:
                 progress(len(found), len(members))
@@ -188,15 +98,6 @@ def _line_of(outcome: Outcome[Any]) -> dict[str, Any]:
     value = {} if outcome.value is None else vars(outcome.value)
     own = {"error": outcome.error or None, "error_kind": outcome.kind or None}
     return value | own | {"store_state": outcome.state, STORE: outcome.name}
-
-
-def usual_runner(members: Sequence[Member]) -> Runner:
-    """Return who works where nobody was named: processes, where these pay for their start."""
-    if len(members) < FEW and sum(member.size for member in members) < FEW_BYTES:
-        return Serial()
-    from memlab.fleet.workers import Processes
-
-    return Processes()
 
 
 class Parts:
