@@ -55,8 +55,7 @@ def plot_cap_curve(
             look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             key += ax.step(caps, curve[column], where="post", label=name, **look)
     _caps_across(plot, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
-    ax.set_ylim(0, 1.03)
-    plot.percent_axis("share of references served")
+    plot.percent_axis(ax.yaxis, "share of references served")
     plot.heading(_curve_title(curve, advice, cap), key=key[::-1])
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
@@ -114,12 +113,11 @@ def plot_trade_off(
     budget = None if advice is None else advice.token_budget
     what = plot.by_start("boot context in tokens", "tokens to recall from")
     _tokens_across(plot, tokens, budget, f"{what} (only 5% of the moments had more)")
-    ax.set_ylim(0, 1.03)
     if tokens.iloc[0] > ax.get_xlim()[0]:
         ends = ax.get_xlim()[0], float(tokens.iloc[0])
         below = shade(paint.load_bearing) | {"label": "load-bearing: no cap goes below"}
         key.append(ax.axvspan(*ends, zorder=0, **below))
-    plot.percent_axis("share of references served")
+    plot.percent_axis(ax.yaxis, "share of references served")
     plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
         mark_trade_off(ax, curve, advice=advice, cap=cap)
@@ -156,7 +154,7 @@ def mark_trade_off(
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
     """Return the line of the curve that holds at `cap`: the nearest at or below it."""
-    return curve.iloc[int(curve.index.searchsorted(cap, side="right")) - 1]
+    return curve.loc[:cap].iloc[-1]
 
 
 def _served(curve: pd.DataFrame, marked: MarkedCap, paint: Palette) -> float:
@@ -181,9 +179,8 @@ def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, n
     most = max(1.0, float(tokens.iloc[-1]), budget or 0)
     least = float(tokens[tokens > 0].min())  # no number where there is none
     if most >= _WIDE_RANGE * least:
-        ax.set_xscale("log")
-        ax.set_xlim(0.7 * min(least, budget or least), 1.25 * most)
-        plot.log_axis(ax.xaxis, f"{name}, log scale")
+        limits = 0.7 * min(least, budget or least), 1.25 * most
+        plot.log_axis(ax.xaxis, f"{name}, log scale", limits)
         return
     room = 1.02 * most
     # Where the floor is most of it, the caps would be squeezed into what is left.

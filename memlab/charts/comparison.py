@@ -9,13 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from memlab import columns as c
 from memlab.charts import parts
 from memlab.charts.figure import on_its_own
 from memlab.charts.palette import Style, style_of
-from memlab.charts.parts import PERCENT, STEPS, Names, Plot, share
+from memlab.charts.parts import Names, Plot, share
 from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
 from memlab.text import counted, for_terminal
 
@@ -57,7 +56,6 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
         plot.write(f"keep all: {parts.short(cost)}", (cost, 0), (-4, 5), **foot)
-    plot.label_ends()
     plot.heading(
         title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
@@ -78,16 +76,13 @@ def _widths(count: int) -> parts.Numbers:
 
 def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Show every mark with room around it; a few marks do not pretend to a narrow range."""
-    ax, costs = plot.ax, table["boot_tokens_mean"]
-    low, high = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
-    ax.set_xscale("log")
-    ax.set_xlim(low, high)
-    tokens = plot.by_start("boot tokens", "tokens to recall from")
-    plot.log_axis(ax.xaxis, f"mean {tokens} over the history (log scale)")
+    costs, tokens = table["boot_tokens_mean"], plot.by_start("boot tokens", "tokens to recall from")
+    across = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
+    plot.log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", across)
     least = float(table["served"].min())
     bottom = 0.0 if len(table) < 4 else np.floor(10 * (least - 0.03)) / 10
-    ax.set_ylim(max(0.0, min(0.8, bottom)), 1.06)
-    plot.percent_axis("share of references served")
+    up = max(0.0, min(0.8, bottom)), 1.06
+    plot.percent_axis(plot.ax.yaxis, "share of references served", up)
 
 
 def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
@@ -186,7 +181,6 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     plot.time_axis()
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "references lost so far")
-    plot.label_ends()
     rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
     most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
     finding = f"{for_terminal(most)} lost {parts.share(rates[most])} of what was referred to again"
@@ -216,8 +210,8 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     table = found.chances.assign(row=places)
     shown = table[["chance", "other_stores"]].to_numpy()
     least = 0.7 * max(shown[shown > 0].min(), _LEAST)
-    ax.set_xscale("log")
-    ax.set_xlim(least, 1.6 * np.nanmax(shown))
+    across = least, 1.6 * np.nanmax(shown)
+    plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there", across)
     use, age = table.iloc[: len(TIMES)], table.iloc[len(TIMES) :]
     key: list[Any] = []
     for rows, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
@@ -235,7 +229,6 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     for reads, row in zip(table["reads"], places, strict=True):
         end: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
         plot.write(counted(reads, "reads"), (1, row), (6, 0), va="center", **end)
-    plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there")
     stores = counted(other_stores()["stores"], "other stores")
     plot.heading(
         found.answer.partition(":")[0].capitalize(),
@@ -260,7 +253,8 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     ax, paint = plot.ax, plot.paint
     served = found.served[c.TOKENS]
     key: list[Any] = ax.plot([0, 1], [0, 1], ":", color=paint.grey, linewidth=1, label="by chance")
-    ax.set(xlim=(0, 1), ylim=(0, 1.03))
+    plot.percent_axis(ax.xaxis, "share of the prunable tokens that is loaded", (0, 1))
+    plot.percent_axis(ax.yaxis, "share of reads that find their memory there")
     names = Names(plot)
     for name, column, colour in (
         ("by age", "newest", paint.by_age),
@@ -274,10 +268,6 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
             ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
             is_best = part == served.loc[size].max()
             names.name(size, part, share(part), paint.muted, above=is_best)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
-    ax.xaxis.set_major_formatter(PERCENT)
-    plot.name_axis(ax.xaxis, "share of the prunable tokens that is loaded")
-    plot.percent_axis("share of reads that find their memory there")
     newest, used = (share(served[column].loc[0.25]) for column in ("newest", "most used"))
     plot.heading(
         f"In a quarter of the tokens the most used serve {used} of reads, the newest {newest}",

@@ -71,7 +71,6 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.time_axis()
     plot.end(whole[-1], f"{whole[-1]:,.0f} memories", paint.ink)
     plot.end(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing)
-    plot.label_ends()
     plot.heading(
         f"{whole[-1]:,.0f} memories by {weeks['week'].iloc[-1]:%Y-%m}, {bearing[-1]:,.0f} of them "
         "load-bearing",
@@ -107,9 +106,8 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     )
     points = np.maximum(np.column_stack([floor, rest]), 1.0)
     ends = float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5
-    ax.set(xlim=ends, ylim=ends)
-    plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories")
-    plot.log_axis(ax.yaxis, "tokens of prunable memories")
+    plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories", ends)
+    plot.log_axis(ax.yaxis, "tokens of prunable memories", ends)
     ax.plot(ends, ends, color=paint.grey, linewidth=0.8, zorder=0)
     most = 1
     for chosen, mark, colour, name in kinds[::-1]:

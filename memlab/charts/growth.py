@@ -14,14 +14,6 @@ from memlab.text import counted
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
 """The end of every axis of time."""
-_IN_TOKENS: Final = {
-    c.PRUNABLE: c.PRUNABLE_TOKENS,
-    c.LOAD_BEARING: c.LOAD_BEARING_TOKENS,
-    c.SUPERSEDED: c.SUPERSEDED_TOKENS,
-    c.RETIRED: c.RETIRED_TOKENS,
-}
-"""The columns of a growth curve that hold tokens, by those that count memories."""
-_ALWAYS: Final = (c.PRUNABLE, c.LOAD_BEARING)
 
 
 @on_its_own
@@ -41,37 +33,42 @@ def plot_growth(
     parts.check_measure(measure)
     if cap is not None and measure != "memories":
         raise ValueError("a cap counts memories: leave out measure, or cap")
-    names = {name: name if measure == "memories" else _IN_TOKENS[name] for name in _IN_TOKENS}
     plot = parts.Plot(ax, curve, height=4.4)
     if curve.empty:
         return plot.empty("Growth of the memory", parts.NOTHING_YET)
-    ax, paint, last = plot.ax, plot.paint, curve.iloc[-1]
-    now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
-    floor = counted(last[names[c.LOAD_BEARING]], f"load-bearing {measure}")
-    title = f"{now[c.PRUNABLE]} prunable beside {floor}"
+    ax, paint, of_tokens = plot.ax, plot.paint, "" if measure == "memories" else "_tokens"
+    colours = {c.PRUNABLE: paint.prunable, c.LOAD_BEARING: paint.load_bearing}
+    colours |= dict.fromkeys((c.SUPERSEDED, c.RETIRED), paint.grey)
+    counts = curve[[f"{name}{of_tokens}" for name in colours]].set_axis([*colours], axis=1)
+    last = counts.iloc[-1]
+    floor = counted(last[c.LOAD_BEARING], f"load-bearing {measure}")
+    title = f"{last[c.PRUNABLE]:,.0f} prunable beside {floor}"
     if cap is not None:
         there = int(last[c.PRUNABLE])
         of = f"{max(0, there - cap):,} of {counted(there, 'prunable memories')}"
         title = f"keep_recent = {cap:,} would delete {of}"
-    if at_once := _one_moment(curve, list(names.values())):
-        return plot.empty(title, at_once)
-    for name, words, colour in (
-        (c.PRUNABLE, "prunable", paint.prunable),
-        (c.LOAD_BEARING, "load-bearing", paint.load_bearing),
-        (c.SUPERSEDED, "superseded", paint.grey),
-        (c.RETIRED, "retired", paint.grey),
-    ):
-        if name in _ALWAYS or curve[names[name]].any():
-            _step(ax, curve[names[name]], name, colour)
-            plot.end(last[names[name]], f"{now[name]} {words}", colour)
+    if len(curve) <= 2 and not counts[:-1].any(axis=None):
+        written = f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC"
+        return plot.empty(title, f"{written}: no course to draw yet")
+    times = parts.without_zone(curve.index)
+    for name, colour in colours.items():
+        if counts[name].any() or name in {c.PRUNABLE, c.LOAD_BEARING}:
+            dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
+            look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
+            ax.step(times, counts[name], where="post", label=name, **look)
+            ax.plot(times[-1], last[name], "o", ms=4, color=colour, label="_now", clip_on=False)
+            plot.end(last[name], f"{last[name]:,.0f} {name.replace('_', '-')}", colour)
     if cap is not None:
-        above, beyond = curve[c.PRUNABLE].clip(lower=cap), parts.shade(paint.prunable, 0.2)
-        ax.fill_between(parts.without_zone(curve.index), cap, above, step="post", **beyond)
+        above, beyond = counts[c.PRUNABLE].clip(lower=cap), parts.shade(paint.prunable, 0.2)
+        ax.fill_between(times, cap, above, step="post", **beyond)
         plot.draw_across(cap, f"keep_recent = {cap:,}")
-    _time_by_count(plot, curve, measure)
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
-    plot.label_ends()
-    prunable = last[c.PRUNABLE_SHARE if measure == "memories" else c.PRUNABLE_SHARE_TOKENS]
+    ax.margins(x=0.015)  # a little beyond now
+    end_of_axes = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
+    ax.set_xlim(times[0], min(ax.get_xlim()[1], end_of_axes))
+    ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax, 1.06 * (cap or 0)))
+    plot.time_axis()
+    plot.count_axis(ax.yaxis, measure)
+    prunable = curve[f"{c.PRUNABLE_SHARE}{of_tokens}"].iloc[-1]
     part = "" if pd.isna(prunable) else f"; {parts.share(prunable)} of that is prunable"
     loads = plot.by_start(
         "An agent loads both at every start", "An agent loads neither at start and looks up"
@@ -149,36 +146,6 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     )
     plot.footnote(plot.token_note)
     return ax
-
-
-def _one_moment(curve: pd.DataFrame, columns: list[str]) -> str:
-    """Say when everything was written, if it was at one moment; nothing otherwise."""
-    counts = curve[columns].to_numpy()
-    if curve.empty or len(curve) > 2 or counts[:-1].any():
-        return ""
-    return f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC: no course to draw yet"
-
-
-def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
-    """Draw a count that holds until it changes, with a dot where it stands now."""
-    times = parts.without_zone(values.index)
-    dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
-    look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
-    ax.step(times, values.to_numpy(), where="post", label=name, **look)
-    dot: dict[str, Any] = {"color": colour, "markersize": 4, "label": "_now", "clip_on": False}
-    ax.plot(times[-1:], values.iloc[-1:], "o", **dot)
-
-
-def _time_by_count(plot: parts.Plot, curve: pd.DataFrame, name: str) -> None:
-    """Set axes of time, which go on a little beyond now, and of a count from zero."""
-    ax = plot.ax
-    ax.margins(x=0.015)
-    times = parts.without_zone(curve.index)
-    last = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
-    ax.set_xlim(times[0], min(ax.get_xlim()[1], last))
-    ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax))
-    plot.time_axis()
-    plot.count_axis(ax.yaxis, name)
 
 
 def _share_across(plot: parts.Plot, name: str) -> None:

@@ -51,16 +51,13 @@ def plot_age_ranks(
         plot.draw_across(*marked)
     written = bound["written"].max()
     ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
-    ax.set_yscale("log")
     furthest = max([bound["age_rank"].max(), *(marked.value for marked in caps)])
-    ax.set_ylim(0.7, 1.4 * furthest)
-    plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)")
+    plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)", (0.7, 1.4 * furthest))
     plot.count_axis(ax.xaxis, "memories written when the reference was made")
     dots = bound[["written", "age_rank"]].to_numpy(dtype=float)
     most = plot.draw_counted(
         dots, among=len(dots), color=paint.muted, marker="o", label="references"
     )
-    plot.label_ends()
     half, nine = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
     plot.heading(
         f"Half of the references reach back at most {half:,.0f} memories, nine in ten {nine:,.0f}",
@@ -121,7 +118,6 @@ def plot_boot_over_time(
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
     plot.time_axis()
     plot.count_axis(ax.yaxis, measure)
-    plot.label_ends()
     plot.heading(
         title,
         "Each line: that keep_recent held from the first memory on. Named: the last value",
@@ -149,12 +145,10 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.name_rows(places.tolist(), [f"first {cut:.0%}" for cut in backtest["cut"]])
     ax.set_ylim(len(backtest) - 0.4, -0.6)
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
-    ax.set_xscale("log")
     low, high = max(1.0, both.min()), max(1.0, both.max())
     side = 0.3 if plot.is_narrow else 0.1  # room for a number on both sides
     beyond = max(2.3, (high / low) ** (side / (1 - 2 * side)))
-    ax.set_xlim(max(0.7, low / beyond), high * beyond)
-    plot.log_axis(ax.xaxis, "keep_recent", most=6)
+    plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / beyond), high * beyond), most=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _dumbbell(plot, float(place), row)
     reached = int(measured["reached"].sum())
@@ -183,8 +177,7 @@ def plot_law(
     plot = parts.Plot(ax, height=5.0)
     ax, paint = plot.ax, plot.paint
     law = lines[lines["project"].isna()]
-    ax.set_xscale("log")
-    ax.set_yscale("log")
+    served, evidence = parts.percent_of(law["share"].iloc[0]), law["evidence"].iloc[0]
     ax.fill_between(law["memories"], law["low"], law["high"], zorder=0, **parts.shade(paint.likely))
     projects = lines[lines["project"].notna()].groupby("project", sort=False)
     for name, course in projects:
@@ -194,10 +187,10 @@ def plot_law(
     drawn = [lines] if store is None else [lines, store]
     sizes = pd.concat([part["memories"] for part in drawn])
     caps = pd.concat([lines["high"], lines["low"], *(part["cap"] for part in drawn)])
-    ax.set_xlim(0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
-    ax.set_ylim(max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
-    evidence = law["evidence"].iloc[0]
-    seen, footnote = _LAWS[evidence]
+    across = 0.9 * max(sizes.min(), 1), 1.02 * sizes.max()
+    up = max(0.8 * caps.min(), 0.8), 1.25 * caps.max()  # a cap below one is drawn at one
+    plot.log_axis(ax.xaxis, "memories written", across)
+    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", up, most=9)
     for name, words, colour in (
         ("high", "safe: the upper limit", paint.safe),
         ("cap", "likely", paint.likely),
@@ -212,12 +205,9 @@ def plot_law(
         bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": plot.on_paper}
         name = f"this store: {store['cap'].iloc[-1]:,.0f}"
         plot.write(name, tuple(along[-1]), (0, 8), ha=side, **bold)
-    plot.label_ends()
-    served = parts.percent_of(law["share"].iloc[0])
-    plot.log_axis(ax.xaxis, "memories written")
-    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", most=9)
     grown = np.diff(np.log2(law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)), axis=0)
     times = 2 ** (grown[0, 1] / grown[0, 0])
+    seen, footnote = _LAWS[evidence]
     plot.heading(
         f"For {served}, a store twice as large takes a cap {times:.2g} times as large",
         f"Thin: {counted(len(projects), seen)}, each from stretch to stretch in which "

@@ -123,7 +123,11 @@ class Plot:
         return ax
 
     def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
-        """Say above the axes what is shown and, smaller below, whose it is and how to read it."""
+        """Say above the axes what is shown and, smaller below, whose it is and how to read it.
+
+        Lines are named at their ends, for which the limits are final.
+        """
+        self.label_ends()
         across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
         text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
         lines = fill(text, across)
@@ -199,7 +203,7 @@ class Plot:
         self._ends.append((y, text, colour))
 
     def label_ends(self) -> None:
-        """Name lines at the right edge, moved apart; call it once the limits are final."""
+        """Name lines at the right edge, moved apart, by limits that are final."""
         right = self.ax.get_xlim()[1]
         heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])
         texts = [
@@ -312,18 +316,28 @@ class Plot:
         axis.set_major_formatter(FuncFormatter(label))
         self.name_axis(axis, name)
 
-    def percent_axis(self, name: str) -> None:
-        """Label the y axis, which holds shares between 0 and 1, in percent."""
-        self.ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
-        self.ax.yaxis.set_major_formatter(PERCENT)
-        self.name_axis(self.ax.yaxis, name)
+    def percent_axis(self, axis: Axis, name: str, limits: tuple[float, float] = (0, 1.03)) -> None:
+        """Label `axis`, which holds shares between 0 and 1, in percent."""
+        self.ax.set_xlim(limits) if axis is self.ax.xaxis else self.ax.set_ylim(limits)
+        axis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
+        axis.set_major_formatter(PERCENT)
+        self.name_axis(axis, name)
 
-    def log_axis(self, axis: Axis, name: str = "", *, most: int = 7) -> None:
-        """Make `axis` logarithmic, its ticks few and round, once the limits are final."""
-        getattr(self.ax, "set_xscale" if axis is self.ax.xaxis else "set_yscale")("log")
+    def log_axis(
+        self,
+        axis: Axis,
+        name: str = "",
+        limits: tuple[float | None, float | None] = (None, None),
+        *,
+        most: int = 7,
+    ) -> None:
+        """Make `axis` logarithmic, its ticks few and round."""
+        if axis is self.ax.xaxis:
+            self.ax.set(xscale="log", xlim=limits)
+            most = 3 if self.is_narrow else most
+        else:
+            self.ax.set(yscale="log", ylim=limits)
         low, high = sorted(axis.get_view_interval())
-        if axis is self.ax.xaxis and self.is_narrow:
-            most = 3
         axis.set_major_locator(FixedLocator(_round_numbers(low, high, most)))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
