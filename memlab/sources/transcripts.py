@@ -108,19 +108,11 @@ def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in blocks if block.get("type") == kind]
 
 
-class ToolCall(NamedTuple):
-    """A call of a tool: its id, the tool's name, and what it was given."""
-
-    id: str
-    tool: str
-    given: dict[str, Any]
-
-
-def calls_in(line: dict[str, Any]) -> Iterator[ToolCall]:
-    """Yield the calls of a line."""
+def calls_in(line: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the calls of a line: the id of each, its tool's name, and what that was given."""
     for block in blocks_of(line, "tool_use"):
         call = text(block.get("id")) or named(line)
-        yield ToolCall(call, text(block.get("name")), mapping(block.get("input")))
+        yield call, text(block.get("name")), mapping(block.get("input"))
 
 
 def named(line: dict[str, Any]) -> str:

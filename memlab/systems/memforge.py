@@ -172,9 +172,7 @@ class MemoryReader(base.Reader):
     """Memories in a transaction."""
 
     def __init__(self, connection: Any, source: Memforge) -> None:
-        self.connection = connection
-        self.source = source
-        self.agent = source.agent
+        self.connection, self.source = connection, source
         self.catalogue = Catalogue(connection)
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
@@ -191,7 +189,7 @@ class MemoryReader(base.Reader):
             found: dict[str, dict[str, Any]] = {
                 memory_id: dict(row)
                 for memory_id, row in postgres.rows_where(self.connection, table, "id", numbers)
-                if self.agent is None or row.get("agent_id") == self.agent
+                if self.source.agent in (None, row.get("agent_id"))
             }
             self._add_others(found)
             yield from ((key, base.canonical(found[str(key)])) for key in some if str(key) in found)
@@ -203,7 +201,7 @@ class MemoryReader(base.Reader):
         chosen = {name: f"t.{name}::text" for name in _READ if name in known}
         texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
         query = f"SELECT {texts} FROM {table} AS t {self.source.whose} ORDER BY t.id"
-        for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
+        for found in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
             with postgres.understood():
                 told = [self.source.row_in(dict(zip(chosen, row, strict=False))) for row in found]
                 others = {

@@ -24,51 +24,35 @@ class _Word(NamedTuple):
     exact: bool
 
 
-_GREP: Final = "efmABCdD"
-_READERS: Final = {
-    "cat": "",
-    "head": "nc",
-    "tail": "ncs",
-    "sed": "efl",
-    "grep": _GREP,
-    "egrep": _GREP,
-    "fgrep": _GREP,
-    "rg": "efgtTmABCjMrEd",
-}
+_SEARCHERS: Final = dict.fromkeys(("grep", "egrep", "fgrep"), "efmABCdD") | {"rg": "efgtTmABCjMrEd"}
+_READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_SEARCHERS}
 """What shows files, with its short options that take a value."""
-_SEARCHERS: Final = frozenset({"grep", "egrep", "fgrep", "rg"})
-_PATTERNS: Final = frozenset({"-e", "-f", "--expression", "--file", "--regexp"})
+_PATTERNS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
 """Options that give the pattern or the script, which is the first argument otherwise."""
-_WRITERS: Final = frozenset({"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"})
-_PREFIXES: Final = frozenset(
-    {
-        *("command", "builtin", "nohup", "sudo", "env"),
-        *("time", "exec", "timeout", "nice", "stdbuf"),
-    }
-)
+_WRITERS: Final = {"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"}
+_PREFIXES: Final = {
+    *("command", "builtin", "nohup", "sudo", "env"),
+    *("time", "exec", "timeout", "nice", "stdbuf"),
+}
 """What runs the command after it and after options of its own."""
-_LONG_VALUED: Final = frozenset(
-    {
-        *("--expression", "--file", "--regexp", "--lines", "--bytes", "--pid", "--sleep-interval"),
-        *("--line-length", "--max-count", "--after-context", "--before-context", "--context"),
-        *("--glob", "--type", "--type-not", "--replace"),
-    }
-)
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_LONG_VALUED: Final = {
+    *("--expression", "--file", "--regexp", "--lines", "--bytes", "--pid", "--sleep-interval"),
+    *("--line-length", "--max-count", "--after-context", "--before-context", "--context"),
+    *("--glob", "--type", "--type-not", "--replace"),
+}
+_SHELLS: Final = {"sh", "bash", "dash", "zsh", "ksh"}
 _KNOWN: Final = {*_READERS, *_WRITERS, *_SHELLS, "cd"}
 _LONGEST: Final = 2**14
 """Bytes: the grammar takes the square of them for lists that are never closed."""
-_GROUPS: Final = frozenset(
-    {
-        *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
-        *("if_statement", "while_statement", "for_statement", "c_style_for_statement"),
-        *("case_statement", "case_item", "negated_command", "pipeline"),
-    }
-)
+_GROUPS: Final = {
+    *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
+    *("if_statement", "while_statement", "for_statement", "c_style_for_statement"),
+    *("case_statement", "case_item", "negated_command", "pipeline"),
+}
 """Nodes of the grammar whose commands run one after the other."""
 _COMMANDS: Final = {*_GROUPS, "command", "list", "redirected_statement"}
-_OUTPUTS: Final = frozenset({">", ">>", ">|", ">&", "&>", "&>>", "<>"})
-_TERMINALS: Final = frozenset({"/dev/stdout", "/dev/stderr", "/dev/tty"})
+_OUTPUTS: Final = {">", ">>", ">|", ">&", "&>", "&>>", "<>"}
+_TERMINALS: Final = {"/dev/stdout", "/dev/stderr", "/dev/tty"}
 _ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
 _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")

@@ -7,7 +7,7 @@ Retiring moves them to ``RETIRED.md`` beside the index, which a hand may edit to
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import lru_cache
@@ -19,7 +19,7 @@ from memlab.clock import file_clock, moment_of
 from memlab.errors import ArchiveError, CompactionError, StoreError
 from memlab.settings import Settings
 from memlab.sources.base import About, Key, Orders, Trouble, Writer
-from memlab.sources.folder.change import FolderChange, Parts, changed_folder
+from memlab.sources.folder.change import Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found
@@ -94,7 +94,7 @@ class ClaudeCode(FolderSource):
 
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the files of the folder but the index."""
-        view = self._view(moment)
+        view = self.view(moment)
         names = view.names if moment.known is None else _names(self.path, moment.known)
         entries, lines = indexes.entries_of(view.index, view.names), view.costs()
         retired = indexes.entries_of(view.aside, view.names)
@@ -152,7 +152,7 @@ class ClaudeCode(FolderSource):
     def retiring(self) -> Iterator[Writer]:
         """Open the folder as :meth:`changing` does: lines move to ``RETIRED.md`` and back."""
         with changed_folder(self.path, self) as change:
-            yield RetiringWriter(self, change, self._view)
+            yield RetiringWriter(self, change)
 
     def superseded_by(self, record: bytes) -> str | None:
         """Return a retired memory's own id."""
@@ -178,17 +178,18 @@ class ClaudeCode(FolderSource):
 
     def about(self) -> About:
         """Return what there is to say of the index."""
-        return self.seen(lambda moment: self._view(moment).about())
+        return self.seen(lambda moment: self.view(moment).about())
 
     def orders(self, reads: Mapping[str, int]) -> Orders:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
-        return self.seen(lambda moment: self._view(moment).orders(reads))
+        return self.seen(lambda moment: self.view(moment).orders(reads))
 
     def troubles(self) -> list[Trouble]:
         """Return what can be wrong with front matter and index."""
-        return self.seen(lambda moment: self._view(moment).troubles())
+        return self.seen(lambda moment: self.view(moment).troubles())
 
-    def _view(self, moment: FolderMoment) -> FolderView:
+    def view(self, moment: FolderMoment) -> FolderView:
+        """Return what is known of the folder at a moment."""
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
         if not notes and self.recognise(self.path, {}) is None:
             deeper = [each.path for each in find_below([self.path]).stores]
@@ -246,14 +247,7 @@ KEPT: Final = fields({name: listed(indexes.ENTRY) for name in ("said", "retired"
 class RetiringWriter(FolderWriter):
     """A folder that is locked and whose memories are retired, and returned."""
 
-    def __init__(
-        self,
-        source: FolderSource,
-        change: FolderChange,
-        view_of: Callable[[FolderMoment], FolderView],
-    ) -> None:
-        super().__init__(source, change)
-        self.view_of = view_of
+    _source: ClaudeCode
 
     def supersede(
         self, links: Mapping[Key, str | None], kept: Mapping[Key, str] | None = None
@@ -276,8 +270,7 @@ class RetiringWriter(FolderWriter):
         exact = {
             name: known[name]["retired"] for name in leave if known.get(name, {}).get("retired")
         }
-        if exact:
-            text = indexes.insert_entries(text, exact, names.names, names.folder)
+        text = indexes.insert_entries(text, exact, names.names, names.folder)
         text += b"" if text.endswith(b"\n") else b"\n"
         lines = [_line_of(name, said.get(name, ())) for name in leave if name not in exact]
         text += indexes.encoded("".join(lines))
@@ -305,7 +298,7 @@ class RetiringWriter(FolderWriter):
 
     def _seen(self) -> tuple[FolderMoment, FileNames, MemoryIndex]:
         """Return the folder as it is now, what its files are called, and its index."""
-        view = self.view_of(moment := self._now())
+        view = self._source.view(moment := self._now())
         return moment, with_retired(view.names), view.index
 
     def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
