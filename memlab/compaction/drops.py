@@ -13,9 +13,9 @@ from memlab.clock import aware, moment_or_now
 from memlab.compaction.contents import look_into
 from memlab.compaction.wire import minute
 from memlab.errors import ArchiveError
-from memlab.evidence.past import facts_of, past_and_deletions
+from memlab.evidence.past import DELETION, deletions_of, facts_of, sound, with_deletions
 from memlab.evidence.references import find_references
-from memlab.frame.loading import frame_of
+from memlab.frame.loading import frame_of, load
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
@@ -140,7 +140,7 @@ def drop_archived(
             key = b"" if facts_too else make_key(archive)
             for entry in found.entries:
                 kept = not (facts_too or entry.recovers)
-                facts = facts_of(_frame(source, archive, entry), key) if kept else ()
+                facts = facts_of(sound(_frame(source, archive, entry)), key) if kept else ()
                 drop(archive, entry, facts, at=moment)
             if found.facts:
                 drop_facts(archive, found.facts)
@@ -222,8 +222,7 @@ def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: dateti
     elif at < latest_before:
         why = "before a plan that was applied earlier"
     else:
-        rows = source.rows_of(archive.records(entry))
-        written = frame_of(rows, name=source.name, on_bad_row="keep")[c.CREATED_AT].max()
+        written = _frame(source, archive, entry)[c.CREATED_AT].max()
         if not at < written:  # or none says when
             return ""
         why = f"before its memories were written ({minute(written)})"
@@ -237,8 +236,8 @@ def _taken_by(source: Source) -> "pd.Series[int]":
     """Return for each reference so far the number of the deletion that took what it is to."""
     if _is_lost(source):
         return pd.Series(dtype="int64")
-    past, deletions = past_and_deletions(source)
-    deletion_at = dict(zip(past[c.POSITION], deletions, strict=True))
+    past = with_deletions(load(source, on_bad_row="keep"), deletions_of(source))
+    deletion_at = dict(zip(past[c.POSITION], past.pop(DELETION), strict=True))
     return find_references(past)[c.TARGET_POSITION].map(deletion_at)
 
 
@@ -252,9 +251,5 @@ def _is_lost(source: Source) -> bool:
 
 
 def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
-    frame = frame_of(
-        source.rows_of(archive.records(entry), with_body=True),
-        name=str(archive.path),
-        on_bad_row="keep",
-    )
-    return frame[frame[c.PROBLEM].isna()]
+    rows = source.rows_of(archive.records(entry), with_body=True)
+    return frame_of(rows, name=str(archive.path), on_bad_row="keep")

@@ -183,8 +183,7 @@ def _evidence_of(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the past of a frame that was just read, and the references in it and in its logs."""
     log = remembered_reads(settings_of(source)) if request.log is None else request.log
-    names = () if log is None else log[col.MEMORY_ID].dropna()
-    past = past_of(frame, deletions_of(source), names=names)
+    past = past_of(frame, deletions_of(source), log)
     return past, find_references(past, log, now=None if log is None else request.now)
 
 

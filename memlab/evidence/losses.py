@@ -15,10 +15,11 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import moment_or_now
-from memlab.evidence.past import BY_OTHERS, Deletion, gone_and_deleted, of_others, past_of
+from memlab.evidence.past import BY_OTHERS, Deletion, gone_and_deleted, of_others, past_of, sound
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
+from memlab.frame.labelling import How
 from memlab.frame.loading import frame_of, load
 from memlab.sources.base import Loss, Reader, Search, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
@@ -311,14 +312,9 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
 def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     """Return as a frame, with its words, what is kept and memlab did not delete."""
     records = ((loss.key, loss.record) for loss in kept.values())
-    frame = frame_of(
-        source.rows_of(records, with_body=True),
-        name=source.name,
-        protected=source.protected,
-        on_bad_row="keep",
-        with_body=True,
-    )
-    frame = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+    rows = source.rows_of(records, with_body=True)
+    how = How(with_body=True, on_bad_row="keep")
+    frame = sound(frame_of(rows, name=source.name, protected=source.protected, **how))
     # A start may have loaded a line of an index alone; what was lost is the text.
     text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)

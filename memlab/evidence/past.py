@@ -27,7 +27,7 @@ from memlab.store.archive.opening import check_archive_of, read_archive
 Ordinals = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-_WHERE: Final = "_where_from"
+DELETION: Final = "_where_from"
 """Which deletion took a memory out, by its number."""
 _THERE: Final = 2**63 - 1
 """The number of none: what is still there."""
@@ -82,9 +82,7 @@ def load_past(
     opened = open_source(source)
     # The archive last: what is deleted meanwhile is then in both, and counts as present.
     how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    present = load(opened, **how)
-    gone = deletions_of(opened, **how)
-    return past_of(present, gone, names=() if log is None else log[c.MEMORY_ID].dropna())
+    return past_of(load(opened, **how), deletions_of(opened, **how), log)
 
 
 def names_a_store(memories: object) -> TypeGuard[SourceLike]:
@@ -123,7 +121,7 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
     def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
         return frame_of(batches, name=name, protected=source.protected, **how)
 
-    gone = _sound(read(source.gone(with_body=bodies), source.name))
+    gone = sound(read(source.gone(with_body=bodies), source.name))
     for name in (c.DELETED_AT, c.WRITTEN_AT):
         if name in gone:
             gone[name] = pd.to_datetime(gone[name], utc=True).astype(c.TIME)
@@ -150,9 +148,9 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
         frame = read(source.rows_of(records(), with_body=bodies), str(archive.path))
         at = [entry.finished_at or entry.archived_at for entry in entries]
         frame[c.DELETED_AT] = pd.Series(at, frame.index, c.TIME)
-        frame[_WHERE] = np.array([entry.apply for entry in entries], np.int64)
-        sound = _sound(frame)
-        found = [Deletion(sound[c.DELETED_AT], sound, sound[_WHERE])] if len(sound) else []
+        frame[DELETION] = np.array([entry.apply for entry in entries], np.int64)
+        frame = sound(frame)
+        found = [Deletion(frame[c.DELETED_AT], frame, frame[DELETION])] if len(frame) else []
         key = key_of(archive)
         for dropped in archive.dropped():
             facts = frame_of_facts(facts_in(archive, dropped))
@@ -162,7 +160,8 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
     return read_archive(archive_at(source), deleted)
 
 
-def _sound(frame: pd.DataFrame) -> pd.DataFrame:
+def sound(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a frame that could be interpreted."""
     return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
 
@@ -184,35 +183,29 @@ def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
 
 
 def past_of(
-    present: pd.DataFrame, deletions: Sequence[Deletion], *, names: Iterable[str] = ()
+    present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return present and deleted memories as one frame, in the order in which they were written."""
-    return _merged(present, deletions, names).drop(columns=_WHERE)
+    return with_deletions(present, deletions, log).drop(columns=DELETION)
 
 
-def past_and_deletions(source: Source) -> tuple[pd.DataFrame, "pd.Series[int]"]:
-    """Return a source's past, and for each memory of it the archive's number of its deletion."""
-    past = _merged(load(source, on_bad_row="keep"), deletions_of(source), ())
-    return past.drop(columns=_WHERE), past[_WHERE]
-
-
-def _merged(
-    present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
+def with_deletions(
+    present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return what :func:`past_of` does, with a column that says which deletion took a memory."""
     own = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
-    own[_WHERE] = _THERE
+    own[DELETION] = _THERE
     if not deletions:
         return own
     parts = []
-    for deletion in _named(present, deletions, names):
+    for deletion in _named(present, deletions, log):
         gone = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
         retired = gone[c.SUPERSEDED_BY] == gone[c.MEMORY_ID]  # no other stood for it
         gone[c.SUPERSEDED_BY] = gone[c.SUPERSEDED_BY].mask(retired)
         gone[c.DELETED_AT] = pd.Series(deletion.at, gone.index, c.TIME)
-        gone[_WHERE] = deletion.apply
+        gone[DELETION] = deletion.apply
         parts.append(gone[[name for name in own if name in gone]])
-    went = pd.concat(parts).sort_values(_WHERE, kind="stable")
+    went = pd.concat(parts).sort_values(DELETION, kind="stable")
     every = pd.concat([went, own], ignore_index=True)
     for flag in every.columns.intersection(list(UNSET)):
         every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
@@ -234,13 +227,13 @@ def present_rows(past: pd.DataFrame) -> pd.DataFrame:
 
 
 def _named(
-    present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
+    present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None
 ) -> Sequence[Deletion]:
     """Call dropped memories by the names that what is still there has for them, or by the hash."""
     key = next((each.key for each in deletions if each.key is not None), None)
     if key is None:
         return deletions
-    known = set(names)
+    known: set[str] = set() if log is None else {*log[c.MEMORY_ID].dropna()}
     for frame in (present, *(each.memories for each in deletions if each.key is None)):
         for column in _NAMES:
             known.update(frame[column].dropna())
@@ -269,7 +262,7 @@ def _named(
 def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
     """Return places in the order of writing, by creation where SQLite gave numbers out again."""
     position = every[c.POSITION].to_numpy(np.int64)
-    by_number: Ordinals = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
+    by_number: Ordinals = np.lexsort((every[DELETION].to_numpy(np.int64), position))
     ordered = every.iloc[by_number]
     twice = ordered[c.POSITION].duplicated(keep=False).to_numpy()
     if not twice.any():
