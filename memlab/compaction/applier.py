@@ -366,15 +366,20 @@ def _check_against_store(
         )
     if not plan.supersedes:
         _check_groups(plan)
-    moved = writer.records([memory.key for memory in plan.moves])
-    entries = ((key, source.entries_kept(record)) for key, record in moved)
-    if {each.key: each.said for each in plan.entries} != {
-        key: said for key, said in entries if said
-    }:
+    if plan.entries != entries_of(writer, source, plan.moves):
         raise errors.StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_undone(plan)}"
         )
     return frozenset(memory.key for fate, memory in absent if fate in plan.fates)
+
+
+def entries_of(
+    reader: Reader, source: Source, moves: Iterable[PlannedMemory]
+) -> tuple[plans.PlannedEntries, ...]:
+    """Return what a store's index says of memories that are to be retired, or to return."""
+    found = reader.records([memory.key for memory in moves])
+    entries = (plans.PlannedEntries(key, source.entries_kept(record)) for key, record in found)
+    return tuple(each for each in entries if each.said)
 
 
 def _wrong_of(

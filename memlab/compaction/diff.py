@@ -93,7 +93,8 @@ class Difference(Shown):
                     for before, after in rewritten
                 ],
             }
-            tables += [plans.first_of(m, f"{words}: {len(m):,}") for words, m in told.items() if m]
+            listed = ((f"{words}: {len(m):,}", m) for words, m in told.items() if m)
+            tables += [plans.table_of(*each).first(plans.LISTED) for each in listed]
         return Sheet(title, facts, tables)
 
 

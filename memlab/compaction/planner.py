@@ -16,6 +16,7 @@ from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import plans
+from memlab.compaction.applier import entries_of
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
@@ -157,8 +158,6 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         leaving = planned(leaves)
         returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
-    moved = reader.records([each.key for each in (*leaving, *returns)]) if retire else ()
-    entries = ((key, source.entries_kept(record)) for key, record in moved)
     return Plan(
         store=source.name,
         made_at=now,
@@ -169,7 +168,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         kept=_kept(reader, source, columns, kept),
         retires=leaving if retire else (),
         returns=returns,
-        entries=tuple(plans.PlannedEntries(*each) for each in entries if each[1]),
+        entries=entries_of(reader, source, (*leaving, *returns)) if retire else (),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
         expires=_expiring(
             frame, columns[col.KEY], np.flatnonzero(leaves | columns[col.PRUNABLE]), now

@@ -16,7 +16,7 @@ from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
 from memlab.store.selection import TriggerEffect
-from memlab.text import Cell, Sheet, Shown, Table, command, counted
+from memlab.text import Sheet, Shown, Table, command, counted
 
 TITLE: Final = 80
 """Characters of a title that a plan keeps for its reader."""
@@ -108,8 +108,6 @@ class Group(NamedTuple):
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
 
-Listing = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
-"""Names of columns, and rows for people."""
 _COLUMNS: Final = {
     "position": "position",
     "created_at": "created",
@@ -332,7 +330,7 @@ class Plan(Shown):
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             heading = "what it supersedes, the costliest first"
             where = ", all in the plan's supersedes"
-            return Sheet(title, facts, [first_of(costliest, heading, where)])
+            return Sheet(title, facts, [table_of(heading, costliest).first(LISTED, where)])
         tables = []
         for fate in (RETIRES, RETURNS, "keeps") if self.moves else (DELETES, "keeps"):
             rows = [group[1:] for group in self.groups if group.fate == fate]
@@ -469,17 +467,15 @@ def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
     """List the oldest and the newest of some memories, and say how many lie between."""
     half = LISTED // 2
     hidden = len(memories) - 2 * half
-    listed = [*memories[:half], *memories[-half:]] if hidden > 0 else memories
+    if hidden <= 0:
+        return table_of(f"what it {fate}, oldest first", memories)
     where = "memories" if fate == DELETES else fate
-    return Table(
-        f"oldest and newest that it {fate}" if hidden > 0 else f"what it {fate}, oldest first",
-        *listing_of(listed),
-        f"and {hidden:,} more between them, all in the plan's {where}" if hidden > 0 else "",
-    )
+    listed = table_of(f"oldest and newest that it {fate}", [*memories[:half], *memories[-half:]])
+    return listed._replace(remark=f"and {hidden:,} more between them, all in the plan's {where}")
 
 
-def listing_of(memories: Sequence[PlannedMemory | PlannedLink]) -> Listing:
-    """Return memories as columns and rows for people; a position made of a time is left out."""
+def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> Table:
+    """Return memories as a table for people; a position made of a time is left out."""
     names = [name for name in _COLUMNS if name in memories[0]._fields]
     if any(m.position >= LEAST_PLACE_OF_TIME for m in memories):
         names.remove("position")
@@ -488,11 +484,4 @@ def listing_of(memories: Sequence[PlannedMemory | PlannedLink]) -> Listing:
         tuple(getattr(m, n)[day] if n == "created_at" else getattr(m, n) for n in names)
         for m in memories
     ]
-    return tuple(_COLUMNS[name] for name in names), rows
-
-
-def first_of(
-    memories: Sequence[PlannedMemory | PlannedLink], heading: str, where: str = ""
-) -> Table:
-    """Return the first memories of a list as a table that says how many more there are."""
-    return Table(heading, *listing_of(memories)).first(LISTED, where)
+    return Table(heading, tuple(_COLUMNS[name] for name in names), rows)

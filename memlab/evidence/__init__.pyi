@@ -1,9 +1,9 @@
 from memlab.evidence.access_log import AccessLog as AccessLog
-from memlab.evidence.cut import CutLosses as CutLosses
-from memlab.evidence.cut import cut_losses as cut_losses
 from memlab.evidence.ingestion import Harvest as Harvest
 from memlab.evidence.ingestion import harvest as harvest
 from memlab.evidence.posterior import law_lines as law_lines
+from memlab.evidence.reads import CutLosses as CutLosses
+from memlab.evidence.reads import cut_losses as cut_losses
 from memlab.evidence.reads import describe_chances as describe_chances
 from memlab.evidence.reads import describe_log as describe_log
 from memlab.evidence.reads import read_access_log as read_access_log

@@ -6,14 +6,14 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import islice, starmap
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
 from stat import S_ISREG
-from typing import Final, Self
+from typing import Final
 
 from memlab.arguments import expect, refusal, whole_number
 from memlab.clock import aware, moment_of, now_utc
@@ -30,7 +30,7 @@ _AT_ONCE: Final = 5_000
 """Lines that are written together."""
 
 
-class AccessLog:
+class AccessLog(AbstractContextManager["AccessLog"]):
     """A log of reads that many processes may write at the same time.
 
     A line is written by one call that appends it, under the file's lock. A line that a kill cut
@@ -73,9 +73,6 @@ class AccessLog:
         with self._errors_in_words():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect_frame, refusal
+from memlab.arguments import refusal
 from memlab.frame.fields import CountTokens
 from memlab.frame.labelling import How, OnBadRow
-from memlab.frame.loading import UNSET, expect_memories, frame_of, load
+from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store import SqliteMemoryStore
@@ -76,9 +76,7 @@ def load_past(
     log : DataFrame, optional
         An access log whose reads are to find dropped memories too, by the names in it.
     """
-    expect_frame(
-        log, c.MEMORY_ID, c.AT, call="memlab.load_past", name="log", what="log", optional=True
-    )
+    expect_log(log, call="memlab.load_past")
     opened = open_source(source)
     # The archive last: what is deleted meanwhile is then in both, and counts as present.
     how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
@@ -357,9 +355,7 @@ def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
 
 def rows_of_gaps(frame: pd.DataFrame) -> Flags:
     """Return which rows of a frame stand for a memory of which nothing is known."""
-    if _GAP not in frame:
-        return np.zeros(len(frame), bool)
-    return frame[_GAP].to_numpy(bool)
+    return frame[_GAP].to_numpy(bool) if _GAP in frame else np.zeros(len(frame), bool)
 
 
 def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:

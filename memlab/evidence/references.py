@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect_frame
 from memlab.clock import aware, moment_or_now, now_utc
 from memlab.evidence.past import (
     Memories,
@@ -26,7 +25,7 @@ from memlab.evidence.past import (
 )
 from memlab.evidence.reads import Log, log_option, reads_in, remembered_reads
 from memlab.frame.labelling import called
-from memlab.frame.loading import expect_references
+from memlab.frame.loading import expect_log, expect_references
 from memlab.settings import NOTHING, Settings
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
@@ -224,7 +223,7 @@ def references_and_counts(
     now: datetime | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what `find_references` and `count_references` return, from one look."""
-    expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
+    expect_log(log, call="memlab.find_references")
     if log is None and names_a_store(frame):
         log = remembered_reads(settings_of(open_source(frame)))
         now = now or (None if log is None else now_utc())
@@ -310,9 +309,6 @@ def _reads(
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
     """Return a log's reads in order of time, each reference once; count the others by reason."""
-    for name in (c.MEMORY_ID, c.AT):
-        if name not in log:
-            raise ValueError(f"log has no column {name!r}; it needs {c.MEMORY_ID!r} and {c.AT!r}")
     if getattr(log[c.AT].dtype, "tz", None) is None:
         raise ValueError(f"log[{c.AT!r}] must hold times with a zone, not {log[c.AT].dtype}")
     names = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]

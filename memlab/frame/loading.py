@@ -164,6 +164,11 @@ def expect_memories(frame: object, *, call: str) -> None:
     expect_frame(frame, *NEEDED, call=call)
 
 
+def expect_log(log: object, *, call: str) -> None:
+    """Refuse what is no frame of reads."""
+    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
+
+
 def expect_references(references: object, *, call: str, optional: bool = False) -> None:
     """Refuse what is no frame of references."""
     expect_frame(

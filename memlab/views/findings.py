@@ -10,9 +10,8 @@ import pandas as pd
 
 from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
-from memlab.evidence.cut import CutLosses, cut_losses
 from memlab.evidence.past import Memories, present_rows
-from memlab.evidence.reads import Log
+from memlab.evidence.reads import CutLosses, Log, cut_losses
 from memlab.evidence.references import evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of

@@ -110,8 +110,7 @@ def show(
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
     reads, option = None, tuple[str, ...]()
     if log is not None:
-        from memlab.evidence.cut import cut_losses
-        from memlab.evidence.reads import log_option, reads_in
+        from memlab.evidence.reads import cut_losses, log_option, reads_in
 
         reads, file = reads_in(log, settings, call=call)
         option = log_option(reads, file, settings)

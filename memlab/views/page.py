@@ -15,9 +15,8 @@ from memlab.compaction.contents import last_applied
 from memlab.compaction.planner import plan
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError
-from memlab.evidence.cut import CutLosses
 from memlab.evidence.past import Memories
-from memlab.evidence.reads import Log, describe_log
+from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import ANYBODY, check_writable, limit_like, write_whole
 from memlab.frame.labelling import called
