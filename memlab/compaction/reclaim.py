@@ -13,7 +13,7 @@ from memlab.errors import StoreError
 from memlab.sources.base import Source, Watch, unwatched
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
-from memlab.store.database import check_table, connect_reading, opened_for_change, store_file
+from memlab.store.database import check_table, opened_for_change, store_file
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown
@@ -84,7 +84,7 @@ def space(path: str | Path | Source) -> Space:
         return Space(str(place), size, 0, size, 0, _size(source.archive), size)
     file = store_file(place).resolve()
     check = check_table if source.agents_own else lambda *_: None
-    page, pages, free = read_snapshot(file, _pages_at, check=check)
+    page, pages, free = read_snapshot(file, _pages_of, check=check)
     return Space(
         store=str(file),
         file=file.stat().st_size,
@@ -147,12 +147,11 @@ def in_bytes(size: int) -> str:
     return f"{size} bytes"
 
 
-def _pages_at(uri: str) -> tuple[int, int, int]:
-    with closing(connect_reading(uri)) as connection:
-        page, pages, free = (
-            connection.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("page_size", "page_count", "freelist_count")
-        )
+def _pages_of(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    page, pages, free = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_size", "page_count", "freelist_count")
+    )
     return page, pages, free
 
 
@@ -222,16 +221,15 @@ def _check_positions_stay() -> None:
 def _check_other_tables(file: Path) -> None:
     """Refuse where SQLite would renumber rows of other tables: somebody may know their rowids."""
 
-    def renumbered(uri: str) -> list[str]:
-        with closing(connect_reading(uri)) as connection:
-            tables = connection.execute(
-                "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
-                "AND NOT wr AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
-                "AND NOT EXISTS (SELECT 1 FROM pragma_index_list(pragma_table_list.name)) "
-                "AND NOT EXISTS (SELECT 1 FROM pragma_table_info(pragma_table_list.name) "
-                "WHERE pk AND upper(type) = 'INTEGER')"
-            ).fetchall()
-            return [name for (name,) in tables if not _counts_from_1(connection, name)]
+    def renumbered(connection: sqlite3.Connection) -> list[str]:
+        tables = connection.execute(
+            "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
+            "AND NOT wr AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
+            "AND NOT EXISTS (SELECT 1 FROM pragma_index_list(pragma_table_list.name)) "
+            "AND NOT EXISTS (SELECT 1 FROM pragma_table_info(pragma_table_list.name) "
+            "WHERE pk AND upper(type) = 'INTEGER')"
+        ).fetchall()
+        return [name for (name,) in tables if not _counts_from_1(connection, name)]
 
     if names := read_snapshot(file, renumbered):
         raise StoreError(

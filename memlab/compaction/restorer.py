@@ -1,8 +1,8 @@
 """Putting archived memories back, byte for byte."""
 
 import json
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
 from datetime import datetime
 from itertools import chain
 from os import PathLike
@@ -24,7 +24,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry, check_size
 from memlab.store.archive.opening import check_archive_of, open_archive
 from memlab.store.archive.retired import forget_retired
-from memlab.store.database import SIDE_FILES, connect_reading
+from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
 from memlab.text import counted
@@ -336,9 +336,8 @@ def _restore_into(asked: _Asked, into: Path) -> int:
 def _check_made(into: Path, count: int) -> None:
     """Open a file that was made under its final name, and count what is in it."""
 
-    def memories_in(uri: str) -> int:
-        with closing(connect_reading(uri)) as connection:
-            (found,) = connection.execute("SELECT count(*) FROM memory_items").fetchone()
+    def memories_in(connection: sqlite3.Connection) -> int:
+        (found,) = connection.execute("SELECT count(*) FROM memory_items").fetchone()
         return int(found)
 
     found = read_snapshot(into, memories_in)

@@ -4,7 +4,7 @@ import sqlite3
 import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
@@ -13,7 +13,6 @@ from memlab.files import ordinary_file
 from memlab.sources import base
 from memlab.store.database import (
     check_encoding,
-    connect_reading,
     exact,
     sqlite_errors_in_words,
     store_file,
@@ -33,7 +32,7 @@ _MAGIC: Final = b"SQLite format 3\0"
 @contextmanager
 def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database at one moment, leaving no trace; text not in UTF-8 is read as it can be."""
-    with open_snapshot(store_file(path)) as uri, closing(connect_reading(uri)) as connection:
+    with open_snapshot(store_file(path)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
         with sqlite_errors_in_words(path):
             check_encoding(connection, path)

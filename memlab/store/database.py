@@ -221,7 +221,7 @@ def store_file(source: Path | str) -> Path:
 
 
 def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
-    """Open a URI that :func:`read_snapshot` hands out; threads may take turns with it."""
+    """Open a URI for reading; threads may take turns with what it opens."""
     return sqlite3.connect(
         uri, uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )

@@ -23,8 +23,8 @@ _LOOKS: Final = 5
 
 
 @contextmanager
-def open_snapshot(path: Path) -> Iterator[str]:
-    """Hand out a URI that opens the store at `path` as it is now, and leaves no trace.
+def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the store at `path` as it is now, and leave no trace.
 
     Opening a WAL store read-only makes files beside it, so one that nobody has open is read as
     immutable, and looked at again afterwards; one left in a transaction is recovered in a copy.
@@ -36,7 +36,8 @@ def open_snapshot(path: Path) -> Iterator[str]:
         except OSError as error:
             raise StoreError(refused(f"{path} cannot be looked at", error)) from error
         try:
-            yield uri
+            with closing(database.connect_reading(uri)) as connection:
+                yield connection
         except Exception as error:  # what is half rewritten can fail in any way
             if before == _state(file, before):
                 raise
@@ -55,17 +56,16 @@ def retry_if_changed(look: Callable[[], Result]) -> Result:
 
 def read_snapshot(
     path: Path,
-    read: Callable[[str], Result],
+    read: Callable[[sqlite3.Connection], Result],
     *,
     check: Callable[[sqlite3.Connection, Path], None] = database.check_table,
 ) -> Result:
-    """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace."""
+    """Return what is read of the checked store at `path`, which is opened without a trace."""
 
     def look() -> Result:
-        with open_snapshot(path) as uri:
-            with closing(database.connect_reading(uri)) as connection:
-                check(connection, path)
-            return read(uri)
+        with open_snapshot(path) as connection:
+            check(connection, path)
+            return read(connection)
 
     return retry_if_changed(look)
 
@@ -87,11 +87,8 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     path = database.store_file(source)
     with whole_file(target, limit=limit_like(path), replace=False) as draft:
 
-        def read(uri: str) -> None:
-            with (
-                closing(database.connect_reading(uri)) as original,
-                closing(database.connect(draft)) as copy,
-            ):
+        def read(original: sqlite3.Connection) -> None:
+            with closing(database.connect(draft)) as copy:
                 original.backup(copy)
 
         read_snapshot(path, read)

@@ -1,9 +1,10 @@
 """A read-only look at a store's health. A bad store is a result here, never an exception."""
 
+import sqlite3
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
@@ -31,7 +32,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
-from memlab.store.database import connect_reading, path_named, store_file
+from memlab.store.database import path_named, store_file
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown, command, counted
 
@@ -201,10 +202,9 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
 
 
 def _sqlite_integrity(file: Path) -> Check:
-    def read(uri: str) -> list[str]:
-        with closing(connect_reading(uri)) as connection:
-            connection.text_factory = lambda text: text.decode(errors="replace")
-            return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
+    def read(connection: sqlite3.Connection) -> list[str]:
+        connection.text_factory = lambda text: text.decode(errors="replace")
+        return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
 
     found = read_snapshot(store_file(file), read)
     if found == ["ok"]:

@@ -124,7 +124,7 @@ def test_a_journals_writer_is_awaited_once(tmp_path: Path, monkeypatch: pytest.M
         writer.execute("UPDATE memory_items SET title = 'held'")
         assert path.with_name("memory.db-journal").exists()
         with pytest.raises(StoreError, match="is locked by another process"):
-            read_snapshot(path, str)
+            read_snapshot(path, lambda _: None)
     assert sum(waits) == 5.0
 
 
@@ -133,10 +133,9 @@ def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path, fails: b
     path = write_rows(tmp_path / "memory.db", episodes(1))
     readings: list[list[str]] = []
 
-    def read(uri: str) -> list[str]:
-        with closing(connect_reading(uri)) as connection:
-            found = connection.execute("SELECT memory_id FROM memory_items")
-            readings.append([name for (name,) in found])
+    def read(connection: sqlite3.Connection) -> list[str]:
+        found = connection.execute("SELECT memory_id FROM memory_items")
+        readings.append([name for (name,) in found])
         if len(readings) == 1:
             put(path, "e2")
             if fails:
@@ -147,7 +146,7 @@ def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path, fails: b
     assert readings == [["e1"], ["e1", "e2"]]
     assert set(files_in(tmp_path)) == {"memory.db"}
     with pytest.raises(AttributeError):  # another reason to fail
-        read_snapshot(path, lambda uri: uri.nothing)  # type: ignore[attr-defined]
+        read_snapshot(path, lambda each: each.nothing)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -155,10 +154,10 @@ def test_a_store_that_never_rests_is_given_up_in_words_and_one_that_is_only_open
     tmp_path: Path, writes: bool
 ) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
-    readings: list[str] = []
+    readings: list[sqlite3.Connection] = []
 
-    def read(uri: str) -> None:
-        readings.append(uri)
+    def read(connection: sqlite3.Connection) -> None:
+        readings.append(connection)
         put(path, f"m{len(readings)}") if writes else SqliteMemoryStore(path).close()
 
     words = f"{path} is rewritten faster than it can be read; try again when it is quiet"

@@ -20,13 +20,7 @@ from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
 from memlab.store.archive.archive import Archive, archive_error, archive_errors
 from memlab.store.archive.entries import FORMAT, SampleRow, create_tables, is_made_here
 from memlab.store.archive.location import SUFFIX, ArchiveLocation, begun_path, is_begun, touch_like
-from memlab.store.database import (
-    check_encoding,
-    check_side_files,
-    connect_reading,
-    exact,
-    transaction,
-)
+from memlab.store.database import check_encoding, check_side_files, exact, transaction
 from memlab.store.snapshot import read_snapshot
 
 Result = TypeVar("Result")
@@ -86,10 +80,9 @@ def archived_change(
 def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -> Result:
     """Return ``read(archive)`` without leaving a trace beside it, and warn of what it left out."""
 
-    def read_at(uri: str) -> tuple[Result, Archive]:
-        with closing(connect_reading(uri)) as connection:
-            archive = Archive(connection, location)
-            return read(archive), archive
+    def read_at(connection: sqlite3.Connection) -> tuple[Result, Archive]:
+        archive = Archive(connection, location)
+        return read(archive), archive
 
     path = begun_path(location)
     try:
@@ -222,12 +215,9 @@ def _like(location: ArchiveLocation) -> Path | None:
 def _compared(location: ArchiveLocation, archive: Archive) -> tuple[int, int]:
     """Hold a store against what an archive noted of it."""
     store, noted = _like(location), dict(archive.identity_sample())
-
-    def read(uri: str) -> tuple[int, int]:
-        with closing(connect_reading(uri)) as connection:
-            return _match(connection, noted)
-
-    return read_snapshot(store, read) if store is not None and noted else (0, 0)
+    if store is None or not noted:
+        return 0, 0
+    return read_snapshot(store, lambda connection: _match(connection, noted))
 
 
 def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:

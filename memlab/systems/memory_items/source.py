@@ -71,7 +71,7 @@ class MemoryItems(Source):
                 yield _Reader(copy)
             return
         path = database.store_file(self._where)
-        with open_snapshot(path) as uri, closing(database.connect_reading(uri)) as connection:
+        with open_snapshot(path) as connection:
             connection.execute("BEGIN")
             database.check_table(connection, path)
             yield _Reader(connection, self.retired())
