@@ -19,8 +19,8 @@ from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
 from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive.copies import Counts, copy_contents, keeps_copies, make_table
-from memlab.store.archive.entries import RECOVERS, Apply, Archived
+from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
+from memlab.store.archive.entries import RECOVERS, Apply, Archived, make_table
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
@@ -138,8 +138,11 @@ def keep_copies(
     location = archive_at(source)
     check_archive_of(location)
     if not keeps_copies(location):
-        with archived_change(location, source.changing()) as both:  # made under the store's lock
-            make_table(both.archive)
+        with (
+            archived_change(location, source.changing()) as both,  # made under the store's lock
+            both.archive.changing() as connection,
+        ):
+            make_table(connection, "copies")
         watch("begun")
 
     def copy() -> Counts:

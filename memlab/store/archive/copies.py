@@ -79,12 +79,6 @@ def keeps_copies(location: ArchiveLocation) -> bool:
     return is_begun(location) and read_archive(location, has_copies)
 
 
-def make_table(archive: Archive) -> None:
-    """Make room for copies."""
-    with archive.changing() as connection:
-        connection.execute(entries.COPIES)
-
-
 def last_copied(archive: Archive) -> datetime | None:
     """Return when the store was copied last; None where it never was."""
     found = archive.about(_LAST) if has_copies(archive) else None

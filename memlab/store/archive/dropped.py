@@ -13,7 +13,7 @@ from memlab.clock import moment_of
 from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import DROPPED, Dropped, Entry, moment_text, text_in
+from memlab.store.archive.entries import Dropped, Entry, make_table, moment_text, text_in
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
 _KEY: Final = "facts_key"
@@ -72,7 +72,7 @@ def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) 
     """Erase an entry's copies and its plan, and keep these facts instead; all of it or nothing."""
     moments = moment_text(entry.finished_at or entry.archived_at), moment_text(at)
     with archive.changing() as connection:
-        connection.execute(DROPPED)
+        make_table(connection, "dropped")
         connection.executemany(
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
             ((entry.apply, entry.digest, *moments, each) for each in facts),

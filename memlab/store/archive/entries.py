@@ -245,80 +245,66 @@ FORMAT: Final = 2
 _SHOWN: Final = ", ".join(
     f"json_extract(record, '$.{name}') AS {name}" for name in (*COLUMNS, SIGNALS)
 )
-_CREATE: Final = (
-    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+_VIEW: Final = f"""
+CREATE VIEW archived_memories AS
+SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
+FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
+_TABLES: Final = {
+    "about": "(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # A number that was dropped is not given out again.
-    """
-    CREATE TABLE applies (
+    "applies": """(
         apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
         made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
         finished_at TEXT, plan_json_zlib BLOB
     )""",
-    """
-    CREATE TABLE archived (
+    "archived": """(
         apply INTEGER NOT NULL REFERENCES applies (apply), key NOT NULL, fingerprint TEXT NOT NULL,
         record TEXT NOT NULL, reason TEXT NOT NULL, restored_at TEXT, PRIMARY KEY (apply, key)
     )""",
-    f"""
-    CREATE VIEW archived_memories AS
-    SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
-    FROM archived JOIN applies USING (apply) ORDER BY archived.rowid""",
-    f"PRAGMA user_version = {FORMAT}",
-)
+    "dropped": """(
+        apply INTEGER NOT NULL, digest TEXT NOT NULL, deleted_at TEXT NOT NULL,
+        dropped_at TEXT NOT NULL, facts TEXT NOT NULL
+    )""",
+    "retired": """(
+        key NOT NULL PRIMARY KEY, name TEXT NOT NULL, apply INTEGER NOT NULL,
+        retired_at TEXT NOT NULL, returned_at TEXT, times_needed INTEGER NOT NULL DEFAULT 0
+    )""",
+    "copies": """(
+        memory_id TEXT NOT NULL, digest BLOB NOT NULL, key NOT NULL, fingerprint BLOB NOT NULL,
+        record_zlib BLOB NOT NULL, is_empty INTEGER NOT NULL, seen_at TEXT, missed_at TEXT,
+        PRIMARY KEY (memory_id, digest)
+    )""",
+}
+_IN_EACH: Final = ("about", "applies", "archived")
+"""Tables of every archive: others are made once something is dropped, retired or copied."""
 
 
-DROPPED: Final = """
-CREATE TABLE IF NOT EXISTS dropped (
-    apply INTEGER NOT NULL, digest TEXT NOT NULL, deleted_at TEXT NOT NULL,
-    dropped_at TEXT NOT NULL, facts TEXT NOT NULL
-)"""
-"""The table that only an archive has from which something was dropped."""
-RETIRED: Final = """
-CREATE TABLE IF NOT EXISTS retired (
-    key NOT NULL PRIMARY KEY, name TEXT NOT NULL, apply INTEGER NOT NULL, retired_at TEXT NOT NULL,
-    returned_at TEXT, times_needed INTEGER NOT NULL DEFAULT 0
-)"""
-"""The table that only an archive has whose plans retired something."""
-
-COPIES: Final = """
-CREATE TABLE IF NOT EXISTS copies (
-    memory_id TEXT NOT NULL, digest BLOB NOT NULL, key NOT NULL, fingerprint BLOB NOT NULL,
-    record_zlib BLOB NOT NULL, is_empty INTEGER NOT NULL, seen_at TEXT, missed_at TEXT,
-    PRIMARY KEY (memory_id, digest)
-)"""
-"""The table that only an archive has which keeps copies of what is in its store."""
-_OPTIONAL: Final = (DROPPED, RETIRED, COPIES)
+def make_table(connection: sqlite3.Connection, name: str) -> None:
+    """Make a table where there is none."""
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {name} {_TABLES[name]}")
 
 
 def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
     """Make the tables of an archive, in the caller's transaction."""
-    for statement in _CREATE:
-        connection.execute(statement)
+    for name in _IN_EACH:
+        make_table(connection, name)
+    connection.execute(_VIEW)
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
     connection.execute("INSERT INTO about VALUES ('scheme', ?)", (scheme,))
 
 
 def is_made_here(connection: sqlite3.Connection) -> bool:
     """Whether the tables of an archive are those that memlab makes: others may run code."""
-    made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], *_OPTIONAL)}
-    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
-    ours = [
-        (kind, str(name).lower(), sql)
-        for kind, name, of, sql in found
-        if {str(name).lower(), str(of).lower()} & made.keys()
-    ]
-    tables = {name: _plain(sql) for kind, name, sql in ours if kind == "table"}
-    others = [sql for kind, name, sql in ours if kind != "table"]
-    return (
-        tables.keys() >= made.keys() - set(map(_name_of, _OPTIONAL))
-        and tables.items() <= made.items()
-        and others == [None] * len(others)  # indexes of a key are of no statement
+    names = str(tuple(_TABLES))
+    found = connection.execute(  # an index of a key is of no statement
+        "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL "
+        f"AND (lower(name) IN {names} OR lower(tbl_name) IN {names})"
     )
+    made = {name: _plain(f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items()}
+    there = {(name, _plain(sql)) for name, sql in found}
+    return {(name, made[name]) for name in _IN_EACH} <= there <= {*made.items()}
 
 
-def _plain(sql: object) -> str:
-    """Return a statement as SQLite keeps it, whatever the spaces are."""
-    return " ".join(str(sql).replace("IF NOT EXISTS ", "").split())
-
-
-def _name_of(sql: str) -> str:
-    return _plain(sql).split()[2]
+def _plain(statement: object) -> str:
+    """Return a statement with one space wherever some are."""
+    return " ".join(str(statement).split())

@@ -145,18 +145,6 @@ def identity_sample_of(connection: sqlite3.Connection, leaving: str) -> list[Sam
     return sorted(found.items())
 
 
-def _match(connection: sqlite3.Connection, noted: dict[int, str]) -> tuple[int, int]:
-    """Return how many memories that an archive noted are there, how many others in their stead."""
-    places = ", ".join(map(str, noted))
-    there = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({places})")
-    (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
-    if last is None:  # an empty store is nobody's
-        return 0, 0
-    found = sum(there.get(location) == digest for location, digest in noted.items())
-    beyond = sum(place not in there and place > last for place in noted)
-    return found, len(there) - found + beyond
-
-
 def check_is_of(archive: Archive) -> None:
     """Check that an archive is of the store beside it, as far as anybody can tell."""
     location = archive.location
@@ -195,14 +183,12 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
         of = path.with_name(path.name.removesuffix(SUFFIX))
-        if path == location.path or path.is_symlink() or not path.is_file() or of.exists():
+        if of.exists():
             continue
-        try:
+        with suppress(MemlabError):  # no archive, for all its name
             found, other = read_archive(location._replace(path=path), partial(_compared, location))
             if found > other:
                 return path
-        except MemlabError:  # no archive, for all its name
-            continue
     return None
 
 
@@ -213,11 +199,19 @@ def _like(location: ArchiveLocation) -> Path | None:
 
 
 def _compared(location: ArchiveLocation, archive: Archive) -> tuple[int, int]:
-    """Hold a store against what an archive noted of it."""
+    """Return how many memories that an archive noted are there, how many others in their stead."""
     store, noted = _like(location), dict(archive.identity_sample())
-    if store is None or not noted:
-        return 0, 0
-    return read_snapshot(store, lambda connection: _match(connection, noted))
+
+    def read(connection: sqlite3.Connection) -> tuple[int, int]:
+        places = ", ".join(map(str, noted))
+        there = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({places})")
+        (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
+        if last is None:  # an empty store is nobody's
+            return 0, 0
+        found = len(noted.items() & there.items())
+        return found, len(there) - found + sum(place > last for place in noted)
+
+    return read_snapshot(store, read) if store is not None and noted else (0, 0)
 
 
 def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.dropped import hashed, key_of, make_key
-from memlab.store.archive.entries import RETIRED, Key, key_in, moment_in, moment_text, text_in
+from memlab.store.archive.entries import Key, key_in, make_table, moment_in, moment_text, text_in
 from memlab.store.shapes import whole
 
 
@@ -63,7 +63,7 @@ def note_retired(
     """Note the ids of memories that a plan is about to retire, and which return, by key."""
     hash_key, moment = make_key(archive), moment_text(at)
     with archive.changing() as connection:
-        connection.execute(RETIRED)
+        make_table(connection, "retired")
         connection.executemany(
             "INSERT INTO retired (key, name, apply, retired_at) "
             "SELECT ?, ?, apply, ? FROM applies WHERE digest = ? "
@@ -84,7 +84,7 @@ def forget_retired(
     """Note that a plan was taken back: what it retired is active, what returned is retired."""
     hash_key = make_key(archive)
     with archive.changing() as connection:
-        connection.execute(RETIRED)
+        make_table(connection, "retired")
         connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
         connection.executemany(
             "INSERT INTO retired (key, name, apply, retired_at) "
