@@ -19,7 +19,7 @@ from memlab.frame.loading import frame_of, load
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
-from memlab.store.archive.copies import count_copies, erase_copies, has_copies
+from memlab.store.archive.copies import count_copies, erase_copies
 from memlab.store.archive.dropped import drop, drop_facts, make_key
 from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.opening import check_not_renamed, open_archive
@@ -185,7 +185,7 @@ def _chosen(
 
 def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
     """Return the ids of the memories of deletions, where copies are kept."""
-    if not has_copies(archive):
+    if not archive.has_table("copies"):
         return set()
     deletions = (entry for entry in entries if not entry.recovers)
     records = (record for entry in deletions for _, record in archive.records(entry))

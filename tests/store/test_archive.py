@@ -26,6 +26,7 @@ from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
+from memlab.store.archive.entries import moment_text
 from memlab.upkeep.health import Status
 
 
@@ -46,8 +47,7 @@ def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> 
         **row("e1", "episodic", "merged"),
         **dict.fromkeys(("source_event_id", "source_sequence", "superseded_by", "restored_at")),
         "digest": receipt.digest,
-        "archived_at": NOON.isoformat(),
-        "finished_at": NOON.isoformat(),
+        **dict.fromkeys(("archived_at", "finished_at"), moment_text(NOON)),
         "reason": "beyond-newest",
         "key": 2,
     }

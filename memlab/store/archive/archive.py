@@ -193,9 +193,20 @@ class Archive:
         if keys is None:
             for copies in self.batches(entry):
                 yield from ((copy.key, record) for copy, record in copies)
-        else:
-            with archive_errors(self.path):
-                yield from self._records_at(entry, keys, seen=seen)
+            return
+        with archive_errors(self.path):
+            for some in portions(keys):
+                rows = self.connection.execute(
+                    f"SELECT rowid, key, {'record' if seen else 'NULL'} FROM archived "
+                    f"WHERE apply = ? AND key IN ({', '.join('?' * len(some))})",
+                    (entry.apply, *some),
+                ).fetchall()
+                if seen:
+                    found = {entries.key_in(key): bytes(record) for _, key, record in rows}
+                else:
+                    sound = self._sound(entry, [rowid for rowid, _, _ in rows])
+                    found = {copy.key: record for copy, record in sound}
+                yield from ((key, found[key]) for key in some if key in found)
 
     def state_of(
         self, fetch: Fetch, entry: Entry, copies: Iterable[Copy] | None = None
@@ -269,10 +280,25 @@ class Archive:
         The caller holds the store's write lock. Copies that an unfinished attempt left are
         replaced. Where the block raises and nothing was deleted, the copies are taken out again.
         """
-        with self.changing():
+        with self.changing() as connection:
             self.erase(apply.digest)
-            number = self._begin(apply, at)
-            self._write(number, memories)
+            ((number,),) = connection.execute(
+                "INSERT INTO applies (digest, policy, made_at, memories, archived_at, "
+                "plan_json_zlib) VALUES (?, ?, ?, ?, ?, ?) RETURNING apply",
+                (
+                    apply.digest,
+                    json.dumps(dict(apply.policy)),
+                    entries.moment_text(apply.made_at),
+                    apply.memories,
+                    entries.moment_text(at),
+                    apply.plan and entries.packed(apply.plan),
+                ),
+            )
+            connection.executemany(
+                "INSERT INTO archived (apply, key, fingerprint, record, reason) "
+                "VALUES (?, ?, ?, ?, ?)",
+                _rows_of(number, memories),
+            )
             self._check_copies(number, apply.memories)
             if staying is not None:
                 self.note_identity_sample(staying)
@@ -320,10 +346,14 @@ class Archive:
 
     def identity_sample(self) -> list[SampleRow]:
         """Return memories of the store by which it is known again; none where none were noted."""
-        noted = _noted(self.about(_WITNESSES))
+        noted = dict[int, str]()
+        with suppress(TypeError, ValueError, RecursionError):  # it may be of others' making
+            written = json.loads(self.about(_WITNESSES) or b"[]")
+            _NOTED(written)
+            noted = dict(written)
         marks = ", ".join("?" * len(noted))
-        gone = self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *noted)
-        return sorted(noted.items() - {(location, noted[location]) for (location,) in gone})
+        gone = {*self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *noted)}
+        return [(at, digest) for at, digest in noted.items() if (at,) not in gone]
 
     def about(self, name: str) -> Any:
         """Return what an archive says of itself under a name; None where it says nothing."""
@@ -354,22 +384,6 @@ class Archive:
             (digest,),
         )
         self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
-
-    def _records_at(
-        self, entry: Entry, keys: Iterable[Key], *, seen: bool
-    ) -> Iterator[tuple[Key, bytes]]:
-        for some in portions(keys):
-            rows = self.connection.execute(
-                f"SELECT rowid, key, {'record' if seen else 'NULL'} FROM archived "
-                f"WHERE apply = ? AND key IN ({', '.join('?' * len(some))})",
-                (entry.apply, *some),
-            ).fetchall()
-            if seen:
-                found = {entries.key_in(key): bytes(record) for _, key, record in rows}
-            else:
-                sound = self._sound(entry, [rowid for rowid, _, _ in rows])
-                found = {copy.key: record for copy, record in sound}
-            yield from ((key, found[key]) for key in some if key in found)
 
     def _sound(self, entry: Entry, rowids: Sequence[int]) -> list[tuple[Copy, bytes]]:
         """Return the copies at some rows that are what was archived."""
@@ -403,39 +417,6 @@ class Archive:
         except ValueError as error:
             self.faults[what] = str(error)
 
-    def _begin(self, apply: Apply, at: datetime) -> int:
-        (number,) = self.connection.execute(
-            "INSERT INTO applies (digest, policy, made_at, memories, archived_at, plan_json_zlib) "
-            "VALUES (?, ?, ?, ?, ?, ?) RETURNING apply",
-            (
-                apply.digest,
-                json.dumps(dict(apply.policy)),
-                entries.moment_text(apply.made_at),
-                apply.memories,
-                entries.moment_text(at),
-                apply.plan and entries.packed(apply.plan),
-            ),
-        ).fetchone()
-        return int(number)
-
-    def _write(self, number: int, memories: Iterable[Archived]) -> None:
-        def rows() -> Iterator[tuple[Any, ...]]:
-            for memory in memories:
-                try:
-                    entries.check_size(memory.record)
-                except ValueError as error:
-                    raise ArchiveError(
-                        f"memory {memory.key!r:.80} is too large for the archive ({error}); "
-                        "nothing was deleted: shorten it, or keep it"
-                    ) from error
-                record = memory.record.decode()
-                yield number, memory.key, fingerprint_of(memory.record), record, memory.reason
-
-        self.connection.executemany(
-            "INSERT INTO archived (apply, key, fingerprint, record, reason) VALUES (?, ?, ?, ?, ?)",
-            rows(),
-        )
-
     def _check_copies(self, number: int, memories: int) -> None:
         """Read every copy again, and compare it with what was planned."""
         found = self.connection.execute(
@@ -449,21 +430,27 @@ class Archive:
             )
 
 
+def check_fits(name: object, record: bytes, what_next: str) -> None:
+    """Refuse a memory that nobody could read from an archive again."""
+    try:
+        entries.check_size(record)
+    except ValueError as error:
+        raise ArchiveError(
+            f"memory {name!r:.80} is too large for the archive ({error}); {what_next}"
+        ) from error
+
+
+def _rows_of(number: int, memories: Iterable[Archived]) -> Iterator[tuple[Any, ...]]:
+    for key, record, reason in memories:
+        check_fits(key, record, "nothing was deleted: shorten it, or keep it")
+        yield number, key, fingerprint_of(record), record.decode(), reason
+
+
 def _copy_named(entry: Entry, rowid: int, key: object) -> str:
     name = f"key {key}" if isinstance(key, int) else f"row {rowid}"
     if isinstance(key, bytearray):
         name = f"key {shortened(key[:200].decode(errors='replace'))}"
     return f"{name} of plan {entry.digest[:12]}"
-
-
-def _noted(written: Any) -> dict[int, str]:
-    """Return the identity sample that is written down; none of others' making."""
-    try:
-        noted = json.loads(written or b"[]")
-        _NOTED(noted)
-    except (TypeError, ValueError, RecursionError):
-        return {}
-    return dict(noted)
 
 
 def archive_error(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> ArchiveError:

@@ -1,13 +1,12 @@
 """Copies of what is in a store, each content once, so that somebody else's deletion is seen."""
 
-from collections.abc import Collection, Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from memlab.errors import ArchiveError
 from memlab.store.archive import entries
-from memlab.store.archive.archive import Archive
+from memlab.store.archive.archive import Archive, check_fits
 from memlab.store.archive.entries import Copy, Key
 from memlab.store.archive.location import ArchiveLocation, is_begun
 from memlab.store.archive.opening import read_archive
@@ -28,8 +27,6 @@ _WORDS: Final = (
 """What most records have in common: a short memory takes half the room by it."""
 _THERE: Final = "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
 _IS_THERE: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
-_OLD: Final = "SELECT memory_id, digest FROM copies WHERE missed_at < ?"
-_OF: Final = "SELECT memory_id, digest FROM copies WHERE memory_id = ?"
 _MISSED: Final = (
     "missed_at IS NULL AND NOT EXISTS (SELECT 1 FROM temp.there WHERE there.memory_id = "
     "copies.memory_id AND there.digest = copies.digest)"
@@ -69,19 +66,14 @@ def digest_of(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-def has_copies(archive: Archive) -> bool:
-    """Whether an archive has room for copies."""
-    return archive.has_table("copies")
-
-
 def keeps_copies(location: ArchiveLocation) -> bool:
-    """Whether there is an archive that has."""
-    return is_begun(location) and read_archive(location, has_copies)
+    """Whether there is an archive that has room for copies."""
+    return is_begun(location) and read_archive(location, lambda each: each.has_table("copies"))
 
 
 def last_copied(archive: Archive) -> datetime | None:
     """Return when the store was copied last; None where it never was."""
-    found = archive.about(_LAST) if has_copies(archive) else None
+    found = archive.about(_LAST) if archive.has_table("copies") else None
     if found is not None:
         with archive.leaving_out("when it copied the store last"):
             return entries.moment_in(found, _LAST)
@@ -90,7 +82,7 @@ def last_copied(archive: Archive) -> datetime | None:
 
 def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -> Counts:
     """Copy what is new or changed of a store, in the caller's transaction."""
-    run, moment, last = archive.connection.execute, _text(at), last_copied(archive)
+    run, moment, last = archive.connection.execute, entries.moment_text(at), last_copied(archive)
     run(_THERE)
     run("DELETE FROM temp.there")
     copied, new = 0, dict[bytes, str]()
@@ -106,13 +98,7 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
         if not known and last:
             new[digest] = name
         copied += digest not in [other for other, *_ in known]
-        try:
-            entries.check_size(memory.record)
-        except ValueError as error:
-            raise ArchiveError(
-                f"memory {name!r:.80} is too large for the archive ({error}); nothing was copied: "
-                "shorten it"
-            ) from error
+        check_fits(name, memory.record, "nothing was copied: shorten it")
         run(
             "INSERT INTO copies VALUES (?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT DO UPDATE SET "
             "key = excluded.key, fingerprint = excluded.fingerprint, missed_at = NULL, "
@@ -125,7 +111,7 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
             run("UPDATE OR IGNORE copies SET memory_id = ? WHERE memory_id = ?", (new[digest], old))
             run("DELETE FROM copies WHERE memory_id = ?", (old,))
             copied -= 1
-    seen = (moment if last is None else _text(last), moment)
+    seen = (moment if last is None else entries.moment_text(last), moment)
     gone = run(f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_MISSED}", seen).rowcount
     run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST, moment))
     ((count,),) = run("SELECT count(*) FROM temp.there").fetchall()
@@ -169,28 +155,29 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
     return None
 
 
-def count_copies(archive: Archive, names: Collection[str], before: datetime) -> int:
+def count_copies(archive: Archive, names: Iterable[str], before: datetime) -> int:
     """Return how many copies there are of memories, and of others that were missed long ago."""
-    if not has_copies(archive):
-        return 0
-    found = {tuple(map(bytes, each)) for each in archive.rows(_OLD, _text(before))}
-    for name in names:
-        found |= {tuple(map(bytes, each)) for each in archive.rows(_OF, name)}
+    found = set[tuple[Any, ...]]()
+    if archive.has_table("copies"):
+        for where, value in _going(names, before):
+            found |= {*archive.rows(f"SELECT rowid FROM copies WHERE {where}", value)}
     return len(found)
 
 
-def erase_copies(archive: Archive, names: Collection[str], before: datetime) -> None:
+def erase_copies(archive: Archive, names: Iterable[str], before: datetime) -> None:
     """Erase what :func:`count_copies` counts."""
-    if has_copies(archive):
+    if archive.has_table("copies"):
         with archive.changing() as connection:
-            connection.execute("DELETE FROM copies WHERE missed_at < ?", (_text(before),))
-            each = ((name,) for name in names)
-            connection.executemany("DELETE FROM copies WHERE memory_id = ?", each)
+            for where, value in _going(names, before):
+                connection.execute(f"DELETE FROM copies WHERE {where}", (value,))
+
+
+def _going(names: Iterable[str], before: datetime) -> Iterator[tuple[str, str]]:
+    """Yield in SQL which copies go, each with a value."""
+    yield "missed_at < ?", entries.moment_text(before)
+    for name in names:
+        yield "memory_id = ?", name
 
 
 def _packed(record: bytes) -> bytes:
     return entries.packed(lambda: [record.decode()], _WORDS)
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")

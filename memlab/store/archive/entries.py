@@ -109,8 +109,8 @@ def moment_in(value: object, what: str) -> datetime:
 
 
 def moment_text(moment: datetime) -> str:
-    """Return a moment as an archive has it."""
-    return moment.astimezone(UTC).isoformat()
+    """Return a moment as an archive has it: texts sort as moments do."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def key_in(value: object) -> Key:
