@@ -20,8 +20,8 @@ from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archi
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
+from memlab.store.archive.facts import RetiredMemories, note_retired, retired_in
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
-from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted

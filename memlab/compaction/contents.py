@@ -27,11 +27,10 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import last_copied
-from memlab.store.archive.dropped import facts_in, key_of
 from memlab.store.archive.entries import Dropped, Entry
+from memlab.store.archive.facts import facts_in, key_of, retired_in
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import check_not_renamed, read_archive
-from memlab.store.archive.retired import retired_in
 from memlab.text import Sheet, Shown, Table, command, counted
 
 Result = TypeVar("Result")

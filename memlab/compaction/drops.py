@@ -20,8 +20,8 @@ from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.copies import count_copies, erase_copies
-from memlab.store.archive.dropped import drop, drop_facts, make_key
 from memlab.store.archive.entries import Dropped, Entry
+from memlab.store.archive.facts import drop, drop_facts, make_key
 from memlab.store.archive.opening import check_not_renamed, open_archive
 from memlab.text import Sheet, Shown, counted
 

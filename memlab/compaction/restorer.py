@@ -22,8 +22,8 @@ from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatche
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry, check_size
+from memlab.store.archive.facts import forget_retired
 from memlab.store.archive.opening import check_archive_of, open_archive
-from memlab.store.archive.retired import forget_retired
 from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot

@@ -19,8 +19,8 @@ from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.dropped import facts_in, hashed, key_of
 from memlab.store.archive.entries import Entry, Key
+from memlab.store.archive.facts import facts_in, hashed, key_of
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import check_archive_of, read_archive
 

@@ -21,9 +21,9 @@ from memlab import errors
 from memlab.settings import Settings
 from memlab.store.archive.copies import keeps_copies
 from memlab.store.archive.entries import SampleRow
+from memlab.store.archive.facts import RetiredMemories, retired_in
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
 from memlab.store.archive.opening import read_archive
-from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.records import check_canonical, encoded, fingerprint_of, portions, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed

@@ -35,15 +35,18 @@ def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
             uri, before = _way_in(file, stack)
         except OSError as error:
             raise StoreError(refused(f"{path} cannot be looked at", error)) from error
+        changed = ChangedWhileReadError(
+            f"{path} is rewritten faster than it can be read; try again when it is quiet"
+        )
         try:
             with closing(database.connect_reading(uri)) as connection:
                 yield connection
         except Exception as error:  # what is half rewritten can fail in any way
             if before == _state(file, before):
                 raise
-            raise _changed_while_read(path) from error
+            raise changed from error
         if before != _state(file, before):
-            raise _changed_while_read(path)
+            raise changed
 
 
 def retry_if_changed(look: Callable[[], Result]) -> Result:
@@ -93,12 +96,6 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
 
         read_snapshot(path, read)
     return Path(target)
-
-
-def _changed_while_read(path: Path) -> ChangedWhileReadError:
-    return ChangedWhileReadError(
-        f"{path} is rewritten faster than it can be read; try again when it is quiet"
-    )
 
 
 def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:

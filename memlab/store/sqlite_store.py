@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from heapq import nlargest
 from os import PathLike
@@ -299,7 +299,9 @@ class SqliteMemoryStore:
                     deleted = delete_rows(opened, surplus, load_bearing)
             forget_verdicts(opened)
         note_deleted(self.archive, digest, at=now)
-        return Compacted(deleted, digest=digest, store=self.path)
+        compacted = Compacted(deleted)
+        compacted.digest, compacted.store = digest, self.path
+        return compacted
 
     def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:
         expect(memory_id, str, call="store.supersede", name="memory_id")
@@ -320,10 +322,8 @@ class SqliteMemoryStore:
             found = self.connection.execute(f"{_SELECT} {where}", values)
             return tuple(item_of(row) for row in found)
 
-    @contextmanager
-    def _errors_in_words(self) -> Iterator[None]:
-        with database.sqlite_errors_in_words(self.path or ":memory:"):
-            yield
+    def _errors_in_words(self) -> AbstractContextManager[None]:
+        return database.sqlite_errors_in_words(self.path or ":memory:")
 
 
 def _prepare(path: Path) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from memlab.errors import ArchiveError
 from memlab.store.archive.entries import Apply, Archived
@@ -39,16 +39,10 @@ class Why(NamedTuple):
 
 
 class Compacted(int):
-    """How many rows were deleted."""
+    """How many rows were deleted; it knows how to take the deletion back."""
 
-    digest: str | None
-    store: Path | None
-
-    def __new__(cls, count: int, *, digest: str | None = None, store: Path | None = None) -> Self:
-        """Return a number that knows how to take the deletion back."""
-        made = super().__new__(cls, count)
-        made.digest, made.store = digest, store
-        return made
+    digest: str | None = None
+    store: Path | None = None
 
     @property
     def undo(self) -> str | None:
@@ -80,8 +74,7 @@ def archived_first(
         check_archive_of(location)
     layout = layout_of(connection)
     digest = secrets.token_hex(32)
-    counting = f"SELECT count(*) FROM main.memory_items WHERE {chosen}"
-    (count,) = connection.execute(counting).fetchone()
+    ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {chosen}")
     with archived_change(location, nullcontext()) as both:
         archive = both.archive
         if settle:

@@ -25,7 +25,7 @@ from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found
 from memlab.sources.opening import find_below, schemes
 from memlab.sources.reads import text as readable
-from memlab.store.archive.retired import RetiredMemories
+from memlab.store.archive.facts import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State

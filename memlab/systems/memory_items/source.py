@@ -15,9 +15,9 @@ from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canoni
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
 from memlab.store.archive.entries import SampleRow
+from memlab.store.archive.facts import RetiredMemories
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.opening import identity_sample_of
-from memlab.store.archive.retired import RetiredMemories
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshot
 
