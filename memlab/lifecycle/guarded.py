@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,13 +22,6 @@ from memlab.store.archive.runtime import Why, archived_first, note_deleted
 from memlab.store.database import transaction
 from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS
-
-LOWEST_VALUE: Final = "lowest-value"
-EXPIRED: Final = "expired"
-NEAR_DUPLICATE: Final = "near-duplicate"
-
-
-_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 _REPEATABLE: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
@@ -53,10 +45,19 @@ class Removals:
         """Archive rows that are not load-bearing, delete them, and count them by reason."""
         if not doomed:
             return
-        with self._copied(doomed, reason, now):
+        connection = self._connection
+        chosen = "rowid IN (SELECT position FROM temp.going)"
+        by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
+        found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
+        fill_positions(connection, "going", (position for (position,) in found))
+        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
+        settle = not self._is_settled
+        with archived_first(connection, self._place, chosen, why, at=now, settle=settle) as digest:
             for memory_id in doomed:
                 self._delete(memory_id)
-        self._connection.execute(
+        self._going.append((digest, now))
+        self._is_settled = True
+        connection.execute(
             "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
             "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
             (reason, len(doomed)),
@@ -73,21 +74,6 @@ class Removals:
         going, self._going, self._is_settled = self._going, [], False
         for digest, at in going:
             note_deleted(self._place, digest, at=at)
-        self._is_settled = True
-
-    @contextmanager
-    def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
-        """Archive rows before the block deletes them, where the store archives."""
-        connection = self._connection
-        chosen = "rowid IN (SELECT position FROM temp.going)"
-        by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
-        found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
-        fill_positions(connection, "going", (position for (position,) in found))
-        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
-        settle = not self._is_settled
-        with archived_first(connection, self._place, chosen, why, at=now, settle=settle) as digest:
-            yield
-        self._going.append((digest, now))
         self._is_settled = True
 
     def _delete(self, memory_id: str) -> None:
@@ -125,10 +111,16 @@ class Repeats:
         if (texts := self._known()) is None:
             return None
         texts.discard(item.memory_id)
-        if not _may_repeat(item):
+        found = texts.most_similar(item.title, item.body) if _may_repeat(item) else None
+        if found is None:
             return None
-        found = texts.most_similar(item.title, item.body)
-        return found if found is not None and trusted >= self._trust_of(found) else None
+        # Somebody stands behind a row of which nothing else is known.
+        (trust,) = self._connection.execute(
+            "SELECT coalesce(max(signal.trusted), 1) FROM memory_signals AS signal "
+            f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.memory_id = ?",
+            (found,),
+        ).fetchone()
+        return found if trusted >= trust else None
 
     def add(self, item: MemoryItem, position: int) -> None:
         """Take in a row that was written."""
@@ -148,15 +140,6 @@ class Repeats:
             self._texts = TextIndex(self._policy, rows)
         return self._texts
 
-    def _trust_of(self, memory_id: str) -> int:
-        """Return who stands behind a row: somebody, where nothing else is known of it."""
-        rank = self._connection.execute(
-            "SELECT signal.trusted FROM memory_signals AS signal JOIN memory_items AS item "
-            f"ON {HAS_SIGNALS} WHERE signal.memory_id = ? AND signal.trusted IS NOT NULL",
-            (memory_id,),
-        ).fetchone()
-        return 1 if rank is None else int(rank[0])
-
 
 def _may_repeat(item: MemoryItem) -> bool:
     return item.is_active and not is_load_bearing_memory(item)
@@ -166,7 +149,7 @@ def _made_at(created: object) -> datetime:
     """Return when a row says it was made; no time is the oldest, one without a zone is UTC."""
     with suppress(ValueError):
         return moment_and_zone(str(created))[0]
-    return _OLDEST
+    return datetime.min.replace(tzinfo=UTC)
 
 
 SCOPE: Final = (*AGENT_SCOPE, side.TAGS)
@@ -312,7 +295,17 @@ class LifecycleStore(SqliteMemoryStore):
         }
         with self._writing():
             self._replace_duplicate(item, signals["trusted"], now)
-            self._write(item, signals)
+            self._repeats.discard(item.memory_id)
+            super().put(item)
+            (position,) = self.connection.execute(
+                "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
+            ).fetchone()
+            row = {"memory_id": item.memory_id, "access_count": 0, "position": position, **signals}
+            values = ", ".join(f":{name}" for name in row)
+            self.connection.execute(
+                f"INSERT OR REPLACE INTO memory_signals ({', '.join(row)}) VALUES ({values})", row
+            )
+            self._repeats.add(item, position)
         if self.capacity is not None and signals["scope"] is not None:
             self._enforce(signals["scope"], self.capacity, now)
         return item
@@ -358,9 +351,9 @@ class LifecycleStore(SqliteMemoryStore):
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
         at = as_text(self._clock() if now is None else now)
         given = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
+        rows = ({"memory_id": each, "at": at, "graduated": graduated} for each in given)
         with self._writing():
-            touch = partial(side.reinforce, self.connection, at=at, graduated=graduated)
-            return sum(map(touch, given))
+            return self.connection.executemany(side.REINFORCE, rows).rowcount
 
     def expire(self, now: datetime | None = None) -> int:
         """Delete what has expired, and signals whose row is gone; return how many rows.
@@ -382,15 +375,6 @@ class LifecycleStore(SqliteMemoryStore):
             slots = self.capacity.slots if self.capacity else None
             return side.read_stats(self.connection, slots, self._failures, self._last_failure)
 
-    def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
-        self._repeats.discard(item.memory_id)
-        super().put(item)
-        (position,) = self.connection.execute(
-            "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
-        ).fetchone()
-        side.write_signals(self.connection, item, signals, position)
-        self._repeats.add(item, position)
-
     def _enforce(self, scope: str, capacity: ValueCap, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
@@ -401,13 +385,13 @@ class LifecycleStore(SqliteMemoryStore):
                     beyond = side.size_within(self.connection, keys) - capacity.slots
                 if beyond > 0:
                     lowest = side.lowest_within(self.connection, keys, capacity, now)
-                    self._removals.remove(lowest[:beyond], LOWEST_VALUE, now)
+                    self._removals.remove(lowest[:beyond], "lowest-value", now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
         expired = side.expired_ids(self.connection, as_text(now))
-        self._removals.remove(expired, EXPIRED, now)
+        self._removals.remove(expired, "expired", now)
         return len(expired)
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
@@ -419,7 +403,7 @@ class LifecycleStore(SqliteMemoryStore):
         if (found := self._repeats.replaced_by(item, trusted)) is None:
             return
         try:
-            self._removals.remove([found], NEAR_DUPLICATE, now)
+            self._removals.remove([found], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._repeats.forget()

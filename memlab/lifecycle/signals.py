@@ -13,23 +13,32 @@ from typing import Any, Final
 
 import numpy as np
 
+from memlab import columns as c
 from memlab.clock import Age, as_age, aware
-from memlab.columns import AGENT_SCOPE
 from memlab.errors import StoreError
-from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
-from memlab.policies import ValueCap, value_score
+from memlab.frame.fields import as_instant
+from memlab.items import is_load_bearing_stored, strings_of
+from memlab.policies import ValueCap
 from memlab.store.signals import CREATE_SIGNALS, HAS_SIGNALS, signal_columns
 
 Label = tuple[str, str]
 Labels = frozenset[Label]
 
 TAGS: Final = "tags"
-EPOCH: Final = "1970-01-01T00:00:00.000000+00:00"
 
 _ACTIVE_IN_SCOPE: Final = (
     f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
     "WHERE signal.scope IN (SELECT value FROM json_each(?)) AND item.superseded_by IS NULL"
 )
+REINFORCE: Final = (
+    "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
+    "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
+    "WHERE memory_id = :memory_id "
+    f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
+    "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
+    "OR load_bearing(item.kind, item.tags_json)))"
+)
+"""Counts an access of one row that is there and has not expired."""
 _NEXT_SCOPE: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
 
 _SCHEMA: Final = (
@@ -129,7 +138,7 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
         f"item.tags_json FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
     ).fetchall()
     scopes = (
-        (scope_key(fields, dict(zip(AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
+        (scope_key(fields, dict(zip(c.AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
         for memory_id, *known, tags in rows
     )
     connection.executemany("UPDATE memory_signals SET scope = ? WHERE memory_id = ?", scopes)
@@ -143,32 +152,6 @@ def _tags(tags_json: str) -> tuple[str, ...]:
         return strings_of(tags_json)
     except (ValueError, TypeError):
         return ()
-
-
-def write_signals(
-    connection: sqlite3.Connection, item: MemoryItem, signals: Mapping[str, Any], position: int
-) -> None:
-    """Write what is known of a memory beside its row."""
-    row = {"memory_id": item.memory_id, "access_count": 0, "position": position, **signals}
-    values = ", ".join(f":{name}" for name in row)
-    connection.execute(
-        f"INSERT OR REPLACE INTO memory_signals ({', '.join(row)}) VALUES ({values})", row
-    )
-
-
-def reinforce(
-    connection: sqlite3.Connection, memory_id: str, *, at: str, graduated: bool | None
-) -> int:
-    """Count an access of one row that is there and has not expired; return how many were."""
-    return connection.execute(
-        "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
-        "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
-        "WHERE memory_id = :memory_id "
-        f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
-        "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
-        "OR load_bearing(item.kind, item.tags_json)))",
-        {"at": at, "memory_id": memory_id, "graduated": graduated},
-    ).rowcount
 
 
 def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values: str) -> list[str]:
@@ -244,23 +227,21 @@ def lowest_within(
 ) -> list[str]:
     """Return the ids of the rows of a scope that may go: those of the lowest value first."""
     found = connection.execute(
-        "SELECT signal.memory_id, coalesce(signal.importance, 0.0), "
-        f"coalesce(signal.last_accessed_at, '{EPOCH}'), item.rowid {_ACTIVE_IN_SCOPE} "
-        "AND NOT load_bearing(item.kind, item.tags_json)",
+        "SELECT signal.memory_id, signal.importance, signal.last_accessed_at, item.rowid "
+        f"{_ACTIVE_IN_SCOPE} AND NOT load_bearing(item.kind, item.tags_json)",
         (keys,),
     ).fetchall()
     if not found:
         return []
     ids, importance, accessed, position = zip(*found, strict=True)
-    last = np.array([datetime.fromisoformat(each).timestamp() for each in accessed])
-    score = value_score(
-        now.timestamp() - last,
-        np.array([each if math.isfinite(each) else 0.0 for each in importance]),
-        half_life=as_age(capacity.half_life).total_seconds(),
-        recency_weight=capacity.recency,
-        importance_weight=capacity.importance,
-    )
-    return [ids[at] for at in np.lexsort((position, last, score))]
+    times = [each and as_instant(datetime.fromisoformat(each)) for each in accessed]
+    rows = {
+        c.POSITION: position,
+        c.IMPORTANCE: np.array(importance, np.float64),
+        c.LAST_ACCESSED_AT: np.array(times, "datetime64[us]"),
+    }
+    keys_of = capacity.eviction_keys(rows, now=now)
+    return [ids[at] for at in np.lexsort((position, *keys_of[::-1]))]
 
 
 @dataclass(frozen=True, kw_only=True)
