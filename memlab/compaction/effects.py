@@ -13,7 +13,7 @@ from memlab.compaction.plans import Plan
 from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of
-from memlab.frame.fields import Mask, arrays_of
+from memlab.frame.fields import Flags, arrays_of
 from memlab.growth.context import Boot, boot_of, size_of
 from memlab.items import Size
 from memlab.policies import KeepRecent, decide
@@ -92,7 +92,7 @@ def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
     return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
 
 
-def _stays(frame: pd.DataFrame, keep_recent: int) -> Mask:
+def _stays(frame: pd.DataFrame, keep_recent: int) -> Flags:
     decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
     return decided[c.KEEP].to_numpy(bool)
 

@@ -23,7 +23,7 @@ from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
 from memlab.evidence.reads import Log, reads_in, remembered_reads
 from memlab.evidence.references import find_references
-from memlab.frame.fields import Mask, as_instant, retired_rows
+from memlab.frame.fields import Flags, as_instant, retired_rows
 from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import HELD, Decision, decision_of
@@ -148,7 +148,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
     watch("decided")
     kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
 
-    def planned(which: Mask) -> tuple[PlannedMemory, ...]:
+    def planned(which: Flags) -> tuple[PlannedMemory, ...]:
         places = np.flatnonzero(which)
         parts = np.split(places, range(_AT_ONCE, len(places), _AT_ONCE))
         some = (_planned(reader, source, columns, part, decision) for part in parts)
@@ -217,7 +217,7 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
 
 
 def _leave_out(
-    held: Mask, latest: Places, policy: CappedPolicy, slots: int, rows: pd.DataFrame
+    held: Flags, latest: Places, policy: CappedPolicy, slots: int, rows: pd.DataFrame
 ) -> None:
     """Leave to the policy what there is no room to hold: what was needed latest is held first."""
     size, floor = policy.sizes(rows), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
@@ -229,7 +229,7 @@ def _leave_out(
         held[asked] = holds(size[asked], room)
 
 
-def holds(sizes: npt.NDArray[np.int64], room: int) -> Mask:
+def holds(sizes: npt.NDArray[np.int64], room: int) -> Flags:
     """Which of memories, in this order, a room of a policy holds: what fits, up to half of it."""
     held, taken = np.zeros(len(sizes), dtype=bool), 0
     for place, size in enumerate(sizes.tolist()):
@@ -367,7 +367,7 @@ def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
 
 
 def _groups_of(
-    columns: Columns, decision: Decision, label: npt.NDArray[np.intp], *, deleted: Mask
+    columns: Columns, decision: Decision, label: npt.NDArray[np.intp], *, deleted: Flags
 ) -> tuple[plans.Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
     kinds = columns[col.KIND].categories.tolist()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Meaning = TypeVar("Meaning")
-Integers = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Times = npt.NDArray[np.datetime64]
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
@@ -46,7 +49,7 @@ class Coded:
     """A column as its distinct texts and, for every row, the place of its text among them."""
 
     distinct: Any
-    codes: Integers
+    codes: Ints
 
     @classmethod
     def of(cls, column: Any) -> "Coded":
@@ -60,7 +63,7 @@ class Coded:
         for first in range(0, len(self.distinct), _AT_ONCE):
             yield from self.distinct.slice(first, _AT_ONCE).to_pylist()
 
-    def texts_at(self, places: Integers) -> list[str]:
+    def texts_at(self, places: Ints) -> list[str]:
         """Return the distinct texts at some places."""
         texts: list[str] = self.distinct.take(of_numbers(places)).to_pylist()
         return texts
@@ -70,10 +73,10 @@ class Coded:
 class Faults:
     """Collects what is wrong with the rows at `position`."""
 
-    position: Integers
+    position: Ints
     found: list[Fault]
 
-    def add(self, column: str, codes: Integers, wrong: dict[int, str]) -> None:
+    def add(self, column: str, codes: Ints, wrong: dict[int, str]) -> None:
         """Note every row whose code is `wrong`."""
         if wrong:
             for row in np.flatnonzero(np.isin(codes, list(wrong))):
@@ -105,15 +108,13 @@ def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     return codes[kinds.codes]
 
 
-def verdicts_of(
-    kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()
-) -> npt.NDArray[np.bool_]:
+def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
     """Return which rows are load-bearing; so is one whose kind or tags cannot be read."""
     unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
     pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
     encoded = of_numbers(pairs).dictionary_encode()
-    codes: Integers = as_numbers(encoded.indices.cast(pa.int64()))
-    distinct: Integers = as_numbers(encoded.dictionary)
+    codes: Ints = as_numbers(encoded.indices.cast(pa.int64()))
+    distinct: Ints = as_numbers(encoded.dictionary)
     verdicts = np.ones(len(distinct), dtype=bool)
     for first in range(0, len(distinct), _AT_ONCE):
         some = np.flatnonzero(distinct[first : first + _AT_ONCE] != _MISSING) + first
@@ -137,7 +138,7 @@ def tuples_of(lists: Coded) -> npt.NDArray[np.object_]:
     return np.fromiter((*meanings, ()), object)[lists.codes]
 
 
-def moments_of(column: str, texts: Any, faults: Faults) -> tuple[npt.NDArray[np.datetime64], int]:
+def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
     """Return Arrow texts as UTC moments in microseconds, NaT for none; and how many lack a zone."""
     if texts.type == MOMENT:
         return as_numbers(texts, NAT), 0
@@ -188,10 +189,6 @@ def token_counter(count_tokens: CountTokens | str) -> tuple[CountTokens, str]:
     return getattr(openai, count_tokens)().count, f"exact: {count_tokens}"
 
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
-Moments: TypeAlias = npt.NDArray[np.datetime64]
-
-
 LABELS: Final = (c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE)
 """What a frame says of a memory, in columns of true and false."""
 
@@ -200,23 +197,23 @@ class Arrays(NamedTuple):
     """One value a memory, in order of insertion."""
 
     kind: npt.NDArray[np.int8]
-    tokens: npt.NDArray[np.int64]
-    created_at: Moments
-    active: Mask
-    load_bearing: Mask
-    prunable: Mask
-    unreadable: Mask
+    tokens: Ints
+    created_at: Times
+    active: Flags
+    load_bearing: Flags
+    prunable: Flags
+    unreadable: Flags
     memory_id: Any
     superseded_by: Any
-    at_start: Mask | None = None
-    deleted_at: Moments | None = None
+    at_start: Flags | None = None
+    deleted_at: Times | None = None
     namespace: Any | None = None
     without_zone: int = 0
-    retired_at: Moments | None = None
-    position: Integers | None = None
+    retired_at: Times | None = None
+    position: Ints | None = None
 
     @property
-    def retired(self) -> Mask:
+    def retired(self) -> Flags:
         """Which of them are retired."""
         none = np.zeros(len(self.active), dtype=bool)
         return none if self.retired_at is None else ~np.isnat(self.retired_at)
@@ -228,7 +225,7 @@ class Arrays(NamedTuple):
         return as_moment(dated.max()) if len(dated) else None
 
     @property
-    def replaced(self) -> Mask:
+    def replaced(self) -> Flags:
         """Which of them another memory has replaced."""
         return as_numbers(self.superseded_by.is_valid())
 
@@ -275,11 +272,11 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
     )
 
 
-def retired_rows(frame: "pd.DataFrame") -> Mask:
+def retired_rows(frame: "pd.DataFrame") -> Flags:
     """Return which memories of a frame are retired."""
     return _filled(frame, c.RETIRED_AT)
 
 
-def _filled(frame: "pd.DataFrame", name: str) -> Mask:
+def _filled(frame: "pd.DataFrame", name: str) -> Flags:
     """Return which rows have something in a column, none where there is no such column."""
     return frame[name].notna().to_numpy(bool) if name in frame else np.zeros(len(frame), bool)

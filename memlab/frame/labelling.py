@@ -203,9 +203,7 @@ def _first_to_last(problems: list[Fault]) -> list[Fault]:
     return sorted(problems, key=lambda fault: (fault[0], columns.get(fault[1], len(columns))))
 
 
-def _bad_row(
-    rows: Any, positions: npt.NDArray[np.int64], faults: list[Fault], where: str
-) -> BadRowError:
+def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], where: str) -> BadRowError:
     position, column, text = _first_to_last(faults)[0]
     place = int(np.searchsorted(positions, position))
     name = rows[c.MEMORY_ID][place].as_py()

@@ -10,7 +10,7 @@ import numpy as np
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Integers
+from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Ints
 from memlab.growth.context import LEAST, largest_start, loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.sources.base import Source, has_past, knows_losses
@@ -64,7 +64,7 @@ class Look(NamedTuple):
         return largest_start(self.memories)
 
     @property
-    def loaded(self) -> Integers:
+    def loaded(self) -> Ints:
         """Tokens of each memory that a start loads, 0 of the others."""
         return self.memories.tokens * loaded_at_start(self.memories)
 

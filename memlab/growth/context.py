@@ -1,14 +1,13 @@
 """What an agent loads at start, now and at each instant of a store's history."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import expect
-from memlab.frame.fields import KINDS, Arrays, Mask, arrays_of, passed_on
+from memlab.frame.fields import KINDS, Arrays, Flags, Ints, arrays_of, passed_on
 from memlab.items import Size
 from memlab.sources.tables import as_numbers, of_numbers
 
@@ -81,7 +80,7 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
     return {name: size_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
 
 
-def loaded_at_start(memories: Arrays) -> Mask:
+def loaded_at_start(memories: Arrays) -> Flags:
     """Return what is loaded at start: all that is active where a source loads none by itself."""
     if memories.at_start is None or not memories.at_start.any():
         return memories.active
@@ -104,7 +103,7 @@ def largest_start(memories: Arrays) -> int:
     return max((each.tokens for each in starts_of(memories)), default=0)
 
 
-def boot_of(memories: Arrays, rows: Mask) -> Boot:
+def boot_of(memories: Arrays, rows: Flags) -> Boot:
     """Return the boot context that some of the memories make up."""
     loaded = rows & loaded_at_start(memories)
     everything, prunable, load_bearing = (
@@ -116,18 +115,16 @@ def boot_of(memories: Arrays, rows: Mask) -> Boot:
     return Boot(*everything, load_bearing, prunable, by_memories, by_tokens)
 
 
-def size_of(memories: Arrays, rows: Mask) -> Size:
+def size_of(memories: Arrays, rows: Flags) -> Size:
     """Return how many `rows` there are and what they hold."""
     return Size(int(rows.sum()), int(memories.tokens[rows].sum()))
 
-
-Int64s: TypeAlias = NDArray[np.int64]
 
 NEVER: Final = np.iinfo(np.int64).max
 """When a memory was replaced or deleted that never was."""
 
 
-def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
+def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
     """Return when each memory was created (else as the one before), replaced and deleted, in μs."""
     created = memories.created_at
     dated = np.flatnonzero(~np.isnat(created))
@@ -150,7 +147,7 @@ def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
     return born, ended, np.maximum(born, gone)
 
 
-def successors(memories: Arrays) -> tuple[Int64s, Int64s]:
+def successors(memories: Arrays) -> tuple[Ints, Ints]:
     """Return the places of superseded memories, and of what replaced them; -1 if not there."""
     is_replaced = ~memories.active
     if memories.deleted_at is not None:  # a deleted memory is not active either
@@ -245,7 +242,7 @@ def _caveat(frame: "pd.DataFrame") -> str:
     return f"{what} deleted earlier: the curve counts those that survive."
 
 
-def _running(times: Int64s, tokens: Int64s, at: Int64s) -> Int64s:
+def _running(times: Ints, tokens: Ints, at: Ints) -> Ints:
     """Return how many of `times` are at or before each instant, and the tokens of those."""
     order = np.argsort(times, kind="stable")
     totals = np.concatenate([[0], np.cumsum(tokens[order])])
@@ -253,7 +250,7 @@ def _running(times: Int64s, tokens: Int64s, at: Int64s) -> Int64s:
     return np.column_stack([items, totals[items]])
 
 
-def _instants(born: Int64s, freq: str | None) -> "pd.DatetimeIndex":
+def _instants(born: Ints, freq: str | None) -> "pd.DatetimeIndex":
     import pandas as pd
 
     if not len(born):

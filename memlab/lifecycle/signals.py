@@ -235,13 +235,13 @@ def lowest_within(
         return []
     ids, importance, accessed, position = zip(*found, strict=True)
     times = [each and as_instant(datetime.fromisoformat(each)) for each in accessed]
-    rows = {
-        c.POSITION: position,
+    rows: dict[str, Any] = {
+        c.POSITION: np.array(position),
         c.IMPORTANCE: np.array(importance, np.float64),
         c.LAST_ACCESSED_AT: np.array(times, "datetime64[us]"),
     }
-    keys_of = capacity.eviction_keys(rows, now=now)
-    return [ids[at] for at in np.lexsort((position, *keys_of[::-1]))]
+    worth = capacity.eviction_keys(rows, now=now)
+    return [ids[at] for at in np.lexsort((rows[c.POSITION], *worth[::-1]))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import moment_or_now
-from memlab.frame.fields import as_instant, retired_rows
+from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant, retired_rows
 from memlab.policies.typed import check_settings
 
 HELD: Final = "held"
@@ -35,8 +35,8 @@ Keys = tuple[npt.NDArray[Any], ...]
 class Scope(NamedTuple):
     """Rows that share room."""
 
-    members: npt.NDArray[np.int64]
-    owners: npt.NDArray[np.int64]
+    members: Ints
+    owners: Ints
 
 
 def one_scope(rows: pd.DataFrame) -> list[Scope]:
@@ -171,7 +171,7 @@ class CappedPolicy(Policy):
         """
         return (np.asarray(rows[col.POSITION]),)
 
-    def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    def sizes(self, rows: pd.DataFrame) -> Ints:
         """Return how much room each row takes: one, unless a policy says otherwise."""
         return np.ones(len(rows), dtype=np.int64)
 
@@ -190,7 +190,7 @@ class CappedPolicy(Policy):
         size = self.sizes(rows) * (~floor | self.counts_load_bearing)
         keys = cache(partial(self.eviction_keys, rows, now=now))
 
-        def keys_of(some: npt.NDArray[np.int64]) -> Keys:
+        def keys_of(some: Ints) -> Keys:
             return tuple(key[some] for key in keys())
 
         for lowest in evicted(self, self.scopes(rows), size, here, ~spared(rows), keys_of):
@@ -209,7 +209,7 @@ class DatedPolicy(Policy):
     reason: ClassVar[str] = "expired"
 
     @abstractmethod
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+    def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row goes, in microseconds; NaT for never."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
@@ -218,7 +218,7 @@ class DatedPolicy(Policy):
         return pd.Series(self.reason, index=due, dtype="str")
 
 
-def spared(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def spared(rows: pd.DataFrame) -> Flags:
     """Whether rows stay whatever a policy says: they are load-bearing, or held."""
     floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     return floor | rows[HELD].to_numpy(dtype=bool) if HELD in rows else floor
@@ -227,11 +227,11 @@ def spared(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def evicted(
     policy: CappedPolicy,
     scopes: Iterable[Scope],
-    size: npt.NDArray[np.int64],
-    here: npt.NDArray[np.bool_],
-    may_go: npt.NDArray[np.bool_],
-    keys_of: Callable[[npt.NDArray[np.int64]], Keys],
-) -> Iterator[npt.NDArray[np.int64]]:
+    size: Ints,
+    here: Flags,
+    may_go: Flags,
+    keys_of: Callable[[Ints], Keys],
+) -> Iterator[Ints]:
     """Yield what goes from each scope without room; the caller takes it out of `here` first."""
     owned = [(scope.owners[here.take(scope.owners)], scope.members) for scope in scopes]
     newest = [(int(owners[-1]), members) for owners, members in owned if len(owners)]
@@ -246,11 +246,11 @@ def evicted(
 
 def lowest_of(
     keys: Sequence[npt.NDArray[Any]],
-    size: npt.NDArray[np.int64],
+    size: Ints,
     surplus: int,
     *,
     fill: bool = False,
-) -> npt.NDArray[np.int64]:
+) -> Ints:
     """Return the places of the lowest that take up the surplus; `fill` spares what still fits."""
     keys = [_comparable(key) for key in keys]
     lowest = np.arange(len(size))
@@ -278,12 +278,12 @@ def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return key.astype(np.int64) if key.dtype.kind == "M" else key
 
 
-def numbers(rows: Rows, name: str) -> npt.NDArray[np.float64]:
+def numbers(rows: Rows, name: str) -> Floats:
     """Return a column as floats, NaN throughout where there is no such column."""
     return _column(rows, name, np.float64("nan"))
 
 
-def times(rows: Rows, name: str) -> npt.NDArray[np.datetime64]:
+def times(rows: Rows, name: str) -> Times:
     """Return a column of times as UTC in microseconds, NaT throughout where there is none."""
     return _column(rows, name, np.datetime64("NaT", "us"))
 
@@ -350,8 +350,8 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
 class Decision(NamedTuple):
     """What :func:`decide` says, as arrays: a frame of it takes as long to make as to decide."""
 
-    keep: npt.NDArray[np.bool_]
-    reason: npt.NDArray[np.int64]
+    keep: Flags
+    reason: Ints
     reasons: list[str]
 
 
@@ -367,7 +367,7 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
         rows = rows.set_axis(numbered, axis=0)
     named = named_by(policy, rows, now=now)
     gone = order[named.index.to_numpy(dtype=np.int64)]
-    code: npt.NDArray[np.int64] = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
+    code: Ints = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[retired_rows(frame)] = 3
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
     numbers, reasons = pd.factorize(named.to_numpy(dtype=object), sort=True)

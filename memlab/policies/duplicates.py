@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.frame.fields import Flags, Floats, Ints
 from memlab.lazy import import_extra
 from memlab.policies.base import Policy, Runner, times
 
@@ -24,10 +25,6 @@ BLOCK = 64
 """Vectors that are compared with all older ones at a time."""
 DECIMALS: Final = {np.dtype(np.float64): 9, np.dtype(np.float32): 6}
 """Cosines equal to so many decimals are a tie: what differs beyond is the order of summation."""
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def trust_in(rows: pd.DataFrame) -> Flags:
     return rows[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
 
 
-def oldest_first(rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+def oldest_first(rows: pd.DataFrame) -> Ints:
     """Return the places of rows by the time they say they were made at, unknown times first."""
     created = times(rows, col.CREATED_AT).astype(np.int64)  # no time is the least number
     return np.argsort(created, kind="stable")

@@ -6,17 +6,12 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.references import find_references, references_on_rows
 from memlab.evidence.usage import HALF_LIFE
-from memlab.frame.fields import as_instant
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from memlab.frame.fields import Flags, Floats, Ints, as_instant
 
 FIRST_LOOK: Final = 10
 """Needs seen before a store's own weights are fitted for the first time."""

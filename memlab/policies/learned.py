@@ -13,14 +13,14 @@ from importlib.resources import files
 from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.evidence.usage import HALF_LIFE
+from memlab.frame.fields import Flags, Floats, Ints
 from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner
-from memlab.policies.experience import Experience, Flags, Floats, Ints, days_of, experience_of
+from memlab.policies.experience import Experience, days_of, experience_of
 
 WRITTEN: Final = ("size", "odd size", "gap", "lag", "names", "breadth", "tag rate")
 """Known when a memory is written, or at the last look: the part of a score that stands still."""
@@ -323,7 +323,7 @@ class Learned(CappedPolicy):
         """The same, and what is counted."""
         return Space(int(self.slots or 0), self.max_items is None)
 
-    def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    def sizes(self, rows: pd.DataFrame) -> Ints:
         """Return the tokens of each row; or one for each prunable row, and none for the others."""
         if self.max_items is None:
             return rows[col.TOKENS].to_numpy(dtype=np.int64)

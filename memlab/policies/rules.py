@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.clock import Age, as_age
-from memlab.frame.fields import as_instant
+from memlab.frame.fields import Floats, Ints, Times, as_instant
 from memlab.policies import base
 
 HALF_LIFE: Final = timedelta(days=7)
@@ -82,7 +82,7 @@ class KeepAll(base.DatedPolicy):
     origin: ClassVar[str] = "bound: nothing goes"
     runner: ClassVar[base.Runner] = "dated"
 
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+    def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return for every row that its time never comes."""
         return np.full(len(rows), np.datetime64("NaT", "us"))
 
@@ -153,7 +153,7 @@ class TokenBudget(base.CappedPolicy):
         """How many tokens there is room for."""
         return self.max_tokens
 
-    def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+    def sizes(self, rows: pd.DataFrame) -> Ints:
         """Return the tokens of each row."""
         return rows[col.TOKENS].to_numpy(dtype=np.int64)
 
@@ -187,7 +187,7 @@ class TimeToLive(base.DatedPolicy):
     runner: ClassVar[base.Runner] = "dated"
     goes_by: ClassVar[base.GoesBy] = "age"
 
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+    def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row goes, NaT for a durable one."""
         expires = base.times(rows, col.EXPIRES_AT)
         if self.ttl is None or as_age(self.ttl) <= timedelta(0):
@@ -217,7 +217,7 @@ class PurgeSuperseded(base.DatedPolicy):
     reason: ClassVar[str] = "superseded-long-ago"
     runner: ClassVar[base.Runner] = "dated"
 
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+    def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row is old enough, NaT for one without a date."""
         return base.times(rows, col.CREATED_AT) + _span(self.older_than)
 
@@ -232,7 +232,7 @@ class LongRetired(base.DatedPolicy):
     population: ClassVar[base.Population] = "retired"
     reason: ClassVar[str] = "retired-long-ago"
 
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+    def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row was retired for long enough."""
         return base.times(rows, col.RETIRED_AT) + _span(self.age)
 
@@ -361,7 +361,7 @@ class ImportanceFloor(base.DatedPolicy):
     reason: ClassVar[str] = "below-floor"
     runner: ClassVar[base.Runner] = "dated"
 
-    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+    def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the beginning of time for the rows below the threshold, NaT for the others."""
         below = single(base.numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
         if col.GRADUATED in rows:
@@ -373,7 +373,7 @@ def _span(age: Age) -> np.timedelta64:
     return np.timedelta64(min(as_age(age), LONGEST))
 
 
-def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+def single(values: Floats) -> npt.NDArray[np.float32]:
     """Return numbers as a PostgreSQL ``real`` holds them; too large a one is infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)

@@ -11,7 +11,6 @@ from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
@@ -20,11 +19,12 @@ from memlab.arguments import expect, refusal, whole_number
 from memlab.evidence.past import Memories, names_a_store
 from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of, with_references
+from memlab.frame.fields import Flags, Ints
 from memlab.frame.loading import expect_references
 from memlab.policies import KeepAll, Policy
 from memlab.policies.named import family_of, label_of, options_of
 from memlab.replay.candidates import policies_tried
-from memlab.replay.life import Flags, Ints, Life, life_of
+from memlab.replay.life import Life, life_of
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
 from memlab.sources.opening import open_source
@@ -40,7 +40,7 @@ class Bound:
     """
 
     slots: int
-    kept: npt.NDArray[np.bool_]
+    kept: Flags
     held: Ints
 
     @property

@@ -17,16 +17,12 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.references import positions_and_next, references_on_rows
-from memlab.frame.fields import as_instant
+from memlab.frame.fields import Flags, Ints, Times, as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
 from memlab.policies.base import evicted, named_by, runner_for, times
 from memlab.policies.experience import days_of, experience_of
 from memlab.policies.learned import Expectation, Moment
 from memlab.sizing.history import History, history_of
-
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Times = npt.NDArray[np.datetime64]
 
 _EPOCH = np.datetime64(0, "us")
 

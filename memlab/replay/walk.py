@@ -15,10 +15,10 @@ from memlab.arguments import whole_number
 from memlab.clock import aware
 from memlab.evidence.past import Memories
 from memlab.evidence.references import with_references
-from memlab.frame.fields import as_instant
+from memlab.frame.fields import Ints, as_instant
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
-from memlab.replay.life import Ints, Life, Signals, life_of, runner_of
+from memlab.replay.life import Life, Signals, life_of, runner_of
 from memlab.sizing.history import grouped
 from memlab.text import Sheet, Shown, counted
 

@@ -15,11 +15,11 @@ from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
 from memlab.evidence.posterior import Posterior, Terms
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, law_of
 from memlab.evidence.references import with_references
+from memlab.frame.fields import Ints
 from memlab.sizing import record
 from memlab.sizing.history import (
     SHORT,
     History,
-    Ints,
     Present,
     Ranked,
     beyond_gaps,

@@ -14,11 +14,9 @@ from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.posterior import LEVELS
 from memlab.evidence.prior import Law, rank_at, reach_of
 from memlab.evidence.references import references_on_rows, successors
-from memlab.frame.fields import LABELS
+from memlab.frame.fields import LABELS, Flags, Floats, Ints
 from memlab.text import Table
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _MEASURES: Final = ("mean", "p95", "max")
 _PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS)
 """Columns that say what a store holds now."""
@@ -231,7 +229,7 @@ class Ranked:
         return self.rank > 0
 
     @cached_property
-    def reach(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def reach(self) -> tuple[Floats, Floats]:
         """How far each of those reached, in increasing order, and the memories written then."""
         reach = reach_of(self.rank[self.losable], self.written[self.losable])
         order = np.argsort(reach, kind="stable")
@@ -242,12 +240,12 @@ class Ranked:
         """In how many sittings those arose: references of one task come in a cluster."""
         return len(np.unique(self.cluster[self.losable]))
 
-    def share_at(self, caps: Ints) -> npt.NDArray[np.float64]:
+    def share_at(self, caps: Ints) -> Floats:
         """Return the plain share of references that each cap would have served; NaN for none."""
         if not len(self):
             return np.full(len(caps), np.nan)
         upto = np.cumsum(np.bincount(self.rank))
-        served: npt.NDArray[np.float64] = upto[np.minimum(caps, len(upto) - 1)] / upto[-1]
+        served: Floats = upto[np.minimum(caps, len(upto) - 1)] / upto[-1]
         return served
 
     @cached_property
@@ -267,7 +265,7 @@ class Present:
     """What the store holds now."""
 
     tokens_newest: Ints
-    days_newest: npt.NDArray[np.float64]
+    days_newest: Floats
     floor: Floor
     token_rule: str
     recalled: bool = False

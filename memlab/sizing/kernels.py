@@ -1,11 +1,9 @@
 """The compiled loops of sizing; the first call on a machine compiles, numba caches the result."""
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from memlab.frame.fields import Flags, Ints
 
 
 @njit(cache=True)

@@ -12,7 +12,8 @@ import numpy as np
 
 from memlab.evidence.posterior import Posterior, Terms
 from memlab.evidence.prior import reach_of
-from memlab.sizing.history import History, Ints, Ranked
+from memlab.frame.fields import Ints
+from memlab.sizing.history import History, Ranked
 
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
 """Shares of the rows written at which a store looks back."""
