@@ -15,7 +15,7 @@ from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle import signals as side
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.policies import ValueCap
-from memlab.policies.duplicates import NearDuplicate, TextIndex
+from memlab.policies.duplicates import NearDuplicate, Text, TextIndex
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.runtime import Why, archived_first, note_deleted
@@ -33,11 +33,11 @@ class Removals:
     """Deletes rows of one open store, within its transactions."""
 
     def __init__(
-        self, connection: sqlite3.Connection, place: ArchiveLocation | None, repeats: "Repeats"
+        self, connection: sqlite3.Connection, place: ArchiveLocation | None, texts: TextIndex
     ) -> None:
         self._connection = connection
         self._place = place
-        self._repeats = repeats
+        self._texts = texts
         self._going: list[tuple[str | None, datetime]] = []
         self._is_settled = False
 
@@ -77,7 +77,7 @@ class Removals:
         self._is_settled = True
 
     def _delete(self, memory_id: str) -> None:
-        self._repeats.discard(memory_id)
+        self._texts.discard(memory_id)
         self._connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
         before = self._connection.total_changes
         gone = self._connection.execute(
@@ -90,55 +90,6 @@ class Removals:
                 f"deleting {memory_id!r} deleted {gone} rows and changed {changed}; it was rolled "
                 "back: look for a trigger on memory_items in the store"
             )
-
-
-class Repeats:
-    """The texts of active rows that are not load-bearing, for the rows that may repeat them."""
-
-    def __init__(self, connection: sqlite3.Connection, policy: NearDuplicate | None) -> None:
-        self._connection = connection
-        self._policy = policy if policy and policy.threshold > 0 else None
-        self._texts: TextIndex | None = None
-        if self._policy:
-            TextIndex(self._policy, []).most_similar("", "")  # what it needs is there, or said now
-
-    def forget(self) -> None:
-        """Read the texts again when they are next asked for."""
-        self._texts = None
-
-    def replaced_by(self, item: MemoryItem, trusted: int) -> str | None:
-        """Return the id of the row that `item` replaces: the one it repeats, trust permitting."""
-        if (texts := self._known()) is None:
-            return None
-        texts.discard(item.memory_id)
-        found = texts.most_similar(item.title, item.body) if _may_repeat(item) else None
-        if found is None:
-            return None
-        # Somebody stands behind a row of which nothing else is known.
-        (trust,) = self._connection.execute(
-            "SELECT coalesce(max(signal.trusted), 1) FROM memory_signals AS signal "
-            f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.memory_id = ?",
-            (found,),
-        ).fetchone()
-        return found if trusted >= trust else None
-
-    def add(self, item: MemoryItem, position: int) -> None:
-        """Take in a row that was written."""
-        if _may_repeat(item) and (texts := self._known()) is not None:
-            order = item.provenance.created_at, position
-            texts.add((item.memory_id, item.title, item.body, order))
-
-    def discard(self, memory_id: str) -> None:
-        """Leave a row out from now on."""
-        if self._texts is not None:
-            self._texts.discard(memory_id)
-
-    def _known(self) -> TextIndex | None:
-        if self._texts is None and self._policy:
-            found = self._connection.execute(_REPEATABLE)
-            rows = [(*row, (_made_at(at), position)) for *row, at, position in found]
-            self._texts = TextIndex(self._policy, rows)
-        return self._texts
 
 
 def _may_repeat(item: MemoryItem) -> bool:
@@ -229,8 +180,8 @@ class LifecycleStore(SqliteMemoryStore):
         self._seen: tuple[int, int] | None = None
         self._failures = 0
         self._last_failure: str | None = None
-        self._repeats = Repeats(self.connection, duplicates)
-        self._removals = Removals(self.connection, self.archive, self._repeats)
+        self._texts = TextIndex(duplicates, self._repeatable)
+        self._removals = Removals(self.connection, self.archive, self._texts)
         self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
@@ -295,7 +246,6 @@ class LifecycleStore(SqliteMemoryStore):
         }
         with self._writing():
             self._replace_duplicate(item, signals["trusted"], now)
-            self._repeats.discard(item.memory_id)
             super().put(item)
             (position,) = self.connection.execute(
                 "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
@@ -305,7 +255,9 @@ class LifecycleStore(SqliteMemoryStore):
             self.connection.execute(
                 f"INSERT OR REPLACE INTO memory_signals ({', '.join(row)}) VALUES ({values})", row
             )
-            self._repeats.add(item, position)
+            if _may_repeat(item):
+                order = item.provenance.created_at, position
+                self._texts.add((item.memory_id, item.title, item.body, order))
         if self.capacity is not None and signals["scope"] is not None:
             self._enforce(signals["scope"], self.capacity, now)
         return item
@@ -328,7 +280,7 @@ class LifecycleStore(SqliteMemoryStore):
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
-            self._repeats.discard(memory_id)
+            self._texts.discard(memory_id)
             return self._mark_superseded(memory_id, by_memory_id)
 
     def touch(
@@ -400,13 +352,28 @@ class LifecycleStore(SqliteMemoryStore):
 
     def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
-        if (found := self._repeats.replaced_by(item, trusted)) is None:
+        self._texts.discard(item.memory_id)
+        found = self._texts.most_similar(item.title, item.body) if _may_repeat(item) else None
+        if found is None:
+            return
+        # Somebody stands behind a row of which nothing else is known.
+        (trust,) = self.connection.execute(
+            "SELECT coalesce(max(signal.trusted), 1) FROM memory_signals AS signal "
+            f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.memory_id = ?",
+            (found,),
+        ).fetchone()
+        if trusted < trust:
             return
         try:
             self._removals.remove([found], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
-            self._repeats.forget()
+            self._texts.forget()
+
+    def _repeatable(self) -> list[Text]:
+        """Return the texts of active rows that are not load-bearing, for those that repeat them."""
+        found = self.connection.execute(_REPEATABLE)
+        return [(*row, (_made_at(at), position)) for *row, at, position in found]
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -419,7 +386,7 @@ class LifecycleStore(SqliteMemoryStore):
             with self._errors_in_words(), transaction(self.connection):
                 (version,) = self.connection.execute("PRAGMA data_version").fetchone()
                 if self._seen != (version, self.connection.total_changes):
-                    self._repeats.forget()
+                    self._texts.forget()
                 yield
         except BaseException:
             self._seen = None

@@ -225,17 +225,28 @@ Text = tuple[str, str, str, Any]
 
 
 class TextIndex:
-    """Texts that a new one may repeat, kept as vectors while rows come and go."""
+    """Texts that a new one may repeat, read when first asked for, then kept as vectors."""
 
-    def __init__(self, policy: NearDuplicate, rows: Sequence[Text]) -> None:
-        self._policy = policy
-        self._orders: dict[str, Any] = {}
+    def __init__(self, policy: NearDuplicate | None, read: Callable[[], Sequence[Text]]) -> None:
+        self._policy: Any = policy if policy and policy.threshold > 0 else None
+        self._read = read
+        self.forget()
+        if self._policy:
+            self._unit([""])  # what it needs is there, or said now
+
+    def forget(self) -> None:
+        """Read the texts again when they are next asked for."""
+        self._orders: Any = None
         self._vectors: Any = None
-        if rows:
-            self._append(rows)
 
     def most_similar(self, title: str, body: str) -> str | None:
         """Return the id of the near-duplicate most like a text, the newest on a tie, or None."""
+        if self._policy is None:
+            return None
+        if self._orders is None:
+            read, self._orders = self._read(), {}
+            if read:
+                self._append(read)
         vector = self._unit([f"{title}\n{body}"])
         if not self._orders:
             return None
@@ -245,16 +256,17 @@ class TextIndex:
             return None
         rows = list(self._orders.items())
         alike = (rows[place] for place in np.flatnonzero(likeness == highest))
-        return max((order, memory_id) for memory_id, order in alike)[1]
+        return str(max((order, memory_id) for memory_id, order in alike)[1])
 
     def add(self, row: Text) -> None:
         """Take in a row, in place of an older one with its id."""
-        self.discard(row[0])
-        self._append([row])
+        if self._orders is not None:
+            self.discard(row[0])
+            self._append([row])
 
     def discard(self, memory_id: str) -> None:
         """Leave a row out from now on."""
-        if memory_id in self._orders:
+        if self._orders and memory_id in self._orders:
             there = np.array([each != memory_id for each in self._orders])
             self._vectors = self._vectors[there]
             del self._orders[memory_id]
