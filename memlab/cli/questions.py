@@ -287,7 +287,7 @@ def compare(
     too where no policy is named, and its logs are read.
     """
     from memlab.policies.named import check_known
-    from memlab.replay.candidates import RETIRING, TRIED, variants, with_remembered
+    from memlab.replay.comparison import RETIRING, TRIED, variants, with_remembered
     from memlab.sources.opening import open_source
 
     source = open_source(store)

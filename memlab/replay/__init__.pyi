@@ -2,12 +2,12 @@ from memlab.policies.named import family_of as family_of
 from memlab.policies.named import label_of as label_of
 from memlab.replay.by_use import BudgetByUse as BudgetByUse
 from memlab.replay.by_use import budget_by_use as budget_by_use
-from memlab.replay.comparison import Bound as Bound
 from memlab.replay.comparison import Comparison as Comparison
 from memlab.replay.comparison import compare as compare
-from memlab.replay.comparison import oracle as oracle
 from memlab.replay.comparison import overlap as overlap
 from memlab.replay.comparison import replay_each as replay_each
 from memlab.replay.comparison import summarise as summarise
+from memlab.replay.walk import Bound as Bound
 from memlab.replay.walk import Replay as Replay
+from memlab.replay.walk import oracle as oracle
 from memlab.replay.walk import replay as replay

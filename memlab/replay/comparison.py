@@ -1,9 +1,8 @@
-"""Policies side by side on one history, with the best and the worst that could be done."""
+"""Policies side by side on one history, and which are tried, at which sizes, where nobody says."""
 
 import os
 import pickle
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,88 +18,63 @@ from memlab.arguments import expect, refusal, whole_number
 from memlab.evidence.past import Memories, names_a_store
 from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of, with_references
-from memlab.frame.fields import Flags, Ints
+from memlab.frame.fields import Flags
 from memlab.frame.loading import expect_references
-from memlab.policies import KeepAll, Policy
-from memlab.policies.named import family_of, label_of, options_of
-from memlab.replay.candidates import policies_tried
+from memlab.policies import KeepAll, Policy, policy_named
+from memlab.policies.named import Named, family_of, label_of, options_of, policy_in, policy_of
+from memlab.policies.typed import REQUIRED, Setting
 from memlab.replay.life import Life, life_of
-from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
+from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, bound_of, walk_through
 from memlab.sizing.history import mean_p95_max
-from memlab.sources.opening import open_source
+from memlab.sizing.in_force import policy_in_force
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source, settings_of
 from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell, or_dash
 
+SIZES: Final[Mapping[str, Sequence[str]]] = {
+    "count": ("50", "100", "200", "500", "1000"),
+    "age": ("7d", "30d", "90d", "180d", "365d"),
+    "tokens": ("2000", "5000", "10000", "25000", "50000"),
+}
+"""Settings that are tried where none are named: those people ask about."""
 
-@dataclass(frozen=True)
-class Bound:
-    """What no policy can do better that holds so many prunable memories at a time, its `slots`.
-
-    `kept` says which references are served, of those that fit the frame, in the order they arose;
-    `held` how many memories were held for a reference to come, after each row was written.
-    """
-
-    slots: int
-    kept: Flags
-    held: Ints
-
-    @property
-    def served(self) -> float:
-        """Share of references that are served; NaN without any."""
-        return float(self.kept.mean()) if len(self.kept) else float("nan")
+TRIED: Final = ("recent", "ttl", "value", "learned")
+RETIRING: Final = (*TRIED, "tokens")
+"""The same where retiring is tried, by which room in tokens is what is saved."""
 
 
-def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Bound:
-    """Return the most that any policy with so many slots could have served.
-
-    It knows what will be referred to, so it bounds a replay and cannot decide about a store.
-
-    Parameters
-    ----------
-    frame, references : DataFrame
-        As for :func:`memlab.replay.replay`.
-    slots : int
-        Prunable memories that may be held at a time.
-    """
-    slots = whole_number("slots", slots)
-    past, found = with_references(frame, references, call="memlab.replay.oracle")
-    return bound_of(life_of(past, found), slots)
+def with_remembered(policies: list[Policy], source: Source) -> list[Policy]:
+    """Return policies and the one that is remembered of a store; its horizon is no matter here."""
+    settings = settings_of(source)
+    remembered = policy_in_force(source).policy if settings.is_auto else policy_in(settings)
+    return [*policies, *([remembered] if remembered and remembered not in policies else [])]
 
 
-def bound_of(life: Life, slots: int) -> Bound:
-    """Return the bound of a history that has been prepared; see :func:`oracle`.
-
-    To serve a reference is to hold its target since the one before, or its writing: the most such
-    intervals that fit, taken as they end, each in the slot that became free last before it begins
-    (Carlisle and Lloyd, 1995). Load-bearing rows and superseded ones take no slot.
-    """
-    start, stop = _intervals(life)
-    kept = stop <= start
-    waiting = np.flatnonzero(~kept)
-    free = [0] * min(slots, len(waiting))
-    for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
-        if place := bisect_right(free, start[reference]):
-            del free[place - 1]
-            free.append(stop[reference])
-            kept[reference] = True
-    taken = waiting[kept[waiting]]
-    change = np.zeros(len(life) + 1, dtype=np.int64)
-    np.add.at(change, start[taken], 1)
-    np.add.at(change, stop[taken], -1)
-    return Bound(slots, kept, np.cumsum(change)[:-1])
+def variants(
+    tried: Iterable[Named],
+    sizes: Mapping[str, Sequence[Any]],
+    texts: Mapping[str, list[str]],
+    *,
+    both: bool,
+) -> Iterator[tuple[Named, dict[str, str]]]:
+    """Yield each policy at its sizes and settings; where `both`, by number and by tokens."""
+    for named in tried:
+        said = {key: values for key, values in texts.items() if key in named.settings}
+        rooms = {key for key in said if named.settings[key].size not in {"", "age"}}
+        for size in _varied(named, both=both and not rooms) or [None]:
+            own = dict(said)
+            if size is not None and (not rooms or size.name in rooms or size.size == "age"):
+                tried_at = sizes.get(size.size) or SIZES[size.size]
+                own.setdefault(size.name, [*map(str, tried_at)])
+            for each in product(*own.values()):
+                yield named, dict(zip(own, each, strict=True))
 
 
-def _intervals(life: Life) -> tuple[Ints, Ints]:
-    """First moment after which each reference's target must be held, and the first it need not."""
-    order = np.lexsort((life.at, life.target))
-    target, at = life.target[order], np.take(life.at, order)
-    start, stop = np.empty_like(at), np.empty_like(at)
-    again = np.zeros(len(at), dtype=bool)
-    again[1:] = target[1:] == target[:-1]
-    start[order] = np.where(again, np.append(0, at[:-1])[: len(at)], target)
-    stop[order] = np.minimum(at, life.history.end[target])
-    free = ~life.history.ever_prunable[life.target]
-    stop[free] = start[free]
-    return start, stop
+def _varied(named: Named, *, both: bool) -> list[Setting | None]:
+    """Return the setting by which a policy is tried at several sizes: one it needs, if any."""
+    sizes = [one for one in named.settings.values() if one.size]
+    sizes.sort(key=lambda one: (one.default is not REQUIRED, one.size == "age"))
+    return [*sizes[:1], *(one for one in sizes[1:] if both and one.size != "age")]
 
 
 Asked = tuple[Policy, bool]
@@ -145,7 +119,10 @@ def _replays(
     every = whole_number("every", every, least=1)
     if workers is None:
         little = len(asked) < 2 or len(life) * len(asked) < SMALL
-        workers = 1 if little or not _travels(asked) else os.cpu_count() or 1
+        try:
+            workers = 1 if little or not pickle.dumps(asked) else os.cpu_count() or 1
+        except (pickle.PicklingError, AttributeError, TypeError):
+            workers = 1
     workers = whole_number("workers", workers, least=1)
     bar = partial(
         tqdm, total=len(asked), desc="replays", unit="policy", disable=not progress, leave=False
@@ -164,14 +141,6 @@ def _policies_of(policies: object) -> list[Policy]:
     for policy in given:
         expect(policy, Policy, call="memlab.compare", name="one of policies")
     return given
-
-
-def _travels(asked: list[Asked]) -> bool:
-    try:
-        pickle.dumps(asked)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return False
-    return True
 
 
 def _replay_one(asked: Asked, life: Life, every: int) -> Replay:
@@ -230,8 +199,10 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         whole_number("token_budget", token_budget)
     expect_references(references, call=call, optional=True)
     if policies is None:
-        source = open_source(frame) if names_a_store(frame) else None
-        policies = policies_tried(source, retire=retire)
+        tried = map(policy_named, RETIRING if retire else TRIED)
+        policies = [policy_of(*each) for each in variants(tried, {}, {}, both=retire)]
+        if names_a_store(frame):
+            policies = with_remembered(policies, open_source(frame))
     given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
     with_body = any(step.reads_bodies for policy in given for step in policy.steps)
     found = evidence_of(frame, log, call=call, with_body=with_body)

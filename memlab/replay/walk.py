@@ -1,5 +1,6 @@
-"""Walk a history forward under a policy: what was still there when it was referred to."""
+"""Walk a history forward: what a policy still had when it was referred to, and could at best."""
 
+from bisect import bisect_right
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ from memlab.arguments import whole_number
 from memlab.clock import aware
 from memlab.evidence.past import Memories
 from memlab.evidence.references import with_references
-from memlab.frame.fields import Ints, as_instant
+from memlab.frame.fields import Flags, Ints, as_instant
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.life import Life, Signals, life_of, runner_of
@@ -339,3 +340,75 @@ class _Walk:
         for row in back:
             self.signals.enter(row)
         return back
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What no policy can do better that holds so many prunable memories at a time, its `slots`.
+
+    `kept` says which references are served, of those that fit the frame, in the order they arose;
+    `held` how many memories were held for a reference to come, after each row was written.
+    """
+
+    slots: int
+    kept: Flags
+    held: Ints
+
+    @property
+    def served(self) -> float:
+        """Share of references that are served; NaN without any."""
+        return float(self.kept.mean()) if len(self.kept) else float("nan")
+
+
+def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Bound:
+    """Return the most that any policy with so many slots could have served.
+
+    It knows what will be referred to, so it bounds a replay and cannot decide about a store.
+
+    Parameters
+    ----------
+    frame, references : DataFrame
+        As for :func:`memlab.replay.replay`.
+    slots : int
+        Prunable memories that may be held at a time.
+    """
+    slots = whole_number("slots", slots)
+    past, found = with_references(frame, references, call="memlab.replay.oracle")
+    return bound_of(life_of(past, found), slots)
+
+
+def bound_of(life: Life, slots: int) -> Bound:
+    """Return the bound of a history that has been prepared; see :func:`oracle`.
+
+    To serve a reference is to hold its target since the one before, or its writing: the most such
+    intervals that fit, taken as they end, each in the slot that became free last before it begins
+    (Carlisle and Lloyd, 1995). Load-bearing rows and superseded ones take no slot.
+    """
+    start, stop = _intervals(life)
+    kept = stop <= start
+    waiting = np.flatnonzero(~kept)
+    free = [0] * min(slots, len(waiting))
+    for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
+        if place := bisect_right(free, start[reference]):
+            del free[place - 1]
+            free.append(stop[reference])
+            kept[reference] = True
+    taken = waiting[kept[waiting]]
+    change = np.zeros(len(life) + 1, dtype=np.int64)
+    np.add.at(change, start[taken], 1)
+    np.add.at(change, stop[taken], -1)
+    return Bound(slots, kept, np.cumsum(change)[:-1])
+
+
+def _intervals(life: Life) -> tuple[Ints, Ints]:
+    """First moment after which each reference's target must be held, and the first it need not."""
+    order = np.lexsort((life.at, life.target))
+    target, at = life.target[order], np.take(life.at, order)
+    start, stop = np.empty_like(at), np.empty_like(at)
+    again = np.zeros(len(at), dtype=bool)
+    again[1:] = target[1:] == target[:-1]
+    start[order] = np.where(again, np.append(0, at[:-1])[: len(at)], target)
+    stop[order] = np.minimum(at, life.history.end[target])
+    free = ~life.history.ever_prunable[life.target]
+    stop[free] = start[free]
+    return start, stop
