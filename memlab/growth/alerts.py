@@ -41,12 +41,6 @@ class Alert:
     how: str
     next: str
 
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """The alert as facts of a page."""
-        cost = f"{counted(self.tokens, 'tokens')} {self.how}"
-        return [(cost, f"{self.name}: {self.what}"), ("", self.next)]
-
 
 class Look(NamedTuple):
     """A store as it was just read, and an access log of it, and how a command is given both."""
@@ -81,7 +75,11 @@ def alerts_of(look: Look) -> list[Alert]:
 
 def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
     """Return alerts as facts of a page."""
-    return [fact for alert in alerts for fact in alert.facts]
+    facts = []
+    for alert in alerts:
+        cost = f"{counted(alert.tokens, 'tokens')} {alert.how}"
+        facts += [(cost, f"{alert.name}: {alert.what}"), ("", alert.next)]
+    return facts
 
 
 def is_uncapped(source: Source) -> bool:

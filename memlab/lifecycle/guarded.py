@@ -1,6 +1,5 @@
 """The lifecycle store, which a row leaves as repeated, expired, or of the lowest value."""
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -17,7 +16,6 @@ from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.policies import ValueCap
 from memlab.policies.duplicates import NearDuplicate, Text, TextIndex
 from memlab.store import ReadLog, SqliteMemoryStore
-from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.runtime import Why, archived_first, note_deleted
 from memlab.store.database import transaction
 from memlab.store.records import fill_positions
@@ -27,69 +25,6 @@ _REPEATABLE: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
     "WHERE superseded_by IS NULL AND NOT load_bearing(kind, tags_json)"
 )
-
-
-class Removals:
-    """Deletes rows of one open store, within its transactions."""
-
-    def __init__(
-        self, connection: sqlite3.Connection, place: ArchiveLocation | None, texts: TextIndex
-    ) -> None:
-        self._connection = connection
-        self._place = place
-        self._texts = texts
-        self._going: list[tuple[str | None, datetime]] = []
-        self._is_settled = False
-
-    def remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
-        """Archive rows that are not load-bearing, delete them, and count them by reason."""
-        if not doomed:
-            return
-        connection = self._connection
-        chosen = "rowid IN (SELECT position FROM temp.going)"
-        by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
-        found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
-        fill_positions(connection, "going", (position for (position,) in found))
-        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
-        settle = not self._is_settled
-        with archived_first(connection, self._place, chosen, why, at=now, settle=settle) as digest:
-            for memory_id in doomed:
-                self._delete(memory_id)
-        self._going.append((digest, now))
-        self._is_settled = True
-        connection.execute(
-            "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            (reason, len(doomed)),
-        )
-
-    def undone(self) -> None:
-        """Forget what was about to go: its transaction was rolled back."""
-        self._going, self._is_settled = [], False
-
-    def note_done(self) -> None:
-        """Have the archive note what was deleted, after the commit."""
-        if not self._going:
-            return
-        going, self._going, self._is_settled = self._going, [], False
-        for digest, at in going:
-            note_deleted(self._place, digest, at=at)
-        self._is_settled = True
-
-    def _delete(self, memory_id: str) -> None:
-        self._texts.discard(memory_id)
-        self._connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
-        before = self._connection.total_changes
-        gone = self._connection.execute(
-            "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",
-            (memory_id,),
-        ).rowcount
-        changed = self._connection.total_changes - before
-        if (gone, changed) != (1, 1):
-            raise CompactionError(
-                f"deleting {memory_id!r} deleted {gone} rows and changed {changed}; it was rolled "
-                "back: look for a trigger on memory_items in the store"
-            )
 
 
 def _may_repeat(item: MemoryItem) -> bool:
@@ -181,7 +116,8 @@ class LifecycleStore(SqliteMemoryStore):
         self._failures = 0
         self._last_failure: str | None = None
         self._texts = TextIndex(duplicates, self._repeatable)
-        self._removals = Removals(self.connection, self.archive, self._texts)
+        self._going: list[tuple[str | None, datetime]] = []
+        self._is_settled = False
         self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
@@ -337,13 +273,13 @@ class LifecycleStore(SqliteMemoryStore):
                     beyond = side.size_within(self.connection, keys) - capacity.slots
                 if beyond > 0:
                     lowest = side.lowest_within(self.connection, keys, capacity, now)
-                    self._removals.remove(lowest[:beyond], "lowest-value", now)
+                    self._remove(lowest[:beyond], "lowest-value", now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
         expired = side.expired_ids(self.connection, as_text(now))
-        self._removals.remove(expired, "expired", now)
+        self._remove(expired, "expired", now)
         return len(expired)
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
@@ -365,7 +301,7 @@ class LifecycleStore(SqliteMemoryStore):
         if trusted < trust:
             return
         try:
-            self._removals.remove([found], "near-duplicate", now)
+            self._remove([found], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._texts.forget()
@@ -390,11 +326,51 @@ class LifecycleStore(SqliteMemoryStore):
                 yield
         except BaseException:
             self._seen = None
-            self._removals.undone()
+            self._going, self._is_settled = [], False
             raise
         # The version that was read while nobody else could write: a commit since then shows.
         self._seen = version, self.connection.total_changes
+        going, self._going = self._going, []
         try:
-            self._removals.note_done()
+            for digest, at in going:
+                self._is_settled = False
+                note_deleted(self.archive, digest, at=at)
+                self._is_settled = True
         except ArchiveError as error:
             self._failed(error)
+
+    def _remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
+        """Archive rows that are not load-bearing, delete them, and count them by reason."""
+        if not doomed:
+            return
+        connection, chosen = self.connection, "rowid IN (SELECT position FROM temp.going)"
+        by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
+        found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
+        fill_positions(connection, "going", (position for (position,) in found))
+        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
+        settle = not self._is_settled
+        with archived_first(connection, self.archive, chosen, why, at=now, settle=settle) as digest:
+            for memory_id in doomed:
+                self._delete(memory_id)
+        self._going.append((digest, now))
+        self._is_settled = True
+        connection.execute(
+            "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            (reason, len(doomed)),
+        )
+
+    def _delete(self, memory_id: str) -> None:
+        self._texts.discard(memory_id)
+        self.connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
+        before = self.connection.total_changes
+        gone = self.connection.execute(
+            "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",
+            (memory_id,),
+        ).rowcount
+        changed = self.connection.total_changes - before
+        if (gone, changed) != (1, 1):
+            raise CompactionError(
+                f"deleting {memory_id!r} deleted {gone} rows and changed {changed}; it was rolled "
+                "back: look for a trigger on memory_items in the store"
+            )

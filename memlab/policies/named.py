@@ -317,9 +317,8 @@ def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
 def _in_words(named: Named, names: Iterable[str]) -> str:
     """Name settings as Python and ``memlab.toml`` do, and as the command line does."""
     typed = [named.settings[name] for name in names if named.settings[name].metavar]
-    if named.name not in NAMED:
-        return ", ".join(f"{one.name} (--set {one.name}=VALUE)" for one in typed) or "no settings"
-    return ", ".join(f"{one.name} ({one.option})" for one in typed) or "no settings"
+    how = "{0.option}" if named.name in NAMED else "--set {0.name}=VALUE"
+    return ", ".join(f"{one.name} ({how.format(one)})" for one in typed) or "no settings"
 
 
 def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:

@@ -147,13 +147,9 @@ class Replay(Shown):
 def _references(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
     """Every reference, and of a lost one what had let its target go, and when."""
     lost = gone != STAYS
-    at = pd.Series(pd.NA, index=life.references.index, dtype="Int64")
-    at[lost] = life.positions[gone[lost]]
-    why = pd.Series(None, index=life.references.index, dtype="str")
-    why[lost] = step[lost]
-    references = life.references.copy()
-    references[KEPT], references[DELETED_AT], references[STEP] = ~lost, at, why
-    return references
+    at = pd.Series(life.positions[np.where(lost, gone, 0)], dtype="Int64").where(lost)
+    why = pd.Series(step, dtype="str")
+    return life.references.assign(**{KEPT: ~lost, DELETED_AT: at, STEP: why})
 
 
 def _deleted(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
