@@ -27,7 +27,7 @@ from frames import make_episodes, make_references
 
 from memlab import columns as c
 from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
-from memlab.sizing.history import history_of, ranked
+from memlab.sizing.history import History, Ranked
 
 Ints = npt.NDArray[np.int64]
 
@@ -100,7 +100,7 @@ def measure_large(rows: int, references: int) -> None:
     small = large_history(2_000, 4_000)
     print(f"first call, 2,000 rows           {seconds(lambda: cap_curve(*small)):8.2f} s")
     frame, needs = large_history(rows, references)
-    history = history_of(frame)
+    history = History.of(frame)
     target = needs[c.TARGET_POSITION].to_numpy() - 1
     at = needs[c.AT_POSITION].to_numpy() - 1
     ranks = history.largest_ranks(target, at)
@@ -118,7 +118,7 @@ def measure_large(rows: int, references: int) -> None:
         time.process_time,
     )
     print(f"every budget in tokens at once   {sums:8.2f} s")
-    arrays = best_of(2, lambda: ranked(frame, history, needs))
+    arrays = best_of(2, lambda: Ranked.of(frame, history, needs))
     print(f"references as arrays, with ranks {arrays:8.2f} s")
     print(f"cap_curve, whole                 {best_of(2, lambda: cap_curve(frame, needs)):8.2f} s")
 

@@ -22,7 +22,7 @@ from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, P
 from memlab.policies.base import evicted, named_by, runner_for, times
 from memlab.policies.experience import days_of, experience_of
 from memlab.policies.learned import Expectation, Moment
-from memlab.sizing.history import History, history_of
+from memlab.sizing.history import History
 
 _EPOCH = np.datetime64(0, "us")
 
@@ -80,7 +80,7 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)
     fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
-    return Life(rows, fitting, target, at, history_of(rows))
+    return Life(rows, fitting, target, at, History.of(rows))
 
 
 class Signals(Mapping[str, Any]):

@@ -17,16 +17,7 @@ from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, law_of
 from memlab.evidence.references import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import record
-from memlab.sizing.history import (
-    SHORT,
-    History,
-    Present,
-    Ranked,
-    beyond_gaps,
-    history_of,
-    present_of,
-    ranked,
-)
+from memlab.sizing.history import SHORT, History, Present, Ranked
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -357,7 +348,7 @@ def in_tokens(sizing: Sizing) -> BudgetSizing:
     lengths = history.tokens[history.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(alone / mean).astype(np.int64)
-    in_means = beyond_gaps(replace(found, rank=ranks), sizing.terms.law)
+    in_means = replace(found, rank=ranks).beyond_gaps(sizing.terms.law)
     further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
@@ -385,12 +376,12 @@ def prepared(
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
-    history = history_of(frame)
-    fitting = ranked(frame, history, references)
+    history = History.of(frame)
+    fitting = Ranked.of(frame, history, references)
     return Sizing(
         history,
-        present_of(frame),
-        beyond_gaps(fitting, law),
+        Present.of(frame),
+        fitting.beyond_gaps(law),
         len(references) - len(fitting),
         Terms(confidence, until, law),
         source=str(frame.attrs.get(c.SOURCE, "")),

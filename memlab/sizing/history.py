@@ -91,6 +91,17 @@ class History:
     end: Ints
     tokens: Ints
 
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> "History":
+        """Return the frame's rows as a history."""
+        end = np.full(len(frame), len(frame), np.int64)
+        rows, by = successors(frame)
+        known = by > rows
+        end[rows[known]] = by[known]
+        ever_prunable = ~frame[c.LOAD_BEARING].to_numpy(dtype=bool)
+        tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
+        return cls(ever_prunable, end, tokens)
+
     def __len__(self) -> int:
         return len(self.ever_prunable)
 
@@ -215,6 +226,21 @@ class Ranked:
     target: Ints
     lost: Flags
 
+    @classmethod
+    def of(cls, frame: pd.DataFrame, history: History, references: pd.DataFrame) -> "Ranked":
+        """Return the references that fit the frame as arrays."""
+        target, at, place = references_on_rows(frame, references)
+        logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
+        return cls(
+            history.largest_ranks(target, at),
+            history.prunable_before[at],
+            history.active_before[at],
+            at,
+            _clusters(frame, at, logged),
+            target,
+            rows_of_gaps(frame)[target],
+        )
+
     def __len__(self) -> int:
         return len(self.rank)
 
@@ -222,6 +248,18 @@ class Ranked:
         """Return the references that arose from moment `first` up to and without `last`."""
         part = slice(*np.searchsorted(self.at, [first, last]))
         return Ranked(**{each.name: getattr(self, each.name)[part] for each in fields(self)})
+
+    def beyond_gaps(self, law: Law) -> "Ranked":
+        """Return the references, those to gaps as far back as the law expects in the middle."""
+        lost = self.lost
+        if not lost.any():
+            return self
+        least = reach_of(self.rank[lost], self.written[lost])
+        share = np.interp(least, law.reach_at(LEVELS), LEVELS)
+        expected = rank_at(law.reach_at((1 + share) / 2), self.written[lost])
+        rank = self.rank.copy()
+        rank[lost] = np.clip(np.ceil(expected), rank[lost], self.written[lost])
+        return replace(self, rank=rank)
 
     @cached_property
     def losable(self) -> Flags:
@@ -270,6 +308,24 @@ class Present:
     token_rule: str
     recalled: bool = False
 
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> "Present":
+        """Return what the frame's store holds now."""
+        if c.DELETED_AT in frame and (gone := frame[c.DELETED_AT].notna().to_numpy()).any():
+            frame = frame.loc[~gone, list(_PRESENT)]
+        newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
+        created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
+        newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
+        age = newest - created[newest_first]
+        tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]
+        return cls(
+            np.append(0, tokens.cumsum()),
+            np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
+            floor_of(frame),
+            str(frame.attrs.get(c.TOKEN_RULE, "not said")),
+            bool(frame.attrs.get(c.RECALLED)),
+        )
+
     @property
     def prunable(self) -> int:
         """How many active rows compaction chooses among."""
@@ -279,63 +335,6 @@ class Present:
     def tokens(self) -> int:
         """What an agent loads now, or recalls from."""
         return self.floor.tokens + int(self.tokens_newest[-1])
-
-
-def history_of(frame: pd.DataFrame) -> History:
-    """Return the frame's rows as a history."""
-    end = np.full(len(frame), len(frame), np.int64)
-    rows, by = successors(frame)
-    known = by > rows
-    end[rows[known]] = by[known]
-    ever_prunable = ~frame[c.LOAD_BEARING].to_numpy(dtype=bool)
-    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
-    return History(ever_prunable, end, tokens)
-
-
-def present_of(frame: pd.DataFrame) -> Present:
-    """Return what the frame's store holds now."""
-    if c.DELETED_AT in frame and (gone := frame[c.DELETED_AT].notna().to_numpy()).any():
-        frame = frame.loc[~gone, list(_PRESENT)]
-    newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
-    created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
-    newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
-    age = newest - created[newest_first]
-    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]
-    return Present(
-        np.append(0, tokens.cumsum()),
-        np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
-        floor_of(frame),
-        str(frame.attrs.get(c.TOKEN_RULE, "not said")),
-        bool(frame.attrs.get(c.RECALLED)),
-    )
-
-
-def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> Ranked:
-    """Return the references that fit the frame as arrays."""
-    target, at, place = references_on_rows(frame, references)
-    logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
-    return Ranked(
-        history.largest_ranks(target, at),
-        history.prunable_before[at],
-        history.active_before[at],
-        at,
-        _clusters(frame, at, logged),
-        target,
-        rows_of_gaps(frame)[target],
-    )
-
-
-def beyond_gaps(references: Ranked, law: Law) -> Ranked:
-    """Return the references, those to gaps as far back as the law expects in the middle."""
-    lost = references.lost
-    if not lost.any():
-        return references
-    least = reach_of(references.rank[lost], references.written[lost])
-    share = np.interp(least, law.reach_at(LEVELS), LEVELS)
-    expected = rank_at(law.reach_at((1 + share) / 2), references.written[lost])
-    rank = references.rank.copy()
-    rank[lost] = np.clip(np.ceil(expected), rank[lost], references.written[lost])
-    return replace(references, rank=rank)
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:

@@ -13,7 +13,7 @@ from memlab.evidence.past import Memories, past_in, with_gaps
 from memlab.evidence.posterior import CAP
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
-from memlab.sizing.history import history_of
+from memlab.sizing.history import History
 from memlab.sizing.record import CUTS, Cut, choose_cap, cuts_of
 from memlab.text import Table
 
@@ -49,7 +49,7 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
     n = len(frame)
     seen = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
     when = frame[c.CREATED_AT].ffill().bfill().sort_values().iloc[seen].reset_index(drop=True)
-    history = history_of(frame)
+    history = History.of(frame)
     caps_held = [None, *wanted]
     boots = history.kept_over_time([n, *wanted]) if n else [(seen, seen)] * len(caps_held)
     parts = []

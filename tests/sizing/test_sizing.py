@@ -22,7 +22,7 @@ from memlab.replay import replay
 from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
 from memlab.sizing import history as history_module
 from memlab.sizing.curve import EXACT_AT, in_tokens
-from memlab.sizing.history import history_of, ranked
+from memlab.sizing.history import History, Ranked
 from memlab.sizing.timeline import age_rank_quantiles, backtest_cap, boot_over_time
 from memlab.store import SqliteMemoryStore
 
@@ -60,7 +60,7 @@ def test_a_cap_serves_and_loads_what_the_real_store_does(frame: pd.DataFrame, ca
     stages = list(run_forward(frame, cap))
     pairs = references[[c.TARGET_ID, c.AT_POSITION]].itertuples(index=False)
     served = [target in stages[int(at) - 1][0] for target, at in pairs]
-    assert (ranked(frame, history_of(frame), references).rank <= cap).tolist() == served
+    assert (Ranked.of(frame, History.of(frame), references).rank <= cap).tolist() == served
     found = prepare_sizing(frame, references).at([cap]).iloc[0]
     if served:
         assert found["served_observed"] == pytest.approx(np.mean(served))
@@ -97,7 +97,7 @@ def test_a_larger_number_serves_keeps_and_costs_no_less(frame: pd.DataFrame) -> 
 
 @given(frame=LIVES, cap=st.integers(0, 6))
 def test_a_short_history_says_what_the_compiled_loops_say(frame: pd.DataFrame, cap: int) -> None:
-    history = history_of(frame)
+    history = History.of(frame)
     rows = len(history)
     target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
     with patch.object(history_module, "SHORT", 0):
@@ -123,7 +123,7 @@ def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None
     gone = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
     for frame, rank in ((gone, 3), (older, 2)):
-        assert ranked(frame, history_of(frame), find_references(frame)).rank.tolist() == [rank]
+        assert Ranked.of(frame, History.of(frame), find_references(frame)).rank.tolist() == [rank]
 
 
 def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:
