@@ -27,7 +27,7 @@ from memlab.frame.fields import Flags, as_instant, retired_rows
 from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import HELD, Decision, decision_of
-from memlab.policies.successors import supersedable
+from memlab.policies.duplicates import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.records import fingerprint_of
@@ -401,7 +401,7 @@ def plan_supersession(
         As for :func:`plan`.
     links : mapping of str to str, optional
         The id of the memory that is to stand for each; what
-        :func:`memlab.policies.successors.supersedable` finds when not given, which needs the extra
+        :func:`memlab.policies.duplicates.supersedable` finds when not given, which needs the extra
         for near-duplicates.
     only : collection of str, optional
         Of what is found, these ids alone.

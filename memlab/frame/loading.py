@@ -111,10 +111,7 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     for name, added in memories.others.items():
         ordered[name] = pd.Series(added, dtype=object)
     if memories.problems is not None:
-        said = np.full(len(rows), None, dtype=object)
-        for place in np.flatnonzero(np.isin(values[c.POSITION], list(memories.problems))):
-            said[place] = memories.problems[int(values[c.POSITION][place])]
-        ordered[c.PROBLEM] = pd.array(said, dtype=STR)
+        ordered[c.PROBLEM] = pd.Series(values[c.POSITION]).map(memories.problems).astype(STR)
     frame = pd.DataFrame(ordered, copy=False)
     frame.attrs[c.TOKEN_RULE] = memories.token_rule
     frame.attrs[c.SOURCE] = memories.source

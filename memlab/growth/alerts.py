@@ -95,19 +95,14 @@ def _never_compacted(look: Look) -> _Found:
     prunable, pace = look.summary.boot.prunable, look.summary.pace
     if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
         return
-    if has_past(look.source) or _numbers_free(look) > _FREE:
+    position, free = look.memories.position, 0.0  # of the row numbers of an agent's own store
+    if look.source.agents_own and position is not None and len(position):
+        free = 1 - len(position) / max(int(position.max()), 1)
+    if has_past(look.source) or free > _FREE:
         return
     more = f", {7 * pace.per_day:,.0f} more a week" if pace and pace.per_day else ""
     what = f"{counted(prunable.memories)} that a cap could take away{more}, and no cap is set"
     yield what, prunable.tokens, ("size", look.name, *look.log_option)
-
-
-def _numbers_free(look: Look) -> float:
-    """Return what share of the row numbers of an agent's own store is free."""
-    position = look.memories.position
-    if not look.source.agents_own or position is None or not len(position):
-        return 0
-    return float(1 - len(position) / max(int(position.max()), 1))
 
 
 def _one_large(look: Look) -> _Found:

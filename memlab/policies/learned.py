@@ -87,6 +87,7 @@ class Expectation:
     experience: Experience
     of_others: Mapping[Evidence, Weights] | None = None
     """What weights start from, other than the fitted ones."""
+    _trusted: dict[Space, Flags] = field(default_factory=dict, init=False, repr=False)
 
     def prior(self, seen: int) -> Weights:
         """Return what is known of weights from other stores, by the kinds of the needs seen."""
@@ -120,10 +121,6 @@ class Expectation:
             looks = self.experience.looks - 1
             self._trusted[space] = np.append(True, (mean + MARGIN * error >= 0)[looks])
         return self._trusted[space]
-
-    @cached_property
-    def _trusted(self) -> dict[Space, Flags]:
-        return {}
 
     def decides(self, seen: "Ints | int", space: Space) -> bool:
         """Return whether expectations decide once so many needs have arisen, not age alone."""
@@ -359,13 +356,10 @@ class Learned(CappedPolicy):
         return (scores,)
 
     def _expected(self, here: pd.DataFrame) -> "_Expected":
-        past = here if self.past is None else _with_past(self.past, here)
+        past = here
+        if self.past is not None:  # and what was written since, in rowid order
+            new = here[~here[col.MEMORY_ID].isin(self.past[col.MEMORY_ID])]
+            both = [self.past, new[list(self.past.columns.intersection(new.columns))]]
+            past = pd.concat(both).sort_values(col.POSITION, kind="stable", ignore_index=True)
         counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
         return _Expected(Expectation(experience_of(past, self.references)), counted)
-
-
-def _with_past(past: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the past and any written since, in rowid order."""
-    new = here[~here[col.MEMORY_ID].isin(past[col.MEMORY_ID])]
-    every = pd.concat([past, new[list(past.columns.intersection(new.columns))]])
-    return every.sort_values(col.POSITION, kind="stable").reset_index(drop=True)

@@ -371,7 +371,8 @@ def prepared(
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
     frame, references = with_references(frame, references, call=call)
-    reads = _share_of_reads(frame, references)
+    logged = references[c.KIND] == "log"  # without any, what suits its system
+    reads = float(logged.mean() if len(logged) else c.LOADED_AT_START in frame)
     law = law_of(reads) if law is None else law
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
@@ -389,13 +390,6 @@ def prepared(
         lacks_past=lacks_past,
         reads=reads,
     )
-
-
-def _share_of_reads(frame: pd.DataFrame, references: pd.DataFrame) -> float:
-    """Return how much of a store's evidence are reads; without any, what suits its system."""
-    if len(references):
-        return float((references[c.KIND] == "log").mean())
-    return float(c.LOADED_AT_START in frame)
 
 
 def cap_curve(

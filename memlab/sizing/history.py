@@ -216,7 +216,10 @@ class History:
 
 @dataclass(frozen=True)
 class Ranked:
-    """References as arrays, in the order in which they arose; to what is `lost` among them."""
+    """References as arrays, in the order in which they arose; to what is `lost` among them.
+
+    `cluster` numbers the tasks that they arose in; of a read, and where no task is, the moments.
+    """
 
     rank: Ints
     written: Ints
@@ -231,12 +234,16 @@ class Ranked:
         """Return the references that fit the frame as arrays."""
         target, at, place = references_on_rows(frame, references)
         logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
+        by_moment = len(frame) + np.arange(len(frame) + 1)
+        cluster = by_moment.copy()
+        tasks = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
+        cluster[tasks] = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[tasks])[0]
         return cls(
             history.largest_ranks(target, at),
             history.prunable_before[at],
             history.active_before[at],
             at,
-            _clusters(frame, at, logged),
+            np.where(logged, by_moment[at], cluster[at]),
             target,
             rows_of_gaps(frame)[target],
         )
@@ -360,14 +367,3 @@ def mean_p95_max(values: Ints) -> tuple[float, int, int]:
     """Return the mean, the nearest-rank 95th percentile and the maximum of one value or more."""
     nearest = -(-95 * len(values) // 100) - 1
     return values.mean(), np.partition(values, nearest)[nearest], values.max()
-
-
-def _clusters(frame: pd.DataFrame, at: Ints, logged: Flags) -> Ints:
-    """Return a number for the task that each reference arose in; for one without, its moment's."""
-    own = len(frame) + np.arange(len(frame) + 1)
-    by_row = own.copy()
-    rows = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
-    by_row[rows] = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])[0]
-    cluster = by_row[at]
-    cluster[logged] = own[at[logged]]
-    return cluster

@@ -444,7 +444,7 @@ def test_what_cannot_be_archived_stays_and_the_put_too(open_store: Open, path: P
 
 
 KILLED: dict[str, str] = {
-    "before the deletion": "guarded.Removals._delete = stop",
+    "before the deletion": "LifecycleStore._delete = stop",
     "after the deletion": "guarded.note_deleted = stop",
 }
 _WRITER = """
