@@ -35,6 +35,12 @@ Key = int | str
 """The source's own address of a memory, never looked into: a rowid, the key of a hash, a file's
 name. It says nothing of order."""
 
+Records = Iterable[tuple[Key, bytes]]
+"""Records by key."""
+
+Links = Mapping[Key, str | None]
+"""The id of what stands for each memory; None where nothing does."""
+
 Fault = tuple[int, str, str]
 """What cannot be read of a memory: its position, the column, and what is wrong with its value."""
 
@@ -244,11 +250,11 @@ class Writer(Reader):
         self._check_deleted(expected, before)
         return len(expected)
 
-    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:  # noqa: ARG002
+    def conflicts(self, records: Records) -> list[str]:  # noqa: ARG002
         """Say what stands in the way of putting memories back, other than keys that are taken."""
         return []
 
-    def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
+    def insert(self, records: Records, *, watch: Watch = unwatched) -> int:
         """Put memories back at their keys, exactly, verify it, and return how many.
 
         Those whose own time to live has passed stay away.
@@ -271,14 +277,12 @@ class Writer(Reader):
         self._check_inserted(records, before + count)
         return count
 
-    def replace(self, expected: Mapping[Key, str], records: Iterable[tuple[Key, bytes]]) -> None:
+    def replace(self, expected: Mapping[Key, str], records: Records) -> None:
         """Let memories be as they were, load-bearing ones too, that are still as `expected`."""
         self.delete(expected)
         self.insert(records)
 
-    def supersede(
-        self, links: Mapping[Key, str | None], kept: Mapping[Key, str] | None = None
-    ) -> int:
+    def supersede(self, links: Links, kept: Mapping[Key, str] | None = None) -> int:
         """Let others stand for memories, or none again, where :attr:`Source.supersedes`.
 
         A memory that stands for itself is retired. Where a plan is taken back, `kept` is what it
@@ -299,7 +303,7 @@ class Writer(Reader):
         """Delete memories that were just found to be as planned, with what belongs to them."""
 
     @abstractmethod
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: Records) -> int:
         """Put memories back with what belongs to them; return how many."""
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
@@ -320,7 +324,7 @@ class Writer(Reader):
             words = f"{len(expected):,} memories were to go and {gone:,} would have gone"
             raise errors.CompactionError(f"{words}; all was rolled back: look for {self.suspect}")
 
-    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
+    def _check_inserted(self, records: Records, wanted: int) -> None:
         undone = f"all was rolled back: look for {self.suspect}"
         back = self.records([key for key, _ in records])
         for key, record in records:
@@ -465,9 +469,7 @@ class Source(ABC):
         """
         raise NotImplementedError
 
-    def rows_of(
-        self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
-    ) -> Iterator[Rows]:
+    def rows_of(self, records: Records, *, with_body: bool = False) -> Iterator[Rows]:
         """Yield archived memories as :meth:`Reader.batches` yielded them; reads nothing else."""
         for some in portions(records):
             yield rows_of_each([self.row_of(record) for _, record in some], with_body=with_body)
@@ -502,7 +504,7 @@ class Source(ABC):
         """Check that one of its memories can have a record; it may be one that nothing deletes."""
         self.check_record(key, record, said)
 
-    def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:  # noqa: ARG002
+    def make(self, path: Path, records: Records) -> int:  # noqa: ARG002
         """Make a store of these memories at an empty file, where it is one; return how many."""
         raise errors.UnsafeDeletionError(
             f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
@@ -657,7 +659,7 @@ class WholeWriter(WholeReader, Writer):
         for key in expected:
             del self.memories[key]
 
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: Records) -> int:
         back = dict(records)
         self.memories |= back
         return len(back)

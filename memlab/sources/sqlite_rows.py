@@ -196,14 +196,12 @@ class TableSource(base.FileSource):
 
 
 def text_of(value: object) -> str:
-    """Return what a column of text holds, whatever is in it."""
+    """Return what a column of text holds by its exact row, whatever is in it."""
     match value:
         case str():
             return value
         case None:
             return ""
-        case bytes() | bytearray():
-            return value.decode(errors="replace")
         case {"text": str(digits)} | {"blob": str(digits)}:
             return bytes.fromhex(digits).decode(errors="replace")
     return str(value)

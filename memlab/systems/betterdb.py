@@ -243,9 +243,7 @@ class BetterdbWriter(HashReader, base.Writer):
         self._written: dict[bytes, str] = {}
         """The fingerprints of what was put back."""
 
-    def insert(
-        self, records: Iterable[tuple[base.Key, bytes]], *, watch: base.Watch = base.unwatched
-    ) -> int:
+    def insert(self, records: base.Records, *, watch: base.Watch = base.unwatched) -> int:
         """Write memories at their keys; take them out again where anything goes wrong."""
         try:
             return super().insert(records, watch=watch)
@@ -286,7 +284,7 @@ class BetterdbWriter(HashReader, base.Writer):
                 "while they are deleted; stop that, then restore the plan and make a new one"
             )
 
-    def _insert(self, records: Iterable[tuple[base.Key, bytes]]) -> int:
+    def _insert(self, records: base.Records) -> int:
         """Write every field of memories, and the moment at which they end, unless it has passed."""
         soon = self._now() + _ENDING
         self._written = {}
@@ -303,7 +301,7 @@ class BetterdbWriter(HashReader, base.Writer):
             self._written.update((k, self._print_back(k, each)) for k, each in living.items())
         return len(self._written)
 
-    def _check_inserted(self, records: Iterable[tuple[base.Key, bytes]], wanted: int) -> None:  # noqa: ARG002
+    def _check_inserted(self, records: base.Records, wanted: int) -> None:  # noqa: ARG002
         found = self.hashes(self._written)
         same = {key for key, each in found if self._print_back(key, each) == self._written[key]}
         if wrong := [key for key in self._written if key not in same]:

@@ -9,7 +9,7 @@ holds the bytes, ``_chunks`` the size and the partition. Reads are its last ten 
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from memlab.errors import StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import About, Fault, Key, Writer, place_of
+from memlab.sources.base import About, Fault, Key, Records, Writer, place_of
 from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
@@ -305,7 +305,7 @@ class MemoryWriter(MemoryReader, Writer):
                 f"UPDATE {TABLE} SET {DELETED_AT} = {now} WHERE id = ? AND {self.live}", (key,)
             )
 
-    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+    def conflicts(self, records: Records) -> list[str]:
         """Say which contents were stored again since."""
         same = f"SELECT id FROM {TABLE} WHERE content_hash = ? AND id <> ?"
         return [
@@ -314,7 +314,7 @@ class MemoryWriter(MemoryReader, Writer):
             for (other,) in self.connection.execute(same, (json.loads(record)["content_hash"], key))
         ]
 
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: Records) -> int:
         count = 0
         for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
             record = json.loads(said)

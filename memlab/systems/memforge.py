@@ -262,7 +262,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 "DISABLE TRIGGER while memlab works, or MemForge's own cap"
             )
 
-    def conflicts(self, records: Iterable[tuple[base.Key, bytes]]) -> list[str]:
+    def conflicts(self, records: base.Records) -> list[str]:
         """Name agents that are gone, and memories that MemForge has brought back itself."""
         taken = []
         for some in portions(records):
@@ -318,7 +318,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 "was rolled back: see what that table is for"
             ) from error
 
-    def _insert(self, records: Iterable[tuple[base.Key, bytes]]) -> int:
+    def _insert(self, records: base.Records) -> int:
         """Put memories back with their rows; one that needs what is gone stays in the archive."""
         count = 0
         for some in portions(records):
@@ -372,7 +372,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 [value, *table.key_of(row)],
             )
 
-    def _check_inserted(self, records: Iterable[tuple[base.Key, bytes]], wanted: int) -> None:
+    def _check_inserted(self, records: base.Records, wanted: int) -> None:
         self._left = set[tuple[str, bytes]]()
         super()._check_inserted(records, wanted)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))

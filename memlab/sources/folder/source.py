@@ -249,13 +249,13 @@ class FolderWriter(base.Writer):
     def _keys(self) -> set[base.Key]:
         return {each.key for each in self._source.memories(self._now())}
 
-    def conflicts(self, records: Iterable[tuple[base.Key, bytes]]) -> list[str]:
+    def conflicts(self, records: base.Records) -> list[str]:
         """Say which files are there under the names of memories that come back."""
         here = set(self._now().names)
         files = (_kept(record)[1] for _, record in records)
         return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
 
-    def _insert(self, records: Iterable[tuple[base.Key, bytes]]) -> int:
+    def _insert(self, records: base.Records) -> int:
         coming = {}
         for key, record in records:
             found, file = _kept(record)

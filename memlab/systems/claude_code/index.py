@@ -256,12 +256,8 @@ Entries = Mapping[str, Sequence[IndexEntry]]
 """By file, what :func:`entries_of` returned of it."""
 
 
-class _Form(NamedTuple):
-    """An entry, its lines before its files come back, none where it is gone, and after."""
-
-    entry: IndexEntry
-    old: list[str]
-    new: list[str]
+_Form = tuple[IndexEntry, list[str], list[str]]
+"""An entry, its lines before its files come back, none where it is gone, and after."""
 
 
 def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Sequence[IndexEntry]]:
@@ -318,12 +314,13 @@ def _form(entry: IndexEntry, back: Collection[str], names: markdown.FileNames) -
     text = entry["text"]
     block = Block(entry["line"], text, State.LOADED, entry["entry"], markdown.mentions_in(text))
     old, new = block.without(missing | set(back), known), block.without(missing, known)
-    return _Form(entry, lines_of(old or ""), lines_of(new or text))
+    return entry, lines_of(old or ""), lines_of(new or text)
 
 
 def _as_it_stood(raw: bytes, forms: Sequence[_Form]) -> bytes | None:
     """Return the index with each entry where it stood, where that is what it was; else None."""
-    if len({form.entry["whole"] for form in forms}) != 1:
+    wholes = {entry["whole"] for entry, _, _ in forms}
+    if len(wholes) != 1:
         return None
     lines = lines_of(raw)
     for left in (lines, lines[1:]) if lines[:1] == [_EMPTY] else (lines,):
@@ -334,8 +331,8 @@ def _as_it_stood(raw: bytes, forms: Sequence[_Form]) -> bytes | None:
                 break
             whole[at : at + len(old)] = new
         else:
-            if digest_of(encoded("".join(whole))) == forms[0].entry["whole"]:
-                return encoded("".join(whole))
+            if digest_of(index := encoded("".join(whole))) in wholes:
+                return index
     return None
 
 

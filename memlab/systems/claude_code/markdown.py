@@ -118,6 +118,7 @@ class FileNames:
     folder: Path
     names: Collection[str]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    _found: dict[str, str | None] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def _by_folded(self) -> dict[str, str | None]:
@@ -127,10 +128,6 @@ class FileNames:
             folded = _folded(name)
             found[folded] = None if folded in found else name
         return found
-
-    @cached_property
-    def _found(self) -> dict[str, str | None]:
-        return {}
 
     def file_of(self, target: str) -> str | None:
         """Return the file a target means, as written, else by Unicode or case if one alone fits."""

@@ -17,9 +17,8 @@ from memlab.sources.reads import Asked, Found, mapping, sequence, text
 from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, seen_in, take_uses
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
-from memlab.systems.claude_code.view import PROJECTS, is_of_project
+from memlab.systems.claude_code.view import PROJECTS, WRITERS, is_of_project
 
-_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _RELEVANT: Final = "relevant_memories"
 _HOME: Final = "~"
 
@@ -81,9 +80,9 @@ class _Uses:
     def _of_call(
         self, call: str, tool: str, given: dict[str, Any], cwd: str | None
     ) -> Iterator[Touch]:
-        if tool == "Read" or tool in _WRITERS:
+        if tool == "Read" or tool in WRITERS:
             path = _absolute(text(given.get("file_path")) or text(given.get("path")), cwd)
-            yield from self._of_file(call, tool, path, writes=tool in _WRITERS)
+            yield from self._of_file(call, tool, path, writes=tool in WRITERS)
         elif tool == "Bash":
             for use in file_uses(text(given.get("command")), cwd):
                 if use.verb != "search":

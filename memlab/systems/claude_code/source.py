@@ -18,7 +18,7 @@ from typing import Any, Final
 from memlab.clock import file_clock, moment_of
 from memlab.errors import ArchiveError, CompactionError, StoreError
 from memlab.settings import Settings
-from memlab.sources.base import About, Key, Orders, Trouble, Writer
+from memlab.sources.base import About, Key, Links, Orders, Trouble, Writer
 from memlab.sources.folder.change import Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment
@@ -249,9 +249,7 @@ class RetiringWriter(FolderWriter):
 
     _source: ClaudeCode
 
-    def supersede(
-        self, links: Mapping[Key, str | None], kept: Mapping[Key, str] | None = None
-    ) -> int:
+    def supersede(self, links: Links, kept: Mapping[Key, str] | None = None) -> int:
         """Let the lines of some memories change sides, to where they were where that is `kept`."""
         moment, names, index = self._seen()
         if RETIRED in moment.listing.others:

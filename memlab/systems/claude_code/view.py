@@ -5,7 +5,7 @@ A file's time is the earliest that is heard of: by front matter, its own, git's,
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -33,16 +33,14 @@ _NAMED: Final = 3
 _LOADED: Final = frozenset({State.LOADED})
 _SEEN: Final = frozenset({State.LOADED, State.CUT})
 
-FROM_FRONT_MATTER: Final = "front matter"
-FROM_TRANSCRIPTS: Final = "transcripts"
-FROM_GIT: Final = "git"
-FROM_FILE: Final = "file time"
-FROM_LINES: Final = "line of MEMORY.md"
+_FROM_FILE: Final = "file time"
 PROJECTS: Final = "projects"
 """The folder in which Claude Code keeps what belongs to projects."""
 
-_TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit"})
-_CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit)"')
+WRITERS: Final = ("Write", "Edit", "MultiEdit", "NotebookEdit")
+"""The tools that write a file."""
+
+_CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
 
 Call = tuple[tuple[str, ...], str, datetime]
 """The last three folders of a path, the file's name, and when the call was."""
@@ -104,13 +102,13 @@ class FolderView:
         for field in ("created", "modified"):
             with suppress(ValueError):
                 at, _ = moment_and_zone(self.notes[name].head.fields.get(field, "").strip())
-                known.append((at, FROM_FRONT_MATTER))
-        for how, times in ((FROM_TRANSCRIPTS, self.called), (FROM_GIT, self.born)):
+                known.append((at, "front matter"))
+        for how, times in (("transcripts", self.called), ("git", self.born)):
             if name in times:
                 known.append((times[name], how))
         changed = datetime.fromtimestamp(self.moment.stamp_of(name).written // 1_000 / 1e6, UTC)
         if not known or changed.year > 1980:  # as which archives write that keep none
-            known.append((changed, FROM_FILE))
+            known.append((changed, _FROM_FILE))
         return Dated(*min(known, key=lambda pair: pair[0]), name)
 
     def position(self, name: str) -> int:
@@ -278,7 +276,7 @@ def dated_by_lines(found: Mapping[str, Dated], lines: Iterable[str]) -> dict[str
     """
     dates = dict(found)
     named = [name for name in lines if name in dates]
-    copied = _copied([name for name in named if dates[name].how == FROM_FILE], dates)
+    copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
     known: datetime | None = None
     # Counted from the newest, so that those that stay are told apart as before when others go.
     newer: Counter[datetime] = Counter()
@@ -287,7 +285,7 @@ def dated_by_lines(found: Mapping[str, Dated], lines: Iterable[str]) -> dict[str
             known = dates[name].at - timedelta(milliseconds=1)
             continue
         at = copied[name] if known is None else min(copied[name], known)
-        dates[name] = Dated(at, FROM_LINES, -1 - newer[at])
+        dates[name] = Dated(at, f"line of {INDEX}", -1 - newer[at])
         newer[at] += 1
     return dates
 
@@ -328,7 +326,7 @@ def first_calls(folder: Path) -> dict[str, datetime]:
     for path in transcript_files(folder.parent.parent, follow_links=False):
         with suppress(OSError):
             found = path.lstat()
-            calls = _calls(path, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else ()
+            calls = _calls(path, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else []
             for around, name, at in calls:
                 if around == folder.parts[-3:]:
                     first[name] = min(at, first.get(name, at))
@@ -336,20 +334,18 @@ def first_calls(folder: Path) -> dict[str, datetime]:
 
 
 @lru_cache(maxsize=2**16)
-def _calls(path: Path, size: int, written: int) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
+def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 - another is another file
     """Return what calls in a transcript wrote."""
 
     def matters(line: bytes) -> bool:
         return PROJECTS.encode() in line and _CALL.search(line) is not None
 
-    lines = LineReader([path]).objects(path, matters)
-    return tuple(call for line in lines for call in _calls_in(line))
-
-
-def _calls_in(line: dict[str, Any]) -> Iterator[Call]:
-    at = moment(line.get("timestamp"), Found())
-    for _, tool, given in calls_in(line):
-        path = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
-        *_, projects, project, folder, name = ("", "", "", "", *path.parts)
-        if at is not None and tool in _TOOLS and projects == PROJECTS:
-            yield (projects, project, folder), name, at
+    found: list[Call] = []
+    for line in LineReader([path]).objects(path, matters):
+        at = moment(line.get("timestamp"), Found())
+        for _, tool, given in calls_in(line):
+            file = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
+            *_, projects, project, folder, name = ("", "", "", "", *file.parts)
+            if at is not None and tool in WRITERS and projects == PROJECTS:
+                found.append(((projects, project, folder), name, at))
+    return found

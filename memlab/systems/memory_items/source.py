@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
-from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canonical, check_asked
+from memlab.sources import base
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
 from memlab.store.archive.entries import SampleRow
@@ -24,7 +24,7 @@ from memlab.store.snapshot import open_snapshot
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 
 
-class MemoryItems(Source):
+class MemoryItems(base.Source):
     """A store in one SQLite file, written by an agent or by :class:`memlab.SqliteMemoryStore`."""
 
     scheme = "file"
@@ -63,7 +63,7 @@ class MemoryItems(Source):
         return archive_path(database.path_named(self._where))
 
     @contextmanager
-    def reading(self) -> Iterator[Reader]:
+    def reading(self) -> Iterator[base.Reader]:
         """Open the store at one consistent moment, leaving no trace."""
         if self._open is not None:
             with closing(database.connect(":memory:")) as copy:
@@ -77,7 +77,7 @@ class MemoryItems(Source):
             yield _Reader(connection, self.retired())
 
     @contextmanager
-    def changing(self) -> Iterator[Writer]:
+    def changing(self) -> Iterator[base.Writer]:
         """Open the store for one transaction, whose commit reaches the disk."""
         self._check_file()
         with database.opened_for_change(self.path) as connection, database.transaction(connection):
@@ -85,11 +85,11 @@ class MemoryItems(Source):
             connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
             yield _Writer(connection, self.protected)
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a row can have a record."""
         stored.check_row(key, record, said)
 
-    def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_copy(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a row can have a record, be it load-bearing."""
         stored.check_any_row(key, record, said)
 
@@ -98,19 +98,17 @@ class MemoryItems(Source):
         found = json.loads(record).get("superseded_by")
         return found if isinstance(found, str) else None
 
-    def rows_of(
-        self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
-    ) -> Iterator[Rows]:
+    def rows_of(self, records: base.Records, *, with_body: bool = False) -> Iterator[base.Rows]:
         """Yield archived rows as they were loaded while they were in the store."""
         from memlab.systems.memory_items.scan import rows_of_records
 
         return rows_of_records(cast("Iterable[stored.Record]", records), with_body=with_body)
 
-    def facts_of(self, record: bytes) -> Facts:
+    def facts_of(self, record: bytes) -> base.Facts:
         """Return a record's id, kind, tags and title."""
         texts = {name: v for name, v in json.loads(record).items() if isinstance(v, str)}
         kind, tags = texts.get("kind", ""), texts.get("tags_json", "")
-        return Facts(texts.get("memory_id"), kind, tags, texts.get("title"))
+        return base.Facts(texts.get("memory_id"), kind, tags, texts.get("title"))
 
     def lasting(self, record: bytes) -> bytes:
         """Return a record without its signals."""
@@ -119,9 +117,9 @@ class MemoryItems(Source):
     def content(self, record: bytes) -> bytes:
         """Return a record without its signals and what stands for it: retiring writes no words."""
         said = json.loads(stored.without_signals(record))
-        return canonical({**said, "superseded_by": None})
+        return base.canonical({**said, "superseded_by": None})
 
-    def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
+    def make(self, path: Path, records: base.Records) -> int:
         """Make a new store at an empty file, with these rows alone; return how many."""
         others = stored.columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
@@ -147,25 +145,25 @@ class MemoryItems(Source):
             )
 
 
-class _Reader(Reader):
+class _Reader(base.Reader):
     def __init__(
         self, connection: sqlite3.Connection, retired: RetiredMemories | None = None
     ) -> None:
         self._retired = retired or RetiredMemories()
         self._connection = connection
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
 
-        check_asked(columns, self._layout.columns, "memory_items")
+        base.check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._connection, with_body=with_body)
         found = add_signals(scanned, self._connection, self._layout, columns)
         yield from (with_retired(rows, self._retired) for rows in found) if self._retired else found
 
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         return stored.records_at(self._connection, self._layout, cast("Iterable[int]", keys))
 
-    def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:
+    def side_effects(self, keys: Iterable[base.Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan asks for bytes
         # Where no other table is tied to memories, nobody asks which are meant.
         tied = cast("Iterable[int]", keys) if selection.is_tied(self._connection) else ()
@@ -177,7 +175,7 @@ class _Reader(Reader):
         return stored.layout_of(self._connection)
 
 
-class _Writer(_Reader, Writer):
+class _Writer(_Reader, base.Writer):
     suspect = "a trigger on memory_items in the store"
 
     def __init__(
@@ -187,23 +185,23 @@ class _Writer(_Reader, Writer):
         self._protected = protected
         self._replaces = False
 
-    def replace(self, expected: Mapping[Key, str], records: Iterable[tuple[Key, bytes]]) -> None:
+    def replace(self, expected: Mapping[base.Key, str], records: base.Records) -> None:
         self._replaces = True
         super().replace(expected, records)
         self._replaces = False
 
-    def _delete(self, expected: Mapping[Key, str]) -> None:
+    def _delete(self, expected: Mapping[base.Key, str]) -> None:
         load_bearing = classify_rows(self._connection, self._protected)
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:
             load_bearing -= count_load_bearing(self._connection, _WANTED)
         delete_rows(self._connection, _WANTED, load_bearing)
 
-    def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow]:
+    def identity_sample(self, leaving: Iterable[base.Key]) -> list[SampleRow]:
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
         return identity_sample_of(self._connection, _WANTED)
 
-    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+    def conflicts(self, records: base.Records) -> list[str]:
         elsewhere = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
         ids = ((position, json.loads(record).get("memory_id")) for position, record in records)
         return [
@@ -213,14 +211,14 @@ class _Writer(_Reader, Writer):
             and self._connection.execute(elsewhere, (memory_id, position)).fetchone()
         ]
 
-    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+    def _insert(self, records: base.Records) -> int:
         selection.check_insertion(self._connection)
         known = cast("Iterable[stored.Record]", records)
         stored.fill_positions(self._connection, "wanted", (position for position, _ in known))
         self._unchanged = stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
         return stored.insert_records(self._connection, self._layout, known)
 
-    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
+    def _check_inserted(self, records: base.Records, wanted: int) -> None:
         super()._check_inserted(records, wanted)
         if self._unchanged != stored.fingerprint_under_triggers(
             self._connection, f"NOT ({_WANTED})"
@@ -233,11 +231,7 @@ class _Writer(_Reader, Writer):
     def is_back(self, there: bytes, record: bytes) -> bool:
         return stored.is_as_archived(there, record, self._layout)
 
-    def supersede(
-        self,
-        links: Mapping[Key, str | None],
-        kept: Mapping[Key, str] | None = None,  # noqa: ARG002
-    ) -> int:
+    def supersede(self, links: base.Links, kept: Mapping[base.Key, str] | None = None) -> int:  # noqa: ARG002
         connection, others = self._connection, f"NOT ({_WANTED})"
         selection.check_supersession(connection)
         positions = cast("Iterable[int]", links)
