@@ -11,13 +11,8 @@ from typing import Any, ClassVar, Final, cast
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources import base
-from memlab.store.database import (
-    check_encoding,
-    exact,
-    sqlite_errors_in_words,
-    store_file,
-)
-from memlab.store.records import check_canonical, jsonable, portions, quoted, selecting
+from memlab.store.database import check_encoding, exact, sqlite_errors_in_words, store_file
+from memlab.store.records import bound_value, check_canonical, jsonable, portions, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
 
 _COLUMNS_OF_TABLES: Final = """
@@ -197,11 +192,7 @@ class TableSource(base.FileSource):
 
 def text_of(value: object) -> str:
     """Return what a column of text holds by its exact row, whatever is in it."""
-    match value:
-        case str():
-            return value
-        case None:
-            return ""
-        case {"text": str(digits)} | {"blob": str(digits)}:
-            return bytes.fromhex(digits).decode(errors="replace")
-    return str(value)
+    _, bound = bound_value(value)
+    if isinstance(bound, bytes):
+        return bound.decode(errors="replace")
+    return "" if bound is None else str(bound)

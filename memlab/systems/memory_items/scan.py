@@ -20,7 +20,7 @@ from memlab.sources import tables
 from memlab.sources.base import Fault, Rows
 from memlab.store.archive.facts import RetiredMemories
 from memlab.store.database import exact, values_up_to
-from memlab.store.records import Layout, Record, portions, quoted
+from memlab.store.records import Layout, Record, bound_value, portions, quoted
 from memlab.store.signals import HAS_SIGNALS
 from memlab.store.signals import SIGNALS as SIDE_TABLE
 from memlab.text import shortened
@@ -253,10 +253,9 @@ def add_signals(
     )
     own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN}"
     for rows in batches:
-        positions = rows.table["position"].to_pylist() if names or others else []
-        said = _fetched(connection, str, signals, positions) if names else []
-        known = _with_signals(rows, names, positions, {at: values for at, *values in said})
-        stored = _fetched(connection, _text, own, positions) if others else []
+        said = _fetched(connection, str, signals, rows) if names else []
+        known = _with_signals(rows, names, {at: values for at, *values in said})
+        stored = _fetched(connection, _text, own, rows) if others else []
         asked = {name: [row[at] for row in stored] for at, name in enumerate(others)}
         yield Rows(known.table, known.faults, asked)
 
@@ -276,11 +275,10 @@ def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
     return Rows(table.append_column(tables.RETIRED.name, at), rows.faults, rows.others)
 
 
-def _with_signals(
-    rows: Rows, names: Sequence[str], positions: Sequence[int], said: Mapping[int, Sequence[Any]]
-) -> Rows:
+def _with_signals(rows: Rows, names: Sequence[str], said: Mapping[int, Sequence[Any]]) -> Rows:
     """Return rows with a typed column per signal, a value for every position."""
     table, faults = rows.table, [*rows.faults]
+    positions = table["position"].to_pylist() if names else []
     for place, name in enumerate(names):
         kind, values = tables.SIGNALS.field(name).type, []
         for position in positions:
@@ -297,10 +295,11 @@ def _fetched(
     connection: sqlite3.Connection,
     factory: Callable[[bytes], Any],
     query: str,
-    positions: Sequence[int],
+    rows: Rows,
 ) -> list[Any]:
-    """Return what a query finds between some positions, with text made by `factory`."""
-    bounds = (positions[0], positions[-1]) if positions else (0, -1)
+    """Return what a query finds between the positions of rows, with text made by `factory`."""
+    at = rows.table["position"]
+    bounds = (at[0].as_py(), at[-1].as_py()) if len(at) else (0, -1)
     with exact(connection, factory):
         return connection.execute(query, bounds).fetchall()
 
@@ -337,22 +336,20 @@ _MEANINGS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], st
 def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> Iterator[Rows]:
     """Yield rows in the order of the records, as the scan of a store would have."""
     for some in portions(records, _RECORDS_AT_ONCE):
-        positions = [position for position, _ in some]
-        stored = [json.loads(record) for _, record in some]
+        stored = [(position, json.loads(record)) for position, record in some]
         rows = _rows_of(
             (
                 position,
                 "superseded_by" not in row,
                 *(_exact(row.get(name)) for name in ("confidence", *tables.TEXTS)),
             )
-            for position, row in zip(positions, stored, strict=True)
+            for position, row in stored
         )
-        pairs = zip(positions, stored, strict=True)
-        signals = {position: row[SIDE_TABLE][-1] for position, row in pairs if SIDE_TABLE in row}
+        signals = {position: row[SIDE_TABLE][-1] for position, row in stored if SIDE_TABLE in row}
         kept = {name for row in signals.values() for name in row if row[name] is not None}
         names = [name for name in tables.SIGNALS.names if name in kept]
         said = {at: [_readable(row.get(name)) for name in names] for at, row in signals.items()}
-        rows = _with_signals(rows, names, positions, said)
+        rows = _with_signals(rows, names, said)
         yield rows if with_body else _without_body(rows)
 
 
@@ -362,14 +359,8 @@ def _without_body(rows: Rows) -> Rows:
 
 def _exact(value: Any) -> Any:
     """Return a JSON value of a record as SQLite had it."""
-    match value:
-        case {"text": digits}:
-            return bytearray.fromhex(digits)
-        case {"blob": digits}:
-            return bytes.fromhex(digits)
-        case {"real": word}:
-            return float(word)
-    return value
+    expression, bound = bound_value(value)
+    return bound if expression == "?" else bytearray(bound)  # text that is no UTF-8
 
 
 def _readable(value: Any) -> Any:
