@@ -73,7 +73,7 @@ class Asked:
         return Path(os.path.normpath(Path(self.source).expanduser().absolute()))
 
 
-def moment(value: object, found: Found) -> datetime | None:
+def moment(value: object, found: Found | None = None) -> datetime | None:
     """Return a moment in UTC, None for what is none; one without a zone is taken as UTC."""
     if not isinstance(value, str):
         return None
@@ -81,7 +81,8 @@ def moment(value: object, found: Found) -> datetime | None:
         at, has_zone = moment_and_zone(value)
     except ValueError:
         return None
-    found.without_zone += not has_zone
+    if found is not None:
+        found.without_zone += not has_zone
     return at
 
 

@@ -25,6 +25,7 @@ EPISODES: Final = "episodes"
 """The folder below odek's memory folder that holds them, in versions that have one."""
 
 _APPROVED: Final = ("user_approved", "auto_approved")
+"""Flags of an episode that odek recalls although its sources are not trusted."""
 _SPACE: Final = " \t\r\n"
 _DECODER: Final = json.JSONDecoder(strict=False)
 
@@ -49,6 +50,7 @@ class Odek(FolderSource):
     scheme = "odek"
     usual = ("", ".odek/memory")
     index_name = INDEX
+    place = staticmethod(_PLACE)
     setting = '"memory": {"max_episodes": %d}'
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
@@ -103,7 +105,7 @@ class Odek(FolderSource):
             "source_task_ref": found.key,
             "authored_by": "odek",
             "created_at": created if is_dated else None,
-            "trusted": is_trusted(flags),
+            "trusted": not flags.get("untrusted") or any(map(flags.get, _APPROVED)),
             "loaded_at_start": False,
             "faults": () if is_dated else (fault,),
         }
@@ -114,7 +116,7 @@ class Odek(FolderSource):
 
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of an episode's entry in the list, and no other's."""
-        _PLACE(found.place)
+        super().check_place(found)
         for each in found.said:
             try:
                 entries = _parsed(f"[{each['text']}]").entries
@@ -251,11 +253,6 @@ def is_session_id(text: str) -> bool:
     """
     is_elsewhere = text in ("", ".") or ".." in text or "\\" in text
     return is_file_name(f"{text}.md") and not is_elsewhere
-
-
-def is_trusted(provenance: Mapping[str, Any]) -> bool:
-    """Whether odek recalls an episode: trusted, or approved by somebody."""
-    return not provenance.get("untrusted") or any(provenance.get(flag) for flag in _APPROVED)
 
 
 def _tags(provenance: Mapping[str, Any]) -> list[str]:

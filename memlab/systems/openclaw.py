@@ -132,9 +132,8 @@ class OpenClaw(NotesSource):
 
     def searches(self) -> Iterator[Search]:
         """Yield what agents searched for, without background sweeps."""
-        unsaid = Found()
-        for event in _events(LineReader(logs_of(self.path), found=unsaid)):
-            at, words = reads.moment(event.get("timestamp"), unsaid), reads.text(event.get("query"))
+        for event in _events(LineReader(logs_of(self.path))):
+            at, words = reads.moment(event.get("timestamp")), reads.text(event.get("query"))
             if words and at is not None and not words.startswith(_SWEEP):
                 yield Search(at, words)
 

@@ -33,6 +33,8 @@ _PLACE: Final = fields(
 class NotesSource(FolderSource):
     """A folder of notes."""
 
+    place = staticmethod(_PLACE)
+
     @classmethod
     def is_note(cls, name: str) -> bool:
         """Whether a file, by its path in the folder, is a note, and one that may be deleted."""
@@ -81,10 +83,6 @@ class NotesSource(FolderSource):
     def file_of(self, key: str) -> str:
         """Return the key where it is a note's; no other file ever comes out of an archive."""
         return key if self.is_note(key) else ""
-
-    def check_place(self, found: Found) -> None:
-        """Check what an archive's record says of a note's place."""
-        _PLACE(found.place)
 
 
 def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -> datetime:

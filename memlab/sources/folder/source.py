@@ -55,6 +55,8 @@ class FolderSource(base.FileSource, Index):
     """A folder of memory files: its index is edited by what a kind of folder knows of it."""
 
     is_folder = True
+    place: ClassVar["staticmethod[[Any], None]"]
+    """The shape of a memory's place in a record."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Files that the system makes anew from the others."""
 
@@ -92,9 +94,9 @@ class FolderSource(base.FileSource, Index):
     def file_of(self, key: str) -> str:
         """Return the name that a memory's file has; empty where it can have none."""
 
-    @abstractmethod
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of a memory's place, and of its index."""
+        self.place(found.place)
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:

@@ -58,6 +58,7 @@ class ClaudeCode(FolderSource):
     usual = ("CLAUDE_CONFIG_DIR", ".claude", "projects", "agent-memory", "agent-memory-local")
     index_name = INDEX
     index_first = True
+    place = staticmethod(_PLACE)
     cuts_index = True
     retires = True
 
@@ -163,10 +164,6 @@ class ClaudeCode(FolderSource):
         """Return what the index and ``RETIRED.md`` say of a memory."""
         place = json.loads(record)["place"]
         return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
-
-    def check_place(self, found: Found) -> None:
-        """Check what an archive's record says of a file's place."""
-        _PLACE(found.place)
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with nothing in it that names files."""

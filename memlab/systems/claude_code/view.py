@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from memlab.clock import moment_and_zone
 from memlab.sources.base import MOST_READ, TODAY, About, Key, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.reads import Found, LineReader, moment
+from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
 from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
@@ -342,7 +342,7 @@ def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 -
 
     found: list[Call] = []
     for line in LineReader([path]).objects(path, matters):
-        at = moment(line.get("timestamp"), Found())
+        at = moment(line.get("timestamp"))
         for _, tool, given in calls_in(line):
             file = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
             *_, projects, project, folder, name = ("", "", "", "", *file.parts)
