@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.posterior import Terms
-from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Law
+from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Law, Terms
 from memlab.sizing.history import History, Ranked
 from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 

@@ -137,7 +137,7 @@ def compact(
 
 def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[Sheet | str]:
     """List the costliest that a policy does not keep."""
-    from memlab.compaction.listing import NOT_KEPT, table_of
+    from memlab.compaction.effects import NOT_KEPT, table_of
     from memlab.policies.named import options_of
 
     listed = memlab.rows(source, policy, where=NOT_KEPT, log=log)

@@ -96,26 +96,26 @@ def rows(
     memlab rows memory.db --log reads.log --where unread  nobody needed
     memlab rows memory.db --log reads.log --by need       worth loading
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction import listing
+    from memlab.compaction import effects
 
     output.doing("reading the store and its archive")
     with faults_of(policy):
-        listed = listing.rows(store, policy, by=order, **asked)
+        listed = effects.rows(store, policy, by=order, **asked)
     most = limit or (
         options.LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed)
     )
     if as_json:
         output.print_records(listed.head(most))
     elif as_csv:
-        output.print_text(listing.without_controls(listed.head(most)).to_csv(index=False))
+        output.print_text(effects.without_controls(listed.head(most)).to_csv(index=False))
     else:
         width = output.terminal_width() or options.WIDTH
         more = "; --limit 0 lists all, --csv and --json have every column"
-        table = listing.table_of(listed, most=most, width=width, more=more, by=order)
+        table = effects.table_of(listed, most=most, width=width, more=more, by=order)
         heading = f"{store}: {counted(len(listed))}, by {order}"
         back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
         end = ["", back] if listed["label"].eq("deleted").any() else []
-        output.print_lines(Sheet(heading, listed.attrs[listing.FACTS], [table]), *end)
+        output.print_lines(Sheet(heading, listed.attrs[effects.FACTS], [table]), *end)
 
 
 @click.command(short_help="Find the stores below a folder.")

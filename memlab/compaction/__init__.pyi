@@ -11,8 +11,8 @@ from memlab.compaction.effects import CapEffect as CapEffect
 from memlab.compaction.effects import Cost as Cost
 from memlab.compaction.effects import cap_effect as cap_effect
 from memlab.compaction.effects import cost_of as cost_of
+from memlab.compaction.effects import rows as rows
 from memlab.compaction.effects import survivors as survivors
-from memlab.compaction.listing import rows as rows
 from memlab.compaction.planner import plan as plan
 from memlab.compaction.planner import plan_supersession as plan_supersession
 from memlab.compaction.plans import Plan as Plan

@@ -1,7 +1,7 @@
 """Carrying out a plan: archive what it deletes, delete it, verify, so that it can be taken back."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
@@ -331,21 +331,17 @@ def _check_against_store(
     writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
 ) -> frozenset[Key]:
     """Compare all of a plan with its store; return the keys of what its own time has ended."""
-    compared = archive.location.compared
     newer = [KeptMemory(m.by_key, m.by_memory_id, m.by_fingerprint) for m in plan.supersedes]
-    named: list[tuple[str, Sequence[Planned | KeptMemory], Callable[[bytes], bytes]]] = [
-        *((fate, memories, compared) for fate, memories in plan.fates.items()),
-        (_KEEPS, plan.kept, source.lasting),
-        (_STANDS, newer, compared),
-    ]
+    named: dict[str, Sequence[Planned | KeptMemory]] = {_KEEPS: plan.kept, _STANDS: newer}
     retired = retired_in(archive) if plan.returns else RetiredMemories()
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
-    for fate, memories, of in named:
+    for fate, memories in {**plan.fates, **named}.items():
+        compared = source.lasting if fate == _KEEPS else archive.location.compared
         for memory, record in _with_records(writer, memories):
             if record is None:
                 absent.append((fate, memory))
-            elif fingerprint_of(of(record)) != memory.fingerprint:
+            elif fingerprint_of(compared(record)) != memory.fingerprint:
                 changed.append(memory.memory_id)
             elif wrong := _wrong_of(fate, memory, record, source, retired):
                 raise errors.CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")

@@ -178,9 +178,26 @@ def _chosen(
     source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> Drop:
     """Return what goes, and how many copies with it."""
-    found = _named(source, archive, until, digest, facts_too=facts_too)
-    names = _names(source, archive, found.entries)
-    return replace(found, copies=count_copies(archive, names, until))
+    dropped, doubts = archive.dropped() if facts_too else [], dict[Entry, str]()
+    if digest is not None:
+        facts = [each for each in dropped if digest and each.digest.startswith(digest)]
+        entries = [] if facts else [archive.entry(digest)]
+    else:
+        latest = _NEVER
+        for entry in archive.entries():
+            if entry.archived_at < until:
+                doubts[entry] = _doubt(source, archive, entry, latest)
+            latest = max(latest, entry.archived_at)
+        facts = [each for each in dropped if each.deleted_at < until]
+        entries = [entry for entry, doubt in doubts.items() if not doubt]
+    return Drop(
+        source.name,
+        tuple(entries),
+        facts_too,
+        tuple(facts),
+        passed_over=tuple(filter(None, doubts.values())),
+        copies=count_copies(archive, _names(source, archive, entries), until),
+    )
 
 
 def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
@@ -190,28 +207,6 @@ def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[st
     deletions = (entry for entry in entries if not entry.recovers)
     records = (record for entry in deletions for _, record in archive.records(entry))
     return {source.facts_of(record).memory_id or "" for record in records}
-
-
-def _named(
-    source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
-) -> Drop:
-    dropped = archive.dropped() if facts_too else []
-    if digest is not None:
-        facts = [each for each in dropped if digest and each.digest.startswith(digest)]
-        entries = [] if facts else [archive.entry(digest)]
-        return Drop(source.name, tuple(entries), facts_too, tuple(facts))
-    latest, doubts = _NEVER, dict[Entry, str]()
-    for entry in archive.entries():
-        if entry.archived_at < until:
-            doubts[entry] = _doubt(source, archive, entry, latest)
-        latest = max(latest, entry.archived_at)
-    return Drop(
-        source.name,
-        tuple(entry for entry, doubt in doubts.items() if not doubt),
-        facts_too,
-        tuple(each for each in dropped if each.deleted_at < until),
-        passed_over=tuple(filter(None, doubts.values())),
-    )
 
 
 def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: datetime) -> str:

@@ -1,18 +1,18 @@
 """All that a store has held as one frame: what is there, and what was deleted from it, in place."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from os import PathLike
 from typing import Any, Final, NamedTuple, TypeGuard, Unpack
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import refusal
-from memlab.frame.fields import CountTokens
+from memlab.frame.fields import CountTokens, Flags, Ints, Objects
 from memlab.frame.labelling import How, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
@@ -23,9 +23,6 @@ from memlab.store.archive.entries import Entry, Key
 from memlab.store.archive.facts import facts_in, hashed, key_of
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import check_archive_of, read_archive
-
-Ordinals = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 DELETION: Final = "_where_from"
 """Which deletion took a memory out, by its number."""
@@ -242,25 +239,27 @@ def _named(
     def name(kept: str) -> str:
         return by_hash.get(kept, _UNKNOWN + kept)
 
-    def named(facts: pd.DataFrame) -> pd.DataFrame:
-        worded = facts.copy(deep=False)
-        for column in _NAMES:
-            words = facts[column].map(name, na_action="ignore")
-            worded[column] = words.astype(facts[column].dtype)
-        for column in _LISTS:
-            worded[column] = [tuple(map(name, each)) for each in facts[column]]
-        return worded
-
     return [
-        each if each.key is None else each._replace(memories=named(each.memories))
+        each if each.key is None else each._replace(memories=_renamed(each.memories, name))
         for each in deletions
     ]
 
 
-def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
+def _renamed(memories: pd.DataFrame, rename: Callable[[str], str]) -> pd.DataFrame:
+    """Return memories with another name for each that references go by."""
+    renamed = memories.copy(deep=False)
+    for column in _NAMES:
+        names = memories[column].map(rename, na_action="ignore")
+        renamed[column] = names.astype(memories[column].dtype)
+    for column in _LISTS:
+        renamed[column] = [tuple(map(rename, each)) for each in memories[column]]
+    return renamed
+
+
+def _in_order_of_writing(every: pd.DataFrame) -> Ints:
     """Return places in the order of writing, by creation where SQLite gave numbers out again."""
     position = every[c.POSITION].to_numpy(np.int64)
-    by_number: Ordinals = np.lexsort((every[DELETION].to_numpy(np.int64), position))
+    by_number: Ints = np.lexsort((every[DELETION].to_numpy(np.int64), position))
     ordered = every.iloc[by_number]
     twice = ordered[c.POSITION].duplicated(keep=False).to_numpy()
     if not twice.any():
@@ -287,10 +286,7 @@ def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
     """
     facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
-    for name in _NAMES:
-        facts[name] = facts[name].map(lambda each: hashed(each, key), na_action="ignore")
-    for name in _LISTS:
-        facts[name] = [[hashed(each, key) for each in names] for names in facts[name]]
+    facts = _renamed(facts, partial(hashed, key=key))
     lines = facts.to_json(orient="records", lines=True, date_format="iso")  # where none has a time
     return lines.split()  # no value has a space
 
@@ -358,7 +354,7 @@ def rows_of_gaps(frame: pd.DataFrame) -> Flags:
     return frame[_GAP].to_numpy(bool) if _GAP in frame else np.zeros(len(frame), bool)
 
 
-def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+def named_in_gaps(gap: Flags, names: Objects, at: Ints) -> Ints:
     """Return, for each name that nothing there has, the newest gap before it, or -1."""
     rows = np.flatnonzero(gap)
     if not len(rows):
@@ -369,7 +365,7 @@ def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> O
     return np.where((before > 0) & (codes < len(rows)), found, -1).astype(np.int64)
 
 
-def _free_positions(past: pd.DataFrame) -> Ordinals:
+def _free_positions(past: pd.DataFrame) -> Ints:
     positions = np.unique(past[c.POSITION].to_numpy(np.int64))
     positions = positions[positions > 0]
     if not len(positions) or c.KEY in past:
@@ -380,7 +376,7 @@ def _free_positions(past: pd.DataFrame) -> Ordinals:
     return np.setdiff1d(np.arange(1, positions[-1] + 1), positions, assume_unique=True)
 
 
-def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
+def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
     """Return which free positions a cap, which deletes the oldest, may have left.
 
     So no older prunable memory is there now, and what a plan deleted of the older ones went before
@@ -403,7 +399,7 @@ def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
     return capped
 
 
-def _unknown(past: pd.DataFrame, free: Ordinals) -> pd.DataFrame:
+def _unknown(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     tokens = past[c.TOKENS].to_numpy(np.int64)[prunable]
     known = {

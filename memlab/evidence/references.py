@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
@@ -24,6 +23,7 @@ from memlab.evidence.past import (
     with_gaps,
 )
 from memlab.evidence.reads import Log, log_option, reads_in, remembered_reads
+from memlab.frame.fields import Flags, Ints, Objects, Times
 from memlab.frame.labelling import called
 from memlab.frame.loading import expect_log, expect_references
 from memlab.settings import NOTHING, Settings
@@ -56,8 +56,6 @@ REASONS: Final = {
 }
 """Why a mention is no later need, to be said after a number."""
 
-Ordinals = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 _NOWHERE: Final = -1
 _INSTANT: Final = "datetime64[us]"
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
@@ -71,7 +69,7 @@ class _Mentions:
         self._found = [np.empty((3, 0), np.int64)]
         self.left_out = Counter[tuple[str, str]]()
 
-    def add(self, kind: str, at: Ordinals, target: Ordinals) -> None:
+    def add(self, kind: str, at: Ints, target: Ints) -> None:
         """Keep the mentions of an earlier row; count the others by reason."""
         self.leave_out(kind, "dangling", target == _NOWHERE)
         self.leave_out(kind, "self", target == at)
@@ -82,7 +80,7 @@ class _Mentions:
     def leave_out(self, kind: str, reason: str, rows: Flags) -> None:
         self.left_out[kind, reason] = int(rows.sum())
 
-    def without_duplicates(self) -> tuple[Ordinals, Ordinals, Ordinals]:
+    def without_duplicates(self) -> tuple[Ints, Ints, Ints]:
         """One mention for each (at, target), the first kind winning, sorted by `at`."""
         found = np.concatenate(self._found, axis=1)
         at, target, kind = found[:, np.lexsort(found[::-1])]
@@ -273,7 +271,7 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     mentions.leave_out("superseded", "dangling", ~known)
 
 
-def _or_gap(gap: Flags, target: Ordinals, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+def _or_gap(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
     """Return targets, and the gap that it may have been for a name that nothing there has."""
     lost = target == _NOWHERE
     target[lost] = named_in_gaps(gap, names[lost], at[lost])
@@ -295,7 +293,7 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
 
 def _reads(
     mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame, now: datetime | None
-) -> tuple[Ordinals, Ordinals, npt.NDArray[np.datetime64]]:
+) -> tuple[Ints, Ints, Times]:
     """Row numbers about to be written at each read, its target, and its time."""
     once = _distinct_reads(mentions, log, now)
     when = once[c.AT].to_numpy(_INSTANT)
@@ -325,14 +323,14 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
     return dated[~again & ~repeated]
 
 
-def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:
+def _unrolled(cells: pd.Series) -> tuple[Ints, Objects]:
     """Row number and content of every string in a column of tuples."""
     counts = np.fromiter(map(len, cells), np.int64, len(cells))
     names = np.fromiter(chain.from_iterable(cells), object, int(counts.sum()))
     return np.repeat(np.arange(len(cells)), counts), names
 
 
-def row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+def row_named(ids: "pd.Index[Any]", names: Objects, at: Ints) -> Ints:
     """Row that has an id, else nowhere; of several, as a deleted id may come again, as a task's."""
     if not len(names):
         return np.empty(0, np.int64)
@@ -341,7 +339,7 @@ def row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals
     return _newest_before(ids.to_series(), names, at)
 
 
-def successors(frame: pd.DataFrame) -> tuple[Ordinals, Ordinals]:
+def successors(frame: pd.DataFrame) -> tuple[Ints, Ints]:
     """Return the rows that were superseded, and for each the one in its place, or nowhere."""
     rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     names = frame[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
@@ -349,7 +347,7 @@ def successors(frame: pd.DataFrame) -> tuple[Ordinals, Ordinals]:
     return rows, row_named(pd.Index(frame[c.MEMORY_ID]), names, last)
 
 
-def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
     """Newest row before `at` that carries the name; else one that does, else nowhere."""
     rows = np.flatnonzero(carried.notna().to_numpy())
     codes, tasks = pd.factorize(carried.iloc[rows])
@@ -371,9 +369,9 @@ def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordin
 class OnRows(NamedTuple):
     """References that fit a frame, as row numbers, in the order in which they arose."""
 
-    target: Ordinals
-    at: Ordinals
-    place: Ordinals
+    target: Ints
+    at: Ints
+    place: Ints
 
 
 def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
@@ -387,14 +385,14 @@ def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     return OnRows(target[place], at[place], place)
 
 
-def positions_and_next(frame: pd.DataFrame) -> Ordinals:
+def positions_and_next(frame: pd.DataFrame) -> Ints:
     """Return every row's position, and the one that the next row will get at the earliest."""
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
     last = int(positions[-1]) if len(positions) else 0
     return np.append(positions, min(last + 1, np.iinfo(np.int64).max))
 
 
-def _row_numbers(positions: Ordinals, wanted: Ordinals) -> tuple[Ordinals, Flags]:
+def _row_numbers(positions: Ints, wanted: Ints) -> tuple[Ints, Flags]:
     """Return how many rows stand before each position, and whether it is a row's."""
     row = np.searchsorted(positions, wanted)
     return row, (row < len(positions)) & (np.append(positions, -1)[row] == wanted)

@@ -12,7 +12,6 @@ from statistics import NormalDist
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from memlab import arguments
@@ -20,11 +19,9 @@ from memlab import columns as c
 from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE
 from memlab.evidence.references import references_on_rows, successors, with_references
-from memlab.frame.fields import passed_on
+from memlab.frame.fields import Floats, Ints, passed_on
 from memlab.text import Sheet, Shown, Table, counted
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
 HALF_LIFE: Final = 14.0

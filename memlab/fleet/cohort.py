@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memlab.columns import KIND
-from memlab.evidence.prior import Floats, Law, fitted_law, law_of
+from memlab.evidence.prior import Law, fitted_law, law_of
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Progress, Runner
+from memlab.frame.fields import Floats
 from memlab.settings import NOTHING
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import Question

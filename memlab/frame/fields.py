@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Times = npt.NDArray[np.datetime64]
+Objects = npt.NDArray[np.object_]
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
@@ -131,7 +132,7 @@ def check_lists(column: str, lists: Coded, faults: Faults) -> None:
     faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in wrong.items()})
 
 
-def tuples_of(lists: Coded) -> npt.NDArray[np.object_]:
+def tuples_of(lists: Coded) -> Objects:
     """Return JSON lists as tuples of strings, () for what is none; equal texts share one tuple."""
     none: tuple[str, ...] = ()
     meanings, _ = interpreted(_strings, lists.texts(), none)

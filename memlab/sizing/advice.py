@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 import pandas as pd
 
-from memlab.evidence.posterior import in_words
+from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, Sizing, TradeEnd
 from memlab.sizing.history import Floor

@@ -12,8 +12,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
-from memlab.evidence.posterior import Posterior, Terms
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, law_of
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, Posterior, Terms, law_of
 from memlab.evidence.references import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import record

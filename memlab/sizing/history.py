@@ -11,8 +11,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.evidence.past import rows_of_gaps
-from memlab.evidence.posterior import LEVELS
-from memlab.evidence.prior import Law, rank_at, reach_of
+from memlab.evidence.prior import LEVELS, Law, rank_at, reach_of
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
 from memlab.text import Table

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from memlab.evidence.posterior import Posterior, Terms
-from memlab.evidence.prior import reach_of
+from memlab.evidence.prior import Posterior, Terms, reach_of
 from memlab.frame.fields import Ints
 from memlab.sizing.history import History, Ranked
 

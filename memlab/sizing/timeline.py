@@ -10,7 +10,6 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence import prior
 from memlab.evidence.past import Memories, past_in, with_gaps
-from memlab.evidence.posterior import CAP
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import History
@@ -160,7 +159,7 @@ def caps_along(
             cap = prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)
             rows.append((int(first), float(cap)))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
-    return pd.DataFrame(rows, columns=[c.MEMORIES, CAP])
+    return pd.DataFrame(rows, columns=[c.MEMORIES, prior.CAP])
 
 
 def _ranks(sizing: Sizing) -> pd.DataFrame:

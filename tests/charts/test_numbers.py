@@ -15,7 +15,7 @@ from memlab import charts, recommend_cap
 from memlab import columns as c
 from memlab.charts.palette import LIGHT
 from memlab.evidence import age_or_use, find_references, read_access_log
-from memlab.evidence.posterior import law_lines
+from memlab.evidence.prior import law_lines
 from memlab.evidence.usage import AgeOrUse
 from memlab.frame.loading import load
 from memlab.growth import growth_curve

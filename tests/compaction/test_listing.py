@@ -17,7 +17,7 @@ from stores import episodes, item, row, run_sql, write_rows
 import memlab
 from memlab import columns as c
 from memlab.compaction import cap_effect, cost_of, survivors
-from memlab.compaction.listing import BY, FACTS, LABELS, WHERE, table_of
+from memlab.compaction.effects import BY, FACTS, LABELS, WHERE, table_of
 from memlab.errors import MemlabError
 from memlab.items import Size
 from memlab.settings import FILE

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab.evidence import prior
-from memlab.evidence.posterior import LEVELS, Posterior, Terms
+from memlab.evidence.prior import LEVELS, Posterior, Terms
 from memlab.evidence.usage import other_stores
 
 CHECKOUT = Path(__file__).resolve().parents[2]
