@@ -327,8 +327,16 @@ def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     entries = archive.entries()
     deletions = [entry for entry in entries if not entry.recovers]
     last = {copy.key: entry.apply for entry in deletions for copy in archive.copies(entry)}
-    faults = list(_damaged(archive, entries))
-    unfinished = 0
+    for entry in entries:  # what is damaged is found by reading it
+        for _ in archive.batches(entry):
+            pass
+    for dropped in archive.dropped():
+        facts_in(archive, dropped)
+    key_of(archive)
+    faults, unfinished = list[Fault](), 0
+    if archive.faults:
+        advice = "restore a backup of the archive; the rest can be restored"
+        faults.append((archive.told(), advice))
     for entry in deletions:
         cut_short = _cut_short(reader, source, archive, entry)
         unfinished += cut_short is not None
@@ -336,17 +344,6 @@ def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     archive.faults.clear()  # they are said here
     memories = sum(entry.left for entry in entries)
     return Comparison(len(entries), memories, unfinished, tuple(faults))
-
-
-def _damaged(archive: Archive, entries: list[Entry]) -> Iterator[Fault]:
-    for entry in entries:
-        for _ in archive.batches(entry):
-            pass
-    for dropped in archive.dropped():
-        facts_in(archive, dropped)
-    key_of(archive)
-    if archive.faults:
-        yield archive.told(), "restore a backup of the archive; the rest can be restored"
 
 
 def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -> Fault | None:

@@ -11,14 +11,8 @@ from pathlib import Path
 from memlab.arguments import expect
 from memlab.columns import AT, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
+from memlab.evidence import reads
 from memlab.evidence.access_log import AccessLog, log_parts
-from memlab.evidence.reads import (
-    LogLines,
-    apart_of,
-    describe_chances,
-    read_access_log,
-    reading_chances,
-)
 from memlab.frame import load
 from memlab.sources.opening import System, harvestable, is_named_by_scheme, open_source, recognise
 from memlab.sources.postgres import is_server
@@ -87,11 +81,11 @@ class Harvest(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is shown of it."""
-        reads = "none"
+        found = "none"
         if self.first is not None and self.last is not None:
             span = f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
-            reads = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
-        facts = [("reads", reads)]
+            found = f"{self.reads:,}, of {counted(self.memories, 'memories')}, {span}"
+        facts = [("reads", found)]
         if self.by:
             facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
         for kind, words in APART.items():
@@ -145,20 +139,20 @@ def harvest(
     asked = Asked(named, None if transcripts is None else Path(transcripts), progress)
     system = _system_of(asked)
     path = default_log(asked.source) if log is None else Path(log)
-    for existing in (path, apart_of(path)):
+    for existing in (path, reads.apart_of(path)):
         if os.path.lexists(existing):
             AccessLog(existing).close()  # refused now rather than after minutes of reading
     known = _known(path)
-    known_apart = _known(apart_of(path))
+    known_apart = _known(reads.apart_of(path))
     found = system.way.find(replace(asked, before={**known, **known_apart}))
     found.reads.sort(key=lambda read: read.at)
-    reads = {read.id for read in known.values() if read.kind == READ}
+    logged = {read.id for read in known.values() if read.kind == READ}
     new = [read for read in found.reads if read.id not in known and read.id not in known_apart]
-    no_longer = [read for read in found.apart if read.id in reads]  # the log says so, too
+    no_longer = [read for read in found.apart if read.id in logged]  # the log says so, too
     new_apart = [read for read in found.apart if read.id not in known_apart]
     writes = [write for write in found.writes if write.id not in known_apart]
     if new_apart or writes:
-        with AccessLog(apart_of(path)) as apart:
+        with AccessLog(reads.apart_of(path)) as apart:
             apart.extend(map(_entry, [*new_apart, *writes]))
     with AccessLog(path) as opened:
         opened.extend(map(_entry, [*no_longer, *new]))
@@ -170,7 +164,7 @@ def harvest(
         log=path,
         reads=len(found.reads),
         new=len(new),
-        kept=len(reads - {read.id for read in (*found.reads, *found.apart)}),
+        kept=len(logged - {read.id for read in (*found.reads, *found.apart)}),
         apart=_counts(read.kind for read in found.apart),
         new_apart=_counts(read.kind for read in new_apart),
         by=_counts(read.how for read in found.reads),
@@ -222,7 +216,7 @@ def default_log(source: str) -> Path:
 
 def _known(path: Path) -> dict[str, Read]:
     """Return every use that a log names, by its id; the last line of an id stands."""
-    lines = LogLines()
+    lines = reads.LogLines()
     for part in log_parts(path):
         lines.read(part)
     return {
@@ -249,8 +243,8 @@ def _chances(store: str | None, log: Path) -> str:
         memories = load(store, on_bad_row="keep")
     except MemlabError:
         return ""
-    reads = read_access_log(log)
-    return "" if reads.empty else describe_chances(reading_chances(memories, reads))
+    found = reads.read_access_log(log)
+    return "" if found.empty else reads.describe_chances(reads.reading_chances(memories, found))
 
 
 def _megabytes(count: int) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import refusal
-from memlab.frame.fields import CountTokens, Flags, Ints, Objects
+from memlab.frame.fields import CountTokens, Flags, Ints
 from memlab.frame.labelling import How, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
@@ -352,17 +352,6 @@ def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
 def rows_of_gaps(frame: pd.DataFrame) -> Flags:
     """Return which rows of a frame stand for a memory of which nothing is known."""
     return frame[_GAP].to_numpy(bool) if _GAP in frame else np.zeros(len(frame), bool)
-
-
-def named_in_gaps(gap: Flags, names: Objects, at: Ints) -> Ints:
-    """Return, for each name that nothing there has, the newest gap before it, or -1."""
-    rows = np.flatnonzero(gap)
-    if not len(rows):
-        return np.full(len(names), -1, np.int64)
-    codes, _ = pd.factorize(names)
-    before = np.searchsorted(rows, at)
-    found = rows[np.maximum(before - 1, 0)]
-    return np.where((before > 0) & (codes < len(rows)), found, -1).astype(np.int64)
 
 
 def _free_positions(past: pd.DataFrame) -> Ints:

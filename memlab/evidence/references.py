@@ -14,14 +14,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now, now_utc
-from memlab.evidence.past import (
-    Memories,
-    named_in_gaps,
-    names_a_store,
-    past_in,
-    rows_of_gaps,
-    with_gaps,
-)
+from memlab.evidence.past import Memories, names_a_store, past_in, rows_of_gaps, with_gaps
 from memlab.evidence.reads import Log, log_option, reads_in, remembered_reads
 from memlab.frame.fields import Flags, Ints, Objects, Times
 from memlab.frame.labelling import called
@@ -272,9 +265,13 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
 
 
 def _or_gap(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
-    """Return targets, and the gap that it may have been for a name that nothing there has."""
-    lost = target == _NOWHERE
-    target[lost] = named_in_gaps(gap, names[lost], at[lost])
+    """Return targets, and for a name that nothing there has the newest gap before it, if any."""
+    lost, rows = np.flatnonzero(target == _NOWHERE), np.flatnonzero(gap)
+    if len(rows):
+        names_of_gaps = pd.factorize(names[lost])[0] < len(rows)  # there are no more of them
+        before = np.searchsorted(rows, at[lost])
+        newest = rows[np.maximum(before - 1, 0)]
+        target[lost] = np.where((before > 0) & names_of_gaps, newest, _NOWHERE)
     return target
 
 
