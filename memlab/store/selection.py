@@ -13,7 +13,7 @@ from memlab.errors import BadRowError, CompactionError, UnsafeDeletionError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import exact
 from memlab.store.records import fingerprint_under_triggers, quoted
-from memlab.store.signals import SIGNALS, deletion_of_signals, signal_columns
+from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 INSERTS: Final = "inserts into"
 DELETES: Final = "deletes from"
@@ -42,7 +42,7 @@ class TriggerEffect(NamedTuple):
 
 def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[TriggerEffect, ...]:
     """Check that deleting the `chosen` rows costs no other table anything; changes nothing."""
-    for table, columns in _ties(connection):
+    for table, columns in ties(connection):
         (rows,) = connection.execute(
             f"SELECT count(*) FROM main.{quoted(table)} AS other WHERE EXISTS (SELECT 1 FROM "
             f"main.memory_items AS item WHERE {' AND '.join(columns)} AND ({chosen}))"
@@ -55,11 +55,6 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
                 f"{instead}"
             )
     return _undone(connection, _GOES, _COMES_BACK)
-
-
-def is_tied(connection: sqlite3.Connection) -> bool:
-    """Whether another table has a foreign key on memories."""
-    return bool(_ties(connection))
 
 
 def check_insertion(connection: sqlite3.Connection) -> None:
@@ -124,7 +119,7 @@ def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEff
     return tuple(TriggerEffect(*each) for each in sorted(found))
 
 
-def _ties(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
+def ties(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
     """Return, for each foreign key of another table on memories, which columns must be the same."""
     keys = connection.execute(
         'SELECT item.name, key.id, key."from", coalesce(key."to", \'memory_id\') '
@@ -199,7 +194,10 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
     before, beside = connection.total_changes, 0
     if signal_columns(connection):
-        beside = connection.execute(deletion_of_signals(chosen)).rowcount
+        beside = connection.execute(
+            f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
+            f"AS item WHERE {HAS_SIGNALS} AND ({chosen}))"
+        ).rowcount
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     changed = connection.total_changes - before - deleted - beside
     left = count_load_bearing(connection, "TRUE")

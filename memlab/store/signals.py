@@ -42,11 +42,3 @@ def signal_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
     names = dict(found)
     is_own = names.keys() >= SIGNAL_COLUMNS.keys() and names["memory_id"]
     return tuple(names) if is_own else ()
-
-
-def deletion_of_signals(chosen: str) -> str:
-    """Return the statement that deletes the signals of the `chosen` rows, while those are there."""
-    return (
-        f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
-        f"AS item WHERE {HAS_SIGNALS} AND ({chosen}))"
-    )

@@ -78,7 +78,6 @@ def _json(values: tuple[str, ...]) -> str:
 
 
 _NAMES: Final = ", ".join(database.COLUMNS)
-_SELECT: Final = f"SELECT {_NAMES} FROM memory_items"
 _UPSERT: Final = (
     f"INSERT INTO memory_items ({_NAMES}) VALUES ({', '.join('?' * len(database.COLUMNS))}) "
     "ON CONFLICT (memory_id) DO UPDATE SET "
@@ -319,7 +318,7 @@ class SqliteMemoryStore:
 
     def _items(self, where: str, *values: str | int) -> tuple[MemoryItem, ...]:
         with self._errors_in_words():
-            found = self.connection.execute(f"{_SELECT} {where}", values)
+            found = self.connection.execute(f"SELECT {_NAMES} FROM memory_items {where}", values)
             return tuple(item_of(row) for row in found)
 
     def _errors_in_words(self) -> AbstractContextManager[None]:

@@ -83,8 +83,6 @@ _PARTS: Final = 2**23
 """Values of a record: each may take thirty times its text in memory."""
 _DEEPEST: Final = 16
 
-_COUNT: Final = whole(0, 2**53)
-_NUMBER: Final = whole(1)
 _FINGERPRINT: Final = re.compile("[0-9a-f]{32}")
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
@@ -126,8 +124,8 @@ def digest_in(value: object) -> str:
 def entry_of(row: tuple[Any, ...]) -> Entry:
     """Return a deletion: its number, its values, and what is known of its copies and its plan."""
     number, digest, memories, archived_at, finished_at, left, restored, planned, recovers = row
-    _NUMBER(number)
-    _COUNT(memories)
+    whole(1)(number)
+    whole(0, 2**53)(memories)
     if left and not memories:
         raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
     return Entry(

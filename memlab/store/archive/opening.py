@@ -30,12 +30,29 @@ _PATIENCE: Final = 30.0
 """Seconds for which the lock of another process is waited for."""
 
 
-@contextmanager
-def open_archive(location: ArchiveLocation) -> Iterator[Archive]:
+def open_archive(location: ArchiveLocation) -> AbstractContextManager[Archive]:
     """Open an archive for reading and writing."""
-    path = begun_path(location)
-    with _connected(path) as connection:
+    begun_path(location)
+    return _opened(location)
+
+
+@contextmanager
+def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterator[Archive]:
+    """Open the file of an archive, and make its tables where there may be none."""
+    path = location.path
+    check_side_files(path)
+    with archive_errors(path):
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
+        )
+    with closing(connection):
         with archive_errors(path):
+            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+            connection.execute("PRAGMA synchronous = EXTRA")
+            if may_be_empty:
+                with transaction(connection):
+                    if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                        create_tables(connection, location.scheme)
             check_archive(connection, path)
         yield Archive(connection, location)
 
@@ -61,13 +78,7 @@ def archived_change(
             is_new = touch_like(location.path, location.like)
             archive = None
             try:
-                connection = opened.enter_context(_connected(location.path))
-                with archive_errors(location.path):
-                    with transaction(connection):
-                        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                            create_tables(connection, location.scheme)
-                    check_archive(connection, location.path)
-                archive = Archive(connection, location)
+                archive = opened.enter_context(_opened(location, may_be_empty=True))
                 both = ArchivedChange(writer, archive)
                 yield both
             finally:
@@ -114,20 +125,6 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} is no archive of format {FORMAT} (it says {version}{made}); nothing in it is "
             "lost: move it away and keep it, and the next deletion begins a new archive"
         )
-
-
-@contextmanager
-def _connected(path: Path) -> Iterator[sqlite3.Connection]:
-    check_side_files(path)
-    with archive_errors(path):
-        connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
-        )
-    with closing(connection):
-        with archive_errors(path):
-            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
-            connection.execute("PRAGMA synchronous = EXTRA")
-        yield connection
 
 
 _EACH: Final = 32

@@ -166,7 +166,7 @@ class _Reader(base.Reader):
     def side_effects(self, keys: Iterable[base.Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan asks for bytes
         # Where no other table is tied to memories, nobody asks which are meant.
-        tied = cast("Iterable[int]", keys) if selection.is_tied(self._connection) else ()
+        tied = cast("Iterable[int]", keys) if selection.ties(self._connection) else ()
         stored.fill_positions(self._connection, "wanted", tied)
         return selection.check_deletion(self._connection, _WANTED)
 
