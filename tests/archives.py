@@ -12,8 +12,7 @@ from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import archived_change
-from memlab.store.archive.runtime import Compacted
+from memlab.store.archive.opening import Compacted, archived_change
 from memlab.store.records import layout_of, records_at
 from memlab.upkeep.health import Check, doctor
 

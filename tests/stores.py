@@ -89,9 +89,9 @@ def files_in(folder: Path) -> dict[str, bytes | None]:
 
 def run_sql(path: Path, *statements: str) -> None:
     """Change a store as anybody with the sqlite3 shell could."""
-    with closing(sqlite3.connect(path)) as connection, connection:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
-            connection.execute(statement)
+            connection.executescript(statement)
 
 
 class RawText:

@@ -18,7 +18,7 @@ from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionEr
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, strings_of
 from memlab.store import database
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.runtime import Compacted, Why, archived_first, note_deleted
+from memlab.store.archive.opening import Compacted, Why, archived_first, note_deleted
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 
 

@@ -1,27 +1,32 @@
-"""Opening an archive: to read it without a trace, to change it, or to make it.
+"""Opening an archive: to read it without a trace, to change it, to make it before rows go.
 
 Which store it is of is known by digests of memories that stayed: the store's tables are not
 touched.
 """
 
 import hashlib
+import secrets
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from memlab import errors
-from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
+from memlab.store.archive import entries
 from memlab.store.archive.archive import Archive, archive_error, archive_errors
-from memlab.store.archive.entries import FORMAT, SampleRow, create_tables, is_made_here
+from memlab.store.archive.entries import Apply, Archived, SampleRow
 from memlab.store.archive.location import SUFFIX, ArchiveLocation, begun_path, is_begun, touch_like
 from memlab.store.database import check_encoding, check_side_files, exact, transaction
+from memlab.store.records import layout_of, positions_where, records_at
+from memlab.store.selection import check_deletion
 from memlab.store.snapshot import read_snapshot
+from memlab.text import command
 
 Result = TypeVar("Result")
 Changed = TypeVar("Changed")
@@ -52,7 +57,7 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
             if may_be_empty:
                 with transaction(connection):
                     if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                        create_tables(connection, location.scheme)
+                        entries.create_tables(connection, location.scheme)
             check_archive(connection, path)
         yield Archive(connection, location)
 
@@ -119,11 +124,11 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} was begun and never filled: a plan was cut short before it took anything out; "
             "apply it again, or delete that file"
         )
-    if version != FORMAT or not is_made_here(connection):
-        made = "" if version != FORMAT else ", with other tables than memlab makes"
+    if version != entries.FORMAT or not entries.is_made_here(connection):
+        made = "" if version != entries.FORMAT else ", with other tables than memlab makes"
         raise errors.ArchiveError(
-            f"{path} is no archive of format {FORMAT} (it says {version}{made}); nothing in it is "
-            "lost: move it away and keep it, and the next deletion begins a new archive"
+            f"{path} is no archive of format {entries.FORMAT} (it says {version}{made}); nothing "
+            "in it is lost: move it away and keep it, and the next deletion begins a new archive"
         )
 
 
@@ -147,7 +152,7 @@ def check_is_of(archive: Archive) -> None:
     location = archive.location
     found, other = _compared(location, archive)
     if other and not found:
-        raise ArchiveError(
+        raise errors.ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
             f"when it was written is in {location.store}; nothing was changed: move it away, or "
             "restore from it into a new file"
@@ -158,7 +163,7 @@ def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bo
     """Check what lies where the archive of a store would be, and return whether it has one."""
     has_archive = is_begun(location)
     if has_archive and location.has_sample:
-        with suppress(UnfilledArchiveError):
+        with suppress(errors.UnfilledArchiveError):
             read_archive(location, check_is_of)
     elif is_needed:
         check_not_renamed(location)
@@ -168,7 +173,7 @@ def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bo
 def check_not_renamed(location: ArchiveLocation) -> None:
     """Check that a store which has no archive did not leave it behind under another name."""
     if not is_begun(location) and (renamed := archive_of_other_name(location)):
-        raise ArchiveError(
+        raise errors.ArchiveError(
             f"{renamed} is the archive of this store, which had another name; nothing was changed: "
             f"rename it to {location.path}"
         )
@@ -179,10 +184,9 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     if _like(location) is None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
-        of = path.with_name(path.name.removesuffix(SUFFIX))
-        if of.exists():
+        if path.with_name(path.name.removesuffix(SUFFIX)).exists():
             continue
-        with suppress(MemlabError):  # no archive, for all its name
+        with suppress(errors.MemlabError):  # no archive, for all its name
             found, other = read_archive(location._replace(path=path), partial(_compared, location))
             if found > other:
                 return path
@@ -219,3 +223,83 @@ def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
         place: hashlib.blake2b(repr((place, *said)).encode(), digest_size=8).hexdigest()
         for place, *said in found
     }
+
+
+class Why(NamedTuple):
+    """Why rows are deleted."""
+
+    policy: Mapping[str, Any]
+    reason: str
+
+
+class Compacted(int):
+    """How many rows were deleted; it knows how to take the deletion back."""
+
+    digest: str | None = None
+    store: Path | None = None
+
+    @property
+    def undo(self) -> str | None:
+        """The command that takes it back; None where the deletion is final."""
+        if self.digest is None:
+            return None
+        return command("restore", self.store, self.digest[:12])
+
+
+@contextmanager
+def archived_first(
+    connection: sqlite3.Connection,
+    location: ArchiveLocation | None,
+    chosen: str,
+    why: Why,
+    *,
+    at: datetime,
+    settle: bool = True,
+) -> Iterator[str | None]:
+    """Archive and sync rows; then let the block delete them. If it raises, take them out again.
+
+    For a runtime that deletes by itself from one open store; without a location nothing is
+    archived::
+
+        with transaction(connection):
+            with archived_first(connection, location, chosen, why, at=now) as digest:
+                delete_rows(connection, chosen, load_bearing)
+        note_deleted(location, digest, at=now)
+    """
+    check_deletion(connection, chosen)
+    if location is None:
+        yield None
+        return
+    if settle:
+        check_archive_of(location)
+    layout = layout_of(connection)
+    digest = secrets.token_hex(32)
+    ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {chosen}")
+    with archived_change(location, ExitStack()) as both:  # whoever calls holds the store's lock
+        archive = both.archive
+        if settle:
+            archive.check_entries()
+            archive.settle(partial(records_at, connection, layout), at=at)
+        positions = positions_where(connection, chosen)
+        copies = (
+            Archived(position, record, why.reason)
+            for position, record in records_at(connection, layout, positions)
+        )
+        staying = identity_sample_of(connection, chosen) if settle else None
+        named = Apply(digest, why.policy, at, count)
+        with archive.deleting(named, copies, at=at, staying=staying):
+            yield digest
+
+
+def note_deleted(location: ArchiveLocation | None, digest: str | None, *, at: datetime) -> None:
+    """Note in the archive that a deletion is done; call it after the store's commit."""
+    if location is None or digest is None:
+        return
+    try:
+        with open_archive(location) as archive:
+            archive.finish(digest, at)
+    except errors.ArchiveError as error:
+        raise errors.ArchiveError(
+            f"the rows were deleted from {location.store} and are archived; only the archive could "
+            f"not note it ({error.__cause__ or error}): the next deletion notes it"
+        ) from error
