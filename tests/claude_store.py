@@ -74,9 +74,7 @@ def write_memory(folder: Path, name: str, text: str, written: datetime | None = 
 
 def write_index(folder: Path, lines: Iterable[str], *, end: str = "\n") -> None:
     """Replace the index in one step."""
-    draft = folder / ".MEMORY.md.draft"
-    draft.write_text("\n".join(lines) + end, newline="")
-    draft.rename(folder / "MEMORY.md")
+    write_memory(folder, "MEMORY.md", "\n".join(lines) + end)
 
 
 def write_memories(folder: Path, *names: str, line: str = "- [T]({}.md)") -> None:

@@ -96,12 +96,7 @@ def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
         said = json.loads(record)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
             said = changed(said, rng)
-        made = written(said, rng)
-        sound = rng.random() < 0.9
-        connection.execute(
-            "UPDATE archived SET record = ?, fingerprint = iif(?, ?, fingerprint) WHERE rowid = ?",
-            (made.decode(errors="replace"), sound, fingerprint_of(made), rowid),
-        )
+        _keep(connection, rowid, written(said, rng), sound=rng.random() < 0.9)
 
 
 def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
@@ -110,13 +105,16 @@ def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
     said, given = json.loads(record), json.loads(donor)
     for name in rng.sample(list(given), rng.randrange(1, len(given) + 1)):
         said[name] = given[name]
-    made = canonical(said)
-    connection.execute(
-        "UPDATE archived SET record = ?, fingerprint = ? WHERE rowid = ?",
-        (made.decode(), fingerprint_of(made), rowid),
-    )
+    _keep(connection, rowid, canonical(said))
     if rng.random() < 0.3:
         connection.execute("UPDATE archived SET key = ? WHERE rowid = ?", (f"{other}x", rowid))
+
+
+def _keep(connection: sqlite3.Connection, rowid: int, made: bytes, *, sound: bool = True) -> None:
+    connection.execute(
+        "UPDATE archived SET record = ?, fingerprint = iif(?, ?, fingerprint) WHERE rowid = ?",
+        (made.decode(errors="replace"), sound, fingerprint_of(made), rowid),
+    )
 
 
 def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:

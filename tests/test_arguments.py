@@ -1,14 +1,23 @@
-"""What a call takes, and what is said of anything else."""
+"""What a call takes, and what is said of anything else; every error keeps what it knows."""
 
+import copy
+import pickle
 from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from memlab import errors
 from memlab.arguments import confidence, expect, expect_frame, share, whole_number
 from memlab.clock import aware, moment_or_now
-from memlab.errors import WrongArgumentError
+from memlab.errors import (
+    BadRowError,
+    MemlabError,
+    MissingExtraError,
+    StalePlanError,
+    WrongArgumentError,
+)
 
 
 @pytest.mark.parametrize("value", [0, 7, np.int64(7), np.uint8(7), 10**30])
@@ -50,3 +59,27 @@ def test_what_is_no_share_is_refused_by_name(value: object) -> None:
         with pytest.raises(ValueError, match=rf"target=.* is not between {least} and 1$"):
             refuses("target", value)
     assert type(share("target", np.float32(0.5))) is float
+
+
+EXAMPLES = [
+    *(
+        kind("what happened, where, and what to do")
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, MemlabError)
+    ),
+    BadRowError("row 7", position=7, memory_id="m7", column="kind"),
+    StalePlanError("stale", memory_ids=("a", "b")),
+]
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_survives_pickling(error: MemlabError) -> None:
+    twins = [pickle.loads(pickle.dumps(error, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for twin in (*twins, copy.deepcopy(error)):
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert vars(twin) == vars(error)
+
+
+def test_a_missing_extra_is_an_import_error() -> None:
+    assert issubclass(MissingExtraError, ImportError)

@@ -1,10 +1,13 @@
-"""A file written for a user appears whole or not at all."""
+"""A file written for a user appears whole or not at all; its time tells it from what it was."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+from memlab import clock
+from memlab.clock import wait_out
 from memlab.errors import MemlabError
 from memlab.files import ALONE, Limit, check_writable, limit_like, whole_file, write_whole
 
@@ -108,3 +111,24 @@ def test_a_draft_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
             second.write_text("two")
     assert (tmp_path / "note").read_text() == "one"
     assert [path.name for path in tmp_path.iterdir()] == ["note"]
+
+
+def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None:
+    file = tmp_path / "written"
+    for _ in range(10):
+        file.write_text("once")
+        first = file.stat().st_mtime_ns
+        wait_out(first)
+        file.write_text("more")
+        assert file.stat().st_mtime_ns != first
+
+
+@pytest.mark.parametrize(("ago", "waits"), [(10**9, False), (10**6, True), (-(10**12), False)])
+def test_no_longer_than_a_step_is_waited_and_only_for_a_time_that_is_now(
+    monkeypatch: pytest.MonkeyPatch, ago: int, waits: bool
+) -> None:
+    waited = list[float]()
+    monkeypatch.setattr(time, "sleep", waited.append)
+    monkeypatch.setattr(clock, "file_clock", lambda: 10**18)
+    wait_out(10**18 - ago)
+    assert waited == [(vars(clock)["_STEP"] - ago) / 1e9] * waits
