@@ -17,13 +17,13 @@ OWNER = GROUP = 1
 """``daemon``, which is on every machine, and its group."""
 MEMBER, STRANGER = 4102, 4103
 AS = """
-import os, sys
+import os, sys, click.testing
 from pathlib import Path
 import memlab
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 import memlab.compaction.contents, memlab.compaction.planner, memlab.compaction.restorer
-import memlab.cli, memlab.upkeep.health, memlab.fleet.change, memlab.upkeep.maintenance, click.testing
+import memlab.cli, memlab.upkeep.health, memlab.fleet.change, memlab.upkeep.maintenance
 store, user, *groups = sys.argv[1], *map(int, sys.argv[3:])
 # Imports what only root may read, where an interpreter lies in root's own folder.
 example = memlab.store_path("three_hundred_issues")
