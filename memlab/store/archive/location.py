@@ -117,7 +117,7 @@ def _make(path: Path, like: os.stat_result | None) -> None:
     try:
         if like is not None:
             make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
-            _check_for_owner(path, os.fstat(descriptor), like)
+        _check_for_owner(path, os.fstat(descriptor), like)
     except BaseException:
         path.unlink()
         raise
@@ -134,15 +134,12 @@ def _check_ordinary(path: Path, like: os.stat_result | None) -> None:
             f"{path} may be read or written by more people than the store; nothing was deleted: "
             f"run chmod {allowed & 0o777:o} on it first"
         )
-    if like is not None:
-        _check_for_owner(path, found, like)
+    _check_for_owner(path, found, like)
 
 
-def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result) -> None:
+def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result | None) -> None:
     """Refuse an archive from which the store's owner could restore nothing."""
-    if like.st_uid in (0, found.st_uid):
-        return
-    if not _is_open_to(like, found):
+    if not (like is None or like.st_uid in (0, found.st_uid) or _is_open_to(like, found)):
         raise ArchiveError(
             f"the owner of the store could not read and write the archive {path}; nothing was "
             "deleted: let the owner apply the plan, or give the store a group that its owner is "
