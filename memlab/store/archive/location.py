@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from os.path import realpath
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
@@ -159,16 +160,12 @@ def _is_trusted(found: os.stat_result, location: ArchiveLocation) -> bool:
 
 
 def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
-    groups = _groups_of(owned.st_uid) or [owned.st_gid]
-    allowed = file.st_mode >> 3 if file.st_gid in groups else file.st_mode
-    return allowed & 0o6 == 0o6
-
-
-def _groups_of(user: int) -> list[int]:
+    """Whether the owner of something may read and write a file as one of a group, or of all."""
     import pwd  # not on every system, and hardly ever needed
 
-    try:
-        known = pwd.getpwuid(user)
-    except KeyError:
-        return []
-    return os.getgrouplist(known.pw_name, known.pw_gid)
+    groups = [owned.st_gid]
+    with suppress(KeyError):
+        known = pwd.getpwuid(owned.st_uid)
+        groups = os.getgrouplist(known.pw_name, known.pw_gid)
+    allowed = file.st_mode >> 3 if file.st_gid in groups else file.st_mode
+    return allowed & 0o6 == 0o6
