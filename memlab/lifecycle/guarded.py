@@ -16,7 +16,6 @@ from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.policies import ValueCap
 from memlab.policies.duplicates import NearDuplicate, Text, TextIndex
 from memlab.store import ReadLog, SqliteMemoryStore
-from memlab.store.archive.location import ArchiveLocation
 from memlab.store.archive.opening import Why, archived_first, note_deleted
 from memlab.store.database import transaction
 from memlab.store.records import fill_positions
