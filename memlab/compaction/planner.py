@@ -4,6 +4,7 @@ import gc
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from memlab import columns as col
 from memlab.arguments import expect
@@ -346,8 +348,7 @@ def _planned(
     is_position = columns[col.KEY] is columns[col.POSITION]
     position = keys if is_position else _taken(columns[col.POSITION], deleted)
     created = _part_of(columns[col.CREATED_AT], deleted, "datetime64[us]")
-    return map(
-        PlannedMemory,
+    said = zip(
         keys,
         position,
         memory_id,
@@ -357,12 +358,16 @@ def _planned(
         tokens,
         _when(created),
         _fingerprints(reader, source, keys, lasting=source.like is None),
+        strict=True,
     )
+    return map(partial(tuple.__new__, PlannedMemory), said)  # which its own class takes in Python
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
-    if (moments == moments.astype("datetime64[s]")).all():  # which numpy writes all at once
-        return [f"{moment}+00:00" for moment in np.datetime_as_string(moments, "s").tolist()]
+    seconds = moments.astype("datetime64[s]")
+    if (moments == seconds).all():  # which Arrow writes all at once
+        written = pa.array(seconds).cast(pa.string()).to_numpy(zero_copy_only=False)
+        return [f"{each[:10]}T{each[11:]}+00:00" for each in written.tolist()]
     return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]
 
 

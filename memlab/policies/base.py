@@ -370,7 +370,7 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     code: Ints = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[retired_rows(frame)] = 3
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
-    numbers, reasons = pd.factorize(named.to_numpy(dtype=object), sort=True)
+    numbers, reasons = pd.factorize(named, sort=True)
     code[gone] = numbers + len(STAYS)
     used, code = np.unique(code, return_inverse=True)
     named_so = [*STAYS, *reasons]
@@ -384,9 +384,10 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     active, retired = rows[col.ACTIVE].to_numpy(dtype=bool), retired_rows(rows)
     among = {"active": active, "superseded": ~active & ~retired, "retired": retired}
     where = np.flatnonzero(among.get(policy.population, ~retired))
-    part = rows.copy(deep=False)
     if len(where) < len(rows):
         part = rows.iloc[where].reset_index(drop=True)
+    else:
+        part = rows.copy(deep=False)
     named = policy.evict(part, now=now)
     _check_named(policy, named, len(where))
     gone = where[named.index.to_numpy(dtype=np.int64)]

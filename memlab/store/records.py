@@ -35,7 +35,7 @@ PLACE: Final = b', "place":'
 """Begins the last field of a record that says where among others its memory stands. No other field
 of a record has a space before it."""
 
-AT_ONCE: Final = 500
+AT_ONCE: Final = 900
 """Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
 
 
@@ -266,12 +266,14 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
     if not found:
         return []
     there, *columns = zip(*found, strict=True)
-    fields = [
-        piece
-        for name, values in zip(layout.columns, columns, strict=True)
-        for piece in _fields(f",{in_quotes(name)}:", values, defaulted=name in layout.defaulted)
-    ]
-    rows = map("".join, zip(*fields, repeat("}", len(there)), strict=True))
+    pieces: list[Iterable[str]] = []
+    constant = ""
+    for name, values in zip(layout.columns, columns, strict=True):
+        defaulted = name in layout.defaulted
+        before, each, after = _field(f",{in_quotes(name)}:", values, defaulted=defaulted)
+        pieces += repeat(constant + before, len(there)), each
+        constant = after
+    rows = map("".join, zip(*pieces, repeat(constant + "}", len(there)), strict=True))
     records = [(at, b"{" + row.encode()[1:]) for at, row in zip(there, rows, strict=True)]
     if not signals:
         return records
@@ -298,25 +300,24 @@ def _rows_at(
         ).fetchall()
 
 
-def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
-    """Return a column as JSON: pieces of each row's text, NULL only where no row has it so."""
-    types = {*map(type, values)}
-    if types == {float} and math.isfinite(sum(values)):
-        return [repeat(head, len(values)), map(repr, values)]
-    if types == {str}:
+def _field(head: str, values: Sequence[Any], *, defaulted: bool) -> tuple[str, Iterable[str], str]:
+    """Return a column as JSON: what stands before and after each value's own text."""
+    try:
         texts = "".join(values).encode()
-        if texts.translate(_ESCAPED) == texts:
-            return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
-        return [repeat(head, len(values)), map(in_quotes, values)]
-    absent = f"{head}null" if defaulted else ""
-    return [
-        [
+    except TypeError:  # not all are texts
+        if {*map(type, values)} == {float} and math.isfinite(sum(values)):
+            return head, map(repr, values), ""
+        absent = f"{head}null" if defaulted else ""  # NULL only where no row has it so
+        said = (
             absent
             if value is None
             else head + (in_quotes(value) if type(value) is str else as_json(value))
             for value in values
-        ]
-    ]
+        )
+        return "", said, ""
+    if texts.translate(_ESCAPED) == texts:
+        return f'{head}"', values, '"'
+    return head, map(in_quotes, values), ""
 
 
 def signals_at(
