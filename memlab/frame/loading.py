@@ -21,6 +21,9 @@ STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 _KIND: Final = pd.CategoricalDtype(list(KINDS))
 _STRINGS: Final = (c.MEMORY_ID, c.TITLE, c.SOURCE_TASK_REF, c.AUTHORED_BY, c.SUPERSEDED_BY)
+_ORDER: Final = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRED_AT]
+_ORDER[1:1] = [KEY]
+_ORDER.insert(_ORDER.index(c.TITLE) + 1, c.BODY)
 UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
 """What a flag is where nobody has set it; any other signal is missing."""
 
@@ -107,7 +110,7 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     for name in (*SIGNALS.names, RETIRED.name):
         if name in rows.column_names:
             values[name] = _signal(name, rows[name])
-    ordered = {name: values[name] for name in _order(values)}
+    ordered = {name: values[name] for name in _ORDER if name in values}
     for name, added in memories.others.items():
         ordered[name] = pd.Series(added, dtype=object)
     if memories.problems is not None:
@@ -140,13 +143,6 @@ def _signal(name: str, column: Any) -> Any:
 
 def _in_utc(moments: Any) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(moments).tz_localize("UTC")
-
-
-def _order(values: Iterable[str]) -> list[str]:
-    names = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRED_AT]
-    names.insert(names.index(c.TITLE) + 1, c.BODY)
-    names.insert(1, KEY)
-    return [name for name in names if name in values]
 
 
 NEEDED: Final = (

@@ -329,14 +329,13 @@ class Learned(CappedPolicy):
     def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
         """Return the policy with a past to learn from."""
         policy = replace(self)
-        object.__setattr__(policy, "past", past)
-        object.__setattr__(policy, "references", references)
+        vars(policy).update(past=past, references=references)
         return policy
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the least expected rows, as many as there is no room for."""
         told, expected = replace(self), self._expected(rows)
-        object.__setattr__(told, "expected", expected)
+        vars(told).update(expected=expected)
         named = super(Learned, told).evict(rows, now=now)
         needs = len(expected.expectation.experience.at)
         decides = expected.expectation.decides(needs, self.space)

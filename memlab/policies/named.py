@@ -51,14 +51,12 @@ class Pipeline(Policy):
     def __init__(self, *policies: Policy) -> None:
         for policy in policies:
             expect(policy, Policy, call="Pipeline", name="policies")
-        said = {
-            "policies": policies,
-            "reads_bodies": any(step.reads_bodies for step in policies),
-            "learns": any(step.learns for step in policies),
-            "goes_by": policies[-1].goes_by if policies else "",
-        }
-        for name, value in said.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            policies=policies,
+            reads_bodies=any(step.reads_bodies for step in policies),
+            learns=any(step.learns for step in policies),
+            goes_by=policies[-1].goes_by if policies else "",
+        )
 
     @classmethod
     def odek(
@@ -102,7 +100,7 @@ class Pipeline(Policy):
     def _called(cls, order: str, steps: Iterable[Policy], **given: Any) -> "Pipeline":
         """Return steps that know by which name and settings they were asked for."""
         pipeline = cls(*steps)
-        object.__setattr__(pipeline, "asked_for", (order, given))
+        vars(pipeline).update(asked_for=(order, given))
         return pipeline
 
     @property
@@ -113,8 +111,7 @@ class Pipeline(Policy):
     def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
         """Return the pipeline with a past to learn from for each of its policies."""
         pipeline = copy(self)
-        taught = tuple(policy.after(past, references) for policy in self.policies)
-        object.__setattr__(pipeline, "policies", taught)
+        vars(pipeline).update(policies=tuple(one.after(past, references) for one in self.policies))
         return pipeline
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":

@@ -3,7 +3,6 @@
 Each runner finds what :func:`memlab.policies.decide` would.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -145,38 +144,28 @@ class Signals(Mapping[str, Any]):
 Gone = Iterable[tuple[int, str]]
 
 
-class Runner(ABC):
-    """One policy on its way through a history; `signals` say which rows are there."""
+class Runner:
+    """One policy on its way through a history, asked about every row that `signals` say is there.
+
+    One that learns is first told the past.
+    """
 
     policy: Any
 
     def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
         self.policy, self.life, self.signals = policy, life, signals
 
-    @abstractmethod
     def gone(self, moment: int, now: datetime) -> Gone:
         """Name the rows that go at a moment, load-bearing ones left out, and why."""
-
-
-class Asked(Runner):
-    """Any policy, asked about every row present; one that learns is first told the past."""
-
-    policy: Policy
-
-    def gone(self, moment: int, now: datetime) -> Gone:
-        """Name the rows the policy names."""
-        rows = np.flatnonzero(self.signals.here)
-        policy = self._taught(moment) if self.policy.learns else self.policy
+        rows, policy = np.flatnonzero(self.signals.here), self.policy
+        if policy.learns:  # from what there was until then: deleted rows, all references
+            written = np.arange(min(moment + 1, len(self.life)))
+            past = self.signals.as_frame(written, active=self.life.history.end[written] > moment)
+            arisen = np.searchsorted(self.life.at, moment, side="right")
+            policy = policy.after(past, self.life.references.iloc[:arisen])
         present = self.signals.as_frame(rows, active=self.signals.active[rows])
         named = named_by(policy, present, now=now)
         return zip(rows[named.index.to_numpy(dtype=np.int64)].tolist(), named, strict=True)
-
-    def _taught(self, moment: int) -> Policy:
-        """Return the policy with what there was until a moment: deleted rows, all references."""
-        rows = np.arange(min(moment + 1, len(self.life)))
-        past = self.signals.as_frame(rows, active=self.life.history.end[rows] > moment)
-        arisen = np.searchsorted(self.life.at, moment, side="right")
-        return self.policy.after(past, self.life.references.iloc[:arisen])
 
 
 class Capped(Runner):
@@ -295,8 +284,8 @@ class Repeating(Runner):
 
 
 RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
-    "asked": Asked,
-    "steps": Asked,
+    "asked": Runner,
+    "steps": Runner,
     "capped": Capped,
     "ranked": Capped,
     "learned": Learning,

@@ -166,10 +166,12 @@ def _deleted(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
     )
 
 
-def _boot(life: Life, stays: Ints, now: datetime | None) -> pd.DataFrame:
-    """Active rows after every moment, of stays (row, from, until): memories, tokens, prunable."""
-    moments = len(life) + (now is not None)
-    row, come, gone = stays.T
+def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
+    """Active rows after every moment, of every stay of a row: memories, tokens, prunable."""
+    life, moments = walk.life, len(walk.life) + (now is not None)
+    stays: list[Any] = [(np.arange(len(life)), walk.come, walk.gone)]
+    stays += [np.array(walk.earlier, dtype=np.int64).reshape(-1, 3).T]
+    row, come, gone = np.concatenate(stays, axis=1)
     left = np.minimum(np.minimum(gone, life.history.end[row]), moments)
     tokens = life.history.tokens[row]
     amounts = (np.ones_like(tokens), tokens, life.history.ever_prunable[row].astype(np.int64))
@@ -253,7 +255,7 @@ def walk_through(
     return Replay(
         policy,
         _references(life, walk.lost, walk.why),
-        _boot(life, walk.stays, now),
+        _boot(walk, now),
         _deleted(life, walk.gone, walk.step),
         retire=retire,
         returned=len(walk.earlier),
@@ -279,12 +281,6 @@ class _Walk:
         self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
         self._ends = grouped(life.history.end, len(life) + 1)
-
-    @property
-    def stays(self) -> Ints:
-        """Every stay of a row: the row, and the moments from which it is there and is gone."""
-        last = np.column_stack([np.arange(len(self.life)), self.come, self.gone])
-        return np.concatenate([last, np.array(self.earlier, dtype=np.int64).reshape(-1, 3)])
 
     def run(self, every: int, now: datetime | None) -> None:
         """Walk to the end."""

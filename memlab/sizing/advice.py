@@ -12,13 +12,8 @@ from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, Sizing, TradeEnd
 from memlab.sizing.history import Floor
 from memlab.sizing.record import Record, Verdict
+from memlab.sources import opening
 from memlab.sources.base import Source
-from memlab.sources.opening import (
-    can_delete_from,
-    harvestable,
-    is_named_by_scheme,
-    start_words,
-)
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
@@ -253,7 +248,8 @@ class Advice(Shown):
 
     def command(self, store: str = "") -> str | None:
         """Return the command that applies the number; None where nothing would be deleted."""
-        if self.number is None or self.number >= self._most or not can_delete_from(self.source):
+        goes = self.number is not None and self.number < self._most
+        if not goes or not opening.can_delete_from(self.source):
             return None
         return f"{self._compact(store or self.source, self.number)} --apply"
 
@@ -318,7 +314,7 @@ class Advice(Shown):
             "of its memories:"
         )
         reads, file = Path("reads.jsonl"), store
-        if is_named_by_scheme(store):
+        if opening.is_named_by_scheme(store):
             file = store.partition(":")[2].partition("?")[0]
         if "://" not in store:
             named = Path(file)
@@ -328,7 +324,7 @@ class Advice(Shown):
             reads = reads if log.suffix == ".csv" else log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
         else:
-            if source and any(source.scheme in system.schemes for system in harvestable()):
+            if source and any(source.scheme in system.schemes for system in opening.harvestable()):
                 harvest = command("harvest", file, "-o", reads)
                 yield f"  {harvest}    reads in what agents already write"
             yield f"  {command('size', store, *self.BY, '--log', reads)}    with what was read"
@@ -370,7 +366,7 @@ class Advice(Shown):
         if self.boot_tokens is not None:
             boot = f"{self.boot_tokens:,} tokens under the safe {self.WORD}, {self.loaded:,} now; "
             boot += f"{self._starts} ({self.token_rule})"
-            yield start_words(self.source), boot
+            yield opening.start_words(self.source), boot
             yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:
             fits = f"no {self.WORD} fits"
