@@ -92,17 +92,13 @@ timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
 
 
 def expect_frame(
-    value: object,
-    *columns: str,
-    call: str,
-    name: str = "frame",
-    what: str = "DataFrame",
-    optional: bool = False,
+    value: object, *columns: str, call: str, name: str = "frame", optional: bool = False
 ) -> None:
     """Refuse what is no frame, and a frame without one of the `columns`."""
     if optional and value is None:
         return
     pandas: Any = sys.modules.get("pandas")
+    what = "DataFrame" if name == "frame" else name
     if pandas is None or not isinstance(value, pandas.DataFrame):
         raise refusal(value, what, call=call, name=name)
     missing = [column for column in columns if column not in value]

@@ -159,16 +159,9 @@ def expect_memories(frame: object, *, call: str) -> None:
 
 def expect_log(log: object, *, call: str) -> None:
     """Refuse what is no frame of reads."""
-    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
+    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", optional=True)
 
 
 def expect_references(references: object, *, call: str, optional: bool = False) -> None:
     """Refuse what is no frame of references."""
-    expect_frame(
-        references,
-        *c.REFERENCE_DTYPES,
-        call=call,
-        name="references",
-        what="references",
-        optional=optional,
-    )
+    expect_frame(references, *c.REFERENCE_DTYPES, call=call, name="references", optional=optional)

@@ -207,17 +207,16 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     times = np.concatenate([born, ended[memories.retired], gone[gone < NEVER]])
     instants = _instants(times, freq)
     at = instants.as_unit("us").asi8
-    tokens = frame[c.TOKENS].to_numpy(np.int64)
-    protected = frame[c.LOAD_BEARING].to_numpy(bool)
     curve = pd.DataFrame(index=instants.rename(c.AT))
     first, last = np.minimum(ended, gone), np.maximum(ended, gone)
     for items, tokens_of_items, rows, since, until in (
-        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, protected, born, first),
-        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~protected, born, first),
+        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, born, first),
+        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, born, first),
         (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired, ended, last),
         (c.RETIRED, c.RETIRED_TOKENS, memories.retired, ended, last),
     ):
-        came, left = (_running(moments[rows], tokens[rows], at) for moments in (since, until))
+        tokens = memories.tokens[rows]
+        came, left = (_running(moments[rows], tokens, at) for moments in (since, until))
         curve[items], curve[tokens_of_items] = (came - left).T
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (

@@ -294,8 +294,7 @@ class LifecycleStore(SqliteMemoryStore):
             return
         # Somebody stands behind a row of which nothing else is known.
         (trust,) = self.connection.execute(
-            "SELECT coalesce(max(signal.trusted), 1) FROM memory_signals AS signal "
-            f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.memory_id = ?",
+            f"SELECT coalesce(max(signal.trusted), 1) {side.WITH_ITEMS} WHERE signal.memory_id = ?",
             (found,),
         ).fetchone()
         if trusted < trust:

@@ -26,8 +26,9 @@ Labels = frozenset[Label]
 
 TAGS: Final = "tags"
 
+WITH_ITEMS: Final = f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
 _ACTIVE_IN_SCOPE: Final = (
-    f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
+    f"{WITH_ITEMS} "
     "WHERE signal.scope IN (SELECT value FROM json_each(?)) AND item.superseded_by IS NULL"
 )
 REINFORCE: Final = (
@@ -135,7 +136,7 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
         connection.execute(statement)
     rows = connection.execute(
         "SELECT signal.memory_id, signal.agent_id, signal.thread_id, signal.namespace, "
-        f"item.tags_json FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
+        f"item.tags_json {WITH_ITEMS}"
     ).fetchall()
     scopes = (
         (scope_key(fields, dict(zip(c.AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
@@ -157,8 +158,7 @@ def _tags(tags_json: str) -> tuple[str, ...]:
 def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values: str) -> list[str]:
     """Return the ids of rows that have expired and are still in the file; none load-bearing."""
     expired = connection.execute(
-        f"SELECT signal.memory_id FROM memory_signals AS signal JOIN memory_items AS item ON "
-        f"{HAS_SIGNALS} WHERE signal.expires_at < ? {also} "
+        f"SELECT signal.memory_id {WITH_ITEMS} WHERE signal.expires_at < ? {also} "
         "AND NOT load_bearing(item.kind, item.tags_json)",
         (at, *values),
     )
@@ -277,8 +277,7 @@ def read_stats(
     """Count a store's scopes, each with what overlaps it, and read what was evicted from it."""
     written = connection.execute(
         "SELECT signal.scope, count(*), sum(load_bearing(item.kind, item.tags_json)) "
-        f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
-        "WHERE item.superseded_by IS NULL AND signal.scope IS NOT NULL "
+        f"{WITH_ITEMS} WHERE item.superseded_by IS NULL AND signal.scope IS NOT NULL "
         "GROUP BY signal.scope"
     ).fetchall()
     evicted = connection.execute(

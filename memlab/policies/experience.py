@@ -32,11 +32,9 @@ class Experience:
     """Memories in order of writing, load-bearing ones left out, and their needs, times in days."""
 
     tokens: Ints
-    size: Floats
-    gap: Floats
-    lag: Floats
+    written: Floats
+    """What is known of each when it is written, from size to breadth in the words of `Learned`."""
     names: Floats
-    breadth: Floats
     number: Floats
     highest: Floats
     tags: Ints
@@ -53,7 +51,7 @@ class Experience:
     """Whether memories are found by searching, none of them loaded at start."""
 
     def __len__(self) -> int:
-        return len(self.size)
+        return len(self.tokens)
 
     @cached_property
     def looks(self) -> Ints:
@@ -130,17 +128,19 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
     days = pd.DataFrame({"target": target[order], "day": np.floor(when[order])})
     order = order[~(days.duplicated().to_numpy() & read[order])]
     number, highest = _task_numbers(rows)
+    size = _standardised(np.log1p(rows[col.CHARS].to_numpy(dtype=np.float64)))
+    gap = _standardised(np.log1p(np.nan_to_num(np.maximum(gaps, 0.0))))
+    lag = _standardised(np.log1p(highest - number))
+    names = np.log1p(_lengths(rows[col.EVIDENCE_REFS]))
+    breadth = np.minimum(_lengths(rows[col.TAGS]), 4.0) - 2.0
     tokens = frame[col.TOKENS].to_numpy(dtype=np.int64)
     floor = np.cumsum(tokens * ~counted)
     before = np.searchsorted(frame[col.POSITION], references[col.AT_POSITION].iloc[place[order]])
     return Experience(
         tokens=tokens[counted],
         floor=np.append(0, floor)[before],
-        size=_standardised(np.log1p(rows[col.CHARS].to_numpy(dtype=np.float64))),
-        gap=_standardised(np.log1p(np.nan_to_num(np.maximum(gaps, 0.0)))),
-        lag=_standardised(np.log1p(highest - number)),
-        names=np.log1p(_lengths(rows[col.EVIDENCE_REFS])),
-        breadth=np.minimum(_lengths(rows[col.TAGS]), 4.0) - 2.0,
+        written=np.column_stack([size, size**2 - 1.0, gap, lag, names, breadth]),
+        names=names,
         number=number,
         highest=highest,
         tags=_tag_numbers(rows[col.TAGS]),

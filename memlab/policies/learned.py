@@ -142,16 +142,8 @@ class Expectation:
 
     def _written(self, memory: Ints, look: Any) -> Floats:
         past = self.experience
-        columns = (
-            past.size[memory],
-            past.size[memory] ** 2 - 1.0,
-            past.gap[memory],
-            past.lag[memory],
-            past.names[memory],
-            past.breadth[memory],
-            past.tag_rates[look, memory],
-        )
-        return np.stack(columns, axis=-1)
+        rates = past.tag_rates[look, memory]
+        return np.concatenate([past.written[memory], rates[..., None]], axis=-1)
 
     def _lived(self, memory: Ints, moment: Moment) -> Floats:
         past, written = self.experience, np.asarray(moment.written)

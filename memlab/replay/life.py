@@ -5,7 +5,7 @@ Each runner finds what :func:`memlab.policies.decide` would.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property, partial
 from itertools import repeat
 from typing import Any, Final
@@ -67,10 +67,6 @@ class Life:
     def expectation(self) -> Expectation:
         """What could be expected at each moment; the same for every cap."""
         return Expectation(experience_of(self.frame, self.references))
-
-    def now(self, moment: int) -> datetime:
-        """Return the time of a moment, with its zone."""
-        return pd.Timestamp(self.clock[moment]).to_pydatetime().replace(tzinfo=UTC)
 
 
 def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:

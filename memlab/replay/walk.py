@@ -16,7 +16,7 @@ from memlab.arguments import whole_number
 from memlab.clock import aware
 from memlab.evidence.past import Memories
 from memlab.evidence.references import with_references
-from memlab.frame.fields import Flags, Ints, as_instant
+from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.life import Life, Signals, life_of, runner_of
@@ -289,7 +289,7 @@ class _Walk:
             self._serve(moment)
             self._write(moment)
             if (moment + 1) % every == 0:
-                self._apply(moment, self.life.now(moment))
+                self._apply(moment, as_moment(self.life.clock[moment]))
         self._serve(last)
         if now is not None:
             self._apply(last, now)
@@ -311,7 +311,10 @@ class _Walk:
         self.signals.active[ending[start[moment] : start[moment + 1]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
-        back = self._coming_back(moment) if self.retire else set()
+        back = {row for row in self._read if self.retire and self.life.history.end[row] > moment}
+        self._read.clear()
+        for row in back:  # read since, and put before the policy again
+            self.signals.enter(row)
         for number, runner in enumerate(self.runners, start=1):
             for row, reason in list(runner.gone(moment, now)):
                 self.signals.here[row] = False
@@ -324,14 +327,6 @@ class _Walk:
         for row in back:
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
             self.come[row], self.gone[row], self.step[row] = moment, STAYS, None
-
-    def _coming_back(self, moment: int) -> set[int]:
-        """Put retired rows that were read before the policy again, and return them."""
-        back = {row for row in self._read if self.life.history.end[row] > moment}
-        self._read.clear()
-        for row in back:
-            self.signals.enter(row)
-        return back
 
 
 @dataclass(frozen=True)
