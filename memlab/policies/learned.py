@@ -284,7 +284,6 @@ class Learned(CappedPolicy):
     references: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
     expected: "_Expected | None" = field(default=None, init=False, repr=False, compare=False)
 
-    name: ClassVar[str] = "learned"
     origin: ClassVar[str] = "memlab: what needs so far, here and elsewhere, say of the next"
     reason: ClassVar[str] = "least-expected"
     by_age: ClassVar[str] = "oldest: use served fewer needs than age"

@@ -43,7 +43,6 @@ class Pipeline(Policy):
     policies: tuple[Policy, ...]
 
     asked_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
-    name: ClassVar[str] = "pipeline"
     origin: ClassVar[str] = "odek, MemForge: several rules in order"
     population: ClassVar[Population] = "all"
     runner: ClassVar[Runner] = "steps"

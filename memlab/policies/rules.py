@@ -183,7 +183,6 @@ class TimeToLive(base.DatedPolicy):
 
     name: ClassVar[str] = "ttl"
     origin: ClassVar[str] = "odek, BetterDB: expiry by age"
-    reason: ClassVar[str] = "expired"
     runner: ClassVar[base.Runner] = "dated"
     goes_by: ClassVar[base.GoesBy] = "age"
 
@@ -211,7 +210,6 @@ class PurgeSuperseded(base.DatedPolicy):
         }
     )
 
-    name: ClassVar[str] = "purge-superseded"
     origin: ClassVar[str] = "memlab: superseded memories, which no compaction reclaims"
     population: ClassVar[base.Population] = "superseded"
     reason: ClassVar[str] = "superseded-long-ago"
@@ -228,7 +226,6 @@ class LongRetired(base.DatedPolicy):
 
     age: Age
 
-    name: ClassVar[str] = "long-retired"
     population: ClassVar[base.Population] = "retired"
     reason: ClassVar[str] = "retired-long-ago"
 

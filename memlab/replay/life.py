@@ -252,19 +252,15 @@ class Repeating(Runner):
         texts = duplicates.texts_of(life.frame)
         self._vectors: Any = duplicates.vectors_of(texts, policy) if texts else None
         unit: Any = duplicates.unit_rows(self._vectors) if texts else None
-        self._trust, self._by_age = (
-            duplicates.trust_in(life.frame),
-            duplicates.oldest_first(life.frame),
-        )
+        self._trust = duplicates.trust_in(life.frame)
+        self._by_age = duplicates.oldest_first(life.frame)
         self._alike = np.zeros(len(life), dtype=bool)
         """Rows that any other is like, now or later: none else is ever replaced."""
         for start in range(0, len(life) if policy.threshold else 0, duplicates.BLOCK):
-            alike = (
-                duplicates.cosines(unit, unit[start : start + duplicates.BLOCK])
-                >= policy.threshold - 1e-4
-            )
+            block = slice(start, start + duplicates.BLOCK)
+            alike = duplicates.cosines(unit, unit[block]) >= policy.threshold - 1e-4
             np.fill_diagonal(alike[start:], val=False)  # each is itself
-            self._alike[start : start + duplicates.BLOCK] = alike.any(axis=0)
+            self._alike[block] = alike.any(axis=0)
         self._left = np.empty(0, dtype=np.int64)
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
