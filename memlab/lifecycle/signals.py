@@ -16,7 +16,6 @@ import numpy as np
 from memlab import columns as c
 from memlab.clock import Age, as_age, aware
 from memlab.errors import StoreError
-from memlab.frame.fields import as_instant
 from memlab.items import is_load_bearing_stored, strings_of
 from memlab.policies import ValueCap
 from memlab.store.signals import CREATE_SIGNALS, HAS_SIGNALS, signal_columns
@@ -234,7 +233,9 @@ def lowest_within(
     if not found:
         return []
     ids, importance, accessed, position = zip(*found, strict=True)
-    times = [each and as_instant(datetime.fromisoformat(each)) for each in accessed]
+    times = [
+        each and each.removesuffix("+00:00") for each in accessed
+    ]  # UTC, as put and touch have it
     rows: dict[str, Any] = {
         c.POSITION: np.array(position),
         c.IMPORTANCE: np.array(importance, np.float64),
