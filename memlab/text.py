@@ -246,6 +246,18 @@ def counted(count: float, things: str = "memories") -> str:
     return f"{count:,.0f} {one if count == 1 else things}"
 
 
+def in_bytes(size: int) -> str:
+    """Return a size for a person.
+
+    >>> in_bytes(3_040_000), in_bytes(-5000), in_bytes(999)
+    ('3.0 MB', '-5.0 kB', '999 bytes')
+    """
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if abs(size) >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} bytes"
+
+
 def or_dash(value: Any, form: str = "{:.1%}") -> str:
     """Write a value in its form, and a dash where there is none.
 

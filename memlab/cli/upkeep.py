@@ -10,7 +10,7 @@ import memlab.compaction
 from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
-from memlab.text import Sheet, Table, counted
+from memlab.text import Sheet, Table, counted, in_bytes
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -184,7 +184,7 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
     The disk space that it takes meanwhile is checked first.
     """
-    from memlab.compaction.reclaim import checked_for_vacuum, in_bytes
+    from memlab.compaction.reclaim import checked_for_vacuum
 
     if do_it:
         done = memlab.compaction.vacuum(store, watch=output.telling("rewriting the file"))

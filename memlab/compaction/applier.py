@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -169,12 +169,16 @@ def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, 
     return {key: source.superseded_by(record) for key, record in reader.records(keys)}
 
 
-def not_noted(done: str, error: errors.ArchiveError) -> errors.ArchiveError:
-    """Return the error for what is done where only the archive's note of it failed."""
-    return errors.ArchiveError(
-        f"{done}; only the archive could not note it ({error.__cause__ or error}): run the same "
-        "command again, it notes it"
-    )
+@contextmanager
+def noting(done: str) -> Iterator[None]:
+    """Say what is done where only the archive's note of it fails."""
+    try:
+        yield
+    except errors.ArchiveError as error:
+        raise errors.ArchiveError(
+            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
+            "same command again, it notes it"
+        ) from error
 
 
 def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
@@ -242,10 +246,8 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> N
     watch("committed")
     if receipt.archive is None:
         return
-    try:
+    with noting(f"{_done_by(receipt)} in {source.name}"):
         archive.finish(receipt.digest, receipt.applied_at)
-    except errors.ArchiveError as error:
-        raise not_noted(f"{_done_by(receipt)} in {source.name}", error) from error
     watch("recorded")
 
 

@@ -16,7 +16,7 @@ from memlab.store.archive.location import archive_path
 from memlab.store.database import check_table, opened_for_change, store_file
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Sheet, Shown
+from memlab.text import Sheet, Shown, in_bytes
 
 _TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
 """Where SQLite makes its copy when no variable says so (sqlite.org/tempfiles.html, 5)."""
@@ -133,18 +133,6 @@ def checked_for_vacuum(path: str | Path) -> Space:
     _check_positions_stay()
     _check_other_tables(Path(found.store))
     return found
-
-
-def in_bytes(size: int) -> str:
-    """Return a size for a person.
-
-    >>> in_bytes(3_040_000), in_bytes(-5000), in_bytes(999)
-    ('3.0 MB', '-5.0 kB', '999 bytes')
-    """
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if abs(size) >= unit:
-            return f"{size / unit:,.1f} {name}"
-    return f"{size} bytes"
 
 
 def _pages_of(connection: sqlite3.Connection) -> tuple[int, int, int]:

@@ -151,12 +151,8 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
     gone = missing.wanted if entry.finished_at is None else [copy.key for copy in copies]
     marked = set(gone) - left_out
     unmarked = [copy.key for copy in copies if copy.restored_at is None and copy.key in marked]
-    try:
+    with applier.noting(f"{back:,} memories were restored into {source.name}"):
         archive.mark_restored(entry.digest, unmarked, now)
-    except ArchiveError as error:
-        raise applier.not_noted(
-            f"{back:,} memories were restored into {source.name}", error
-        ) from error
     watch("recorded")
     restored = Restored(back)
     restored.left_out, restored.rows_left_out = len(left_out), dict(writer.rows_left_out)

@@ -17,7 +17,7 @@ from memlab.frame import load
 from memlab.sources.opening import System, harvestable, is_named_by_scheme, open_source, recognise
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
-from memlab.text import Sheet, Shown, Table, command, counted, without_passwords
+from memlab.text import Sheet, Shown, Table, command, counted, in_bytes, without_passwords
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +96,7 @@ class Harvest(Shown):
         new = f"{self.new:,} new" if self.new else "nothing new"
         kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
-        looked = f", {counted(self.files, 'files')}, {_megabytes(self.bytes)}"
+        looked = f", {counted(self.files, 'files')}, {in_bytes(self.bytes)}"
         facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
         rows = [(count, why) for why, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
@@ -245,7 +245,3 @@ def _chances(store: str | None, log: Path) -> str:
         return ""
     found = reads.read_access_log(log)
     return "" if found.empty else reads.describe_chances(reads.reading_chances(memories, found))
-
-
-def _megabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

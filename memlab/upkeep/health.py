@@ -17,7 +17,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
 from memlab.compaction.contents import compared
-from memlab.compaction.reclaim import in_bytes, space
+from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
 from memlab.evidence.losses import losses_of
@@ -34,7 +34,7 @@ from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
 from memlab.store.database import path_named, store_file
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Sheet, Shown, command, counted
+from memlab.text import Sheet, Shown, command, counted, in_bytes
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""

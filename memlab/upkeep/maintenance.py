@@ -12,7 +12,7 @@ from memlab.compaction.applier import apply
 from memlab.compaction.drops import drop_archived, what_drops
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
-from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, space, vacuum
+from memlab.compaction.reclaim import checked_for_vacuum, space, vacuum
 from memlab.compaction.recovery import keep_copies
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
@@ -24,7 +24,7 @@ from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
-from memlab.text import Sheet, Shown, command, counted, without_passwords
+from memlab.text import Sheet, Shown, command, counted, in_bytes, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
 PLANNED_AT_MOST: Final = 3
