@@ -5,9 +5,7 @@ from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from memlab.compaction.applier import apply
-from memlab.compaction.planner import plan
-from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction import Plan, Receipt, apply, plan
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import Apply, Archived

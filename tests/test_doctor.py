@@ -15,9 +15,7 @@ from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
 
 import memlab
-from memlab.compaction.applier import apply, finish
-from memlab.compaction.drops import drop_archived
-from memlab.compaction.restorer import restore
+from memlab.compaction import apply, drop_archived, finish, restore
 from memlab.settings import FILE
 from memlab.upkeep.health import Check, Status, doctor
 

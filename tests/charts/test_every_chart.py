@@ -33,9 +33,7 @@ from memlab import load, sizing, store_path
 from memlab.charts.figure import NARROW, Chart
 from memlab.charts.palette import DARK, LIGHT
 from memlab.compaction.effects import survivors
-from memlab.evidence.prior import law_lines
-from memlab.evidence.references import find_references
-from memlab.evidence.usage import age_or_use
+from memlab.evidence import age_or_use, find_references, law_lines
 from memlab.growth import boot_context, growth_curve
 from memlab.policies import KeepRecent, Learned, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise

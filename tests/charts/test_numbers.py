@@ -14,9 +14,7 @@ from reading import drawn, line_named, lines_named, note, points_of, title, upri
 from memlab import charts, recommend_cap
 from memlab import columns as c
 from memlab.charts.palette import LIGHT
-from memlab.evidence import age_or_use, find_references, read_access_log
-from memlab.evidence.prior import law_lines
-from memlab.evidence.usage import AgeOrUse
+from memlab.evidence import AgeOrUse, age_or_use, find_references, law_lines, read_access_log
 from memlab.frame.loading import load
 from memlab.growth import growth_curve
 from memlab.policies import KeepRecent, Pipeline, TimeToLive, ValueCap

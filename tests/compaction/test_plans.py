@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from programs import environment
 from stores import episodes, files_in, row, run_sql, write_rows
 
-from memlab.compaction import plan_supersession
+from memlab.compaction import plan, plan_supersession
 from memlab.compaction.diff import difference_of
-from memlab.compaction.planner import plan
 from memlab.compaction.plans import Expiring, Plan, Receipt
 from memlab.errors import PlanError
 from memlab.items import Size

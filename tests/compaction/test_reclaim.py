@@ -17,8 +17,7 @@ from invariants import archive_of, assert_sound, rows_of
 from shell import said
 from stores import Row, episodes, files_in, row, row_lists, run_sql, write_rows
 
-from memlab.compaction import reclaim
-from memlab.compaction.reclaim import space, vacuum
+from memlab.compaction import reclaim, space, vacuum
 from memlab.errors import StoreError
 from memlab.store import SqliteMemoryStore
 

@@ -15,8 +15,7 @@ from transcripts import READ, SLUG, WRITE, Session, World, shell
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.ingestion import Harvest, harvest
-from memlab.evidence.reads import read_access_log
+from memlab.evidence import Harvest, harvest, read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
 

@@ -21,8 +21,7 @@ from transcripts import SLUG, Session, World
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.ingestion import Harvest, harvest
-from memlab.evidence.reads import read_access_log
+from memlab.evidence import Harvest, harvest, read_access_log
 from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory
 

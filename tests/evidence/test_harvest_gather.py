@@ -11,9 +11,8 @@ from openclaw_store import recall, write_events
 from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
-from memlab.evidence.access_log import AccessLog
+from memlab.evidence import AccessLog, read_access_log
 from memlab.evidence.ingestion import default_log, harvest
-from memlab.evidence.reads import read_access_log
 from memlab.files import write_whole
 
 

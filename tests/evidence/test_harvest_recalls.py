@@ -11,8 +11,7 @@ from stores import run_sql
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.ingestion import harvest
-from memlab.evidence.reads import read_access_log
+from memlab.evidence import harvest, read_access_log
 from memlab.sources.reads import BROKEN
 from memlab.systems import openclaw
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from stores import episodes, row, run_sql, write_rows
 
 from memlab import columns as c
-from memlab.compaction.applier import apply
-from memlab.compaction.planner import plan
+from memlab.compaction import apply, plan
 from memlab.errors import ArchiveError, DamagedArchiveWarning
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.past import Deletion, gaps_of, load_past, past_of, present_rows

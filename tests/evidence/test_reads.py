@@ -12,9 +12,8 @@ from frames import make_frame, make_log
 from memlab import columns as c
 from memlab import read_access_log
 from memlab.errors import MemlabError
-from memlab.evidence.access_log import AccessLog
+from memlab.evidence import AccessLog, find_references
 from memlab.evidence.reads import PASSED_OVER, apart_of, describe_log, reading_chances
-from memlab.evidence.references import find_references
 from memlab.sources.reads import MAINTENANCE, OWN_SESSION
 
 JSON_LINES = """

@@ -26,8 +26,7 @@ from transcripts import World
 
 import memlab
 from memlab.errors import MemlabError
-from memlab.evidence.access_log import AccessLog
-from memlab.evidence.ingestion import harvest
+from memlab.evidence import AccessLog, harvest
 from memlab.evidence.reads import describe_log, read_access_log, remembered_reads
 from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings

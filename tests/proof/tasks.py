@@ -5,10 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memlab.compaction.applier import apply
-from memlab.compaction.plans import Plan
-from memlab.compaction.reclaim import vacuum
-from memlab.compaction.restorer import restore
+from memlab.compaction import Plan, apply, restore, vacuum
 from memlab.store import SqliteMemoryStore
 
 Operation = Callable[[Path, Any], Any]

@@ -14,10 +14,7 @@ from invariants import assert_sound, rows_of
 from programs import Children
 
 import memlab
-from memlab.compaction.applier import apply
-from memlab.compaction.planner import plan
-from memlab.compaction.plans import Receipt
-from memlab.compaction.restorer import restore
+from memlab.compaction import Receipt, apply, plan, restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.items import REJECTED_PATH_TAG, MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import KeepRecent

@@ -19,8 +19,7 @@ from stores import row, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, apply, plan, restore
-from memlab.compaction.contents import archived_rows
-from memlab.compaction.reclaim import space
+from memlab.compaction import archived_rows, space
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.upkeep.health import doctor

@@ -469,9 +469,7 @@ def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
 
 KILLED = """
 import os, signal, sys
-from memlab.compaction.applier import apply
-from memlab.compaction.plans import Plan
-from memlab.compaction.restorer import restore
+from memlab.compaction import Plan, apply, restore
 name, what, last = sys.argv[1:]
 watch = lambda step: step == last and os.kill(os.getpid(), signal.SIGKILL)
 if what.startswith("{"):

@@ -30,8 +30,7 @@ from stores import files_in
 import memlab
 from memlab.compaction.reclaim import space
 from memlab.errors import CompactionError, MemlabError, StalePlanError, StoreError
-from memlab.evidence.reads import cut_losses
-from memlab.evidence.references import count_references
+from memlab.evidence import count_references, cut_losses
 from memlab.sources.base import Key
 from memlab.store.records import encoded, with_place, without_place
 from memlab.systems.claude_code.source import ClaudeCode

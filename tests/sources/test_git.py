@@ -14,8 +14,7 @@ from stores import files_in
 
 import memlab
 from memlab import columns as c
-from memlab.compaction import keep_copies, recover
-from memlab.compaction.drops import drop_archived
+from memlab.compaction import drop_archived, keep_copies, recover
 from memlab.sources.folder.git import history_of
 from memlab.sources.opening import open_source
 

@@ -11,8 +11,7 @@ import pytest
 from archives import NOON, planned
 from stores import episodes, files_in, item, row, run_sql, write_rows
 
-from memlab.compaction import apply, plan, plan_supersession, restore
-from memlab.compaction.plans import Plan
+from memlab.compaction import Plan, apply, plan, plan_supersession, restore
 from memlab.errors import StalePlanError, UnsafeDeletionError
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, ValueCap
