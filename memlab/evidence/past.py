@@ -82,8 +82,7 @@ def load_past(
 
 def names_a_store(memories: object) -> TypeGuard[SourceLike]:
     """Whether something is no frame but what :func:`memlab.load` takes."""
-    stores = (str, PathLike, SqliteMemoryStore, Source)
-    return not isinstance(memories, pd.DataFrame) and isinstance(memories, stores)
+    return isinstance(memories, str | PathLike | SqliteMemoryStore | Source)
 
 
 def past_in(

@@ -134,7 +134,7 @@ class Law:
     def from_json(cls, text: str) -> "Law":
         """Return the law that a file of ``laws/`` holds."""
         fields = {name: _frozen(value) for name, value in json.loads(text).items()}
-        projects = (Project(**_frozen(project)) for project in fields.pop("projects"))
+        projects = (Project(**project) for project in fields.pop("projects"))
         return cls(**fields, projects=tuple(projects))
 
 
