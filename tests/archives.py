@@ -34,8 +34,9 @@ def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> C
         return opened.compact_episodic(keep)
 
 
-def archive_check(store: Path) -> Check:
-    return next(check for check in doctor(store).checks if check.name == "archive")
+def check(store: Path, name: str = "archive") -> Check:
+    (found,) = [each for each in doctor(store).checks if each.name == name]
+    return found
 
 
 def leave_unfinished(store: Path, made: Plan) -> None:

@@ -3,11 +3,10 @@
 import json
 import pickle
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from archives import compacted, leave_unfinished, planned
+from archives import check, compacted, leave_unfinished, planned
 from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,20 +16,13 @@ from stores import RawText, episodes, row, run_sql, write_rows
 import memlab
 from memlab.compaction import apply, drop_archived, finish, restore
 from memlab.settings import FILE
-from memlab.upkeep.health import Check, Status, doctor
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+from memlab.upkeep.health import Status, doctor
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     floor = [row("d1", "semantic"), row("s1", "procedural"), row("r1", "episodic", "rejected-path")]
     return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
-
-
-def check(store: Path, name: str) -> Check:
-    (found,) = [each for each in doctor(store).checks if each.name == name]
-    return found
 
 
 def test_a_sound_store_passes_every_check_and_is_counted(store: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from archives import archive_check
+from archives import check
 from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
@@ -309,7 +309,7 @@ def test_one_that_was_cut_short_can_be_finished_or_forgotten_and_no_other_plan_d
         memlab.apply(plan, watch=stop_at("archived"))
     memlab.apply(memlab.plan(store, KeepRecent(1)))
     assert superseded(store) == {"old": "e1"}
-    found = archive_check(store)
+    found = check(store)
     assert found.status == "WARN"
     assert "was cut short before it changed anything" in found.summary
     assert f"memlab apply {store} {plan.digest[:12]}" in found.advice

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from archives import NOON, archive_check, compact_at_runtime, compacted
+from archives import NOON, check, compact_at_runtime, compacted
 from forging import SCHEMES
 from invariants import archive_of, rows_of
 from programs import run_program
@@ -85,7 +85,7 @@ def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Pa
     assert archive_of(store).stat().st_size
     with pytest.raises(UnfilledArchiveError, match=r"begun and never filled.*apply it again"):
         archived_plans(store)
-    found = archive_check(store)
+    found = check(store)
     assert (found.status, found.summary) == (Status.OK, "empty: no plan has taken anything out")
     compacted(store, 4)
     assert [entry.memories for entry in archived_plans(store)] == [6]
@@ -116,7 +116,7 @@ def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wron
     (entry,) = archived_plans(store)
     with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
         assert len(load_past(store)) == 10
-    found = archive_check(store)
+    found = check(store)
     assert found.status is Status.WARN
     assert name in found.summary
     with pytest.raises(ArchiveError, match=f"{name} .*; nothing was restored: restore the others"):
@@ -181,7 +181,7 @@ def test_what_a_runtime_deletes_comes_back_by_the_command_that_it_says(store: Pa
     assert len(rows_of(store)) == 3
     (entry,) = archived_plans(store)
     assert deleted.undo == f"memlab restore {store} {entry.digest[:12]}"
-    assert archive_check(store).status is Status.OK
+    assert check(store).status is Status.OK
     assert (entry.planned, last_applied(store)) == (False, None)  # it is no plan
     assert restore(entry.digest, store=store) == 8
     assert rows_of(store) == before

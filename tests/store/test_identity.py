@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from archives import NOON, archive_check, compact_at_runtime, planned
+from archives import NOON, check, compact_at_runtime, planned
 from invariants import rows_of
 from stores import episodes, row, run_sql, write_rows
 
@@ -48,7 +48,7 @@ class TestAForeignArchive:
             with pytest.raises(ArchiveError, match="is the archive of another store"):
                 act()
             assert (rows_of(mine), archive_path(mine).read_bytes()) == before
-        found = archive_check(mine)
+        found = check(mine)
         assert (found.status, "of another store" in found.summary) == (Status.FAIL, True)
         assert restore(receipt, store=mine, into=tmp_path / "new.db") == 51
 
@@ -94,14 +94,14 @@ class TestItsOwnArchive:
         if dropped:
             drop_archived(path, digest=second.digest, now=NOON)
         assert len(load_past(path)) == 30
-        assert archive_check(path).status is Status.OK
+        assert check(path).status is Status.OK
 
 
 class TestARenamedStore:
     def test_is_a_warning_and_nothing_is_done_without_its_archive(self, tmp_path: Path) -> None:
         receipt = compacted(tmp_path / "memory.db")
         path = (tmp_path / "memory.db").rename(tmp_path / "agent.db")
-        found = archive_check(path)
+        found = check(path)
         assert found.status is Status.WARN
         assert "memory.db.archive.db is the archive of this store" in found.summary
         assert str(archive_path(path)) in found.advice
@@ -127,7 +127,7 @@ class TestARenamedStore:
         compacted(tmp_path / "memory.db", 2)
         (tmp_path / "memory.db").unlink()
         mine = store_at(tmp_path / "mine.db")
-        assert archive_check(mine).status is Status.OK
+        assert check(mine).status is Status.OK
 
     def test_the_archive_of_a_store_that_is_there_is_left_to_it(self, tmp_path: Path) -> None:
         path = store_at(tmp_path / "memory.db")

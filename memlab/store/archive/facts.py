@@ -180,6 +180,12 @@ def retired_in(archive: Archive) -> RetiredMemories:
     return found
 
 
+_RETIRE: Final = (
+    "INSERT INTO retired (key, name, apply, retired_at) SELECT ?, ?, apply, archived_at "
+    "FROM applies WHERE digest = ? ON CONFLICT (key) DO UPDATE SET returned_at = NULL"
+)
+
+
 def note_retired(
     archive: Archive,
     digest: str,
@@ -193,12 +199,9 @@ def note_retired(
     with archive.changing() as connection:
         make_table(connection, "retired")
         connection.executemany(
-            "INSERT INTO retired (key, name, apply, retired_at) "
-            "SELECT ?, ?, apply, ? FROM applies WHERE digest = ? "
-            "ON CONFLICT (key) DO UPDATE SET times_needed = times_needed * (name = excluded.name), "
-            "name = excluded.name, apply = excluded.apply, retired_at = excluded.retired_at, "
-            "returned_at = NULL",
-            ((key, hashed(name, hash_key), moment, digest) for key, name in retired.items()),
+            f"{_RETIRE}, times_needed = times_needed * (name = excluded.name), "
+            "name = excluded.name, apply = excluded.apply, retired_at = excluded.retired_at",
+            ((key, hashed(name, hash_key), digest) for key, name in retired.items()),
         )
         connection.executemany(
             "UPDATE retired SET returned_at = ?, times_needed = times_needed + ? WHERE key = ?",
@@ -215,8 +218,5 @@ def forget_retired(
         make_table(connection, "retired")
         connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
         connection.executemany(
-            "INSERT INTO retired (key, name, apply, retired_at) "
-            "SELECT ?, ?, apply, archived_at FROM applies WHERE digest = ? "
-            "ON CONFLICT (key) DO UPDATE SET returned_at = NULL",
-            ((key, hashed(name, hash_key), digest) for key, name in retired.items()),
+            _RETIRE, ((key, hashed(name, hash_key), digest) for key, name in retired.items())
         )
