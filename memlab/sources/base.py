@@ -649,7 +649,8 @@ class WholeReader(Reader):
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield the records that are there."""
-        return ((key, self.memories[key]) for key in keys if key in self.memories)
+        there = self.memories
+        return ((key, there[key]) for key in keys if key in there)
 
 
 class WholeWriter(WholeReader, Writer):

@@ -68,15 +68,14 @@ class FolderChange:
     def put_back(self, memories: Mapping[str, Parts]) -> None:
         """Put memories back, by what the index calls each."""
         operation = self._begun(memories, taking_out=False)
-        for number, entry in enumerate(operation.entries):
-            if entry.name:
-                try:
-                    self.folder.link(f"{operation.files}/{number}", entry.name)
-                except FileExistsError as error:
-                    raise ArchiveError(
-                        f"{self.folder.path / entry.name} is there again; nothing was restored: "
-                        "restore other ids, or into a new folder"
-                    ) from error
+        for place, entry in operation.placed:
+            try:
+                self.folder.link(place, entry.name)
+            except FileExistsError as error:
+                raise ArchiveError(
+                    f"{self.folder.path / entry.name} is there again; nothing was restored: "
+                    "restore other ids, or into a new folder"
+                ) from error
         self.folder.sync(*operation.names)
         self._moved += operation.swap_index(self._index)
 

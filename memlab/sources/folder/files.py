@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
@@ -60,18 +60,13 @@ class Listing(NamedTuple):
     others: tuple[str, ...]
 
 
-def _nowhere(_name: str) -> bool:
-    """Say of no folder below that it is gone through."""
-    return False
-
-
 @dataclass(frozen=True)
 class Folder:
     """An open folder. Get one from :func:`opened_folder`."""
 
     path: Path
     handle: int
-    enters: Callable[[str], bool] = _nowhere
+    enters: Callable[[str], bool]
     """Whether the files of a folder below, by its path from here, are files of this one."""
 
     def listing(self) -> Listing:
@@ -84,9 +79,10 @@ class Folder:
         }
         return Listing(files, tuple(name for name in found if name not in files))
 
-    def names(self) -> set[str]:
-        """Return all names in it."""
-        return {*os.listdir(self.handle)}  # noqa: PTH208 - which has no path
+    def names_in(self, path: str) -> set[str]:
+        """Return all names in a folder below."""
+        with self.subfolder(path) as folder:
+            return {*os.listdir(folder.handle)}  # noqa: PTH208 - which has no path
 
     def _entries(self, above: str) -> Iterator[tuple[str, os.stat_result]]:
         with os.scandir(self.handle) as entries:
@@ -102,7 +98,7 @@ class Folder:
                     continue
                 try:
                     with self.subfolder(entry.name) as below:
-                        yield from replace(below, enters=self.enters)._entries(f"{name}/")
+                        yield from below._entries(f"{name}/")
                 except PermissionError as error:
                     raise _unreadable(self.path / entry.name, error) from error
                 except OSError as error:  # it was a folder a moment ago
@@ -209,7 +205,7 @@ class Folder:
         name, _, rest = path.partition("/")
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
-            below = Folder(self.path / name, handle)
+            below = Folder(self.path / name, handle, self.enters)
             with below.subfolder(rest) if rest else nullcontext(below) as folder:
                 yield folder
         finally:
@@ -243,7 +239,9 @@ class Folder:
 
 
 @contextmanager
-def opened_folder(path: Path | str, enters: Callable[[str], bool] = _nowhere) -> Iterator[Folder]:
+def opened_folder(
+    path: Path | str, enters: Callable[[str], bool] = lambda _: False
+) -> Iterator[Folder]:
     """Open a folder that a user named; a link to it is followed, and none in it."""
     try:
         resolved = Path(path).resolve(strict=True)

@@ -53,7 +53,6 @@ class Change(NamedTuple):
     after: str
     mode: int
     old: str
-    new: str
 
 
 class Commit(NamedTuple):
@@ -223,8 +222,7 @@ def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Change:
     """Return what git says of one path or, of a rename, two; a path is of ordinary files alone."""
     was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in words[:2])
     before, after = (os.fsdecode(path) for path in (paths[0], paths[-1]))
-    old, new = (name.decode() for name in words[2:4])
-    return Change(before * was, after * is_now, int(words[0][-3:], 8), old, new)
+    return Change(before * was, after * is_now, int(words[0][-3:], 8), words[2].decode())
 
 
 def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:

@@ -90,13 +90,18 @@ class Operation:
 
     @property
     def files(self) -> str:
-        """Where its files are, by their number among the entries."""
+        """Where its files are, by their numbers among the entries."""
         return f"{self.own}/{'out' if self.taking_out else 'in'}"
+
+    @property
+    def placed(self) -> list[tuple[str, Entry]]:
+        """The entries that have a file, each with where that is while the change is pending."""
+        return [(f"{self.files}/{n}", entry) for n, entry in enumerate(self.entries) if entry.name]
 
     @property
     def names(self) -> list[str]:
         """The files that it takes out or puts in."""
-        return [entry.name for entry in self.entries if entry.name]
+        return [entry.name for _, entry in self.placed]
 
     def write(self, files: Iterable[FileCopy | None]) -> None:
         """Write it down with the files that it puts in, and only then let it have its name."""
@@ -178,22 +183,20 @@ class Operation:
 
     def put_in(self) -> Iterator[Entry]:
         """Yield the files that were put in and that nobody has written to since."""
-        for number, entry in enumerate(self.entries):
-            put = self.folder.stamp_of(f"{self.files}/{number}") if entry.name else None
-            there = self.folder.stamp_of(entry.name) if put else None
+        for place, entry in self.placed:
+            put, there = map(self.folder.stamp_of, (place, entry.name))
             if put and there and (there.inode, there.written) == (put.inode, entry.written):
                 yield entry
 
     def _restore_names(self) -> None:
         """Let files that were moved out have their names again."""
-        for number, entry in enumerate(self.entries):
-            moved = self.folder.inode_of(f"{self.files}/{number}")
-            there = self.folder.inode_of(entry.name) if moved is not None else None
+        for place, entry in self.placed:
+            moved, there = map(self.folder.inode_of, (place, entry.name))
             if moved is not None and there is None:
-                self.folder.link(f"{self.files}/{number}", entry.name)
-            elif there != moved:  # written anew meanwhile: both are kept, whoever is stopped here
+                self.folder.link(place, entry.name)
+            elif moved not in (None, there):  # written anew: both stay, whoever is stopped here
                 with suppress(FileExistsError):
-                    self.folder.link(f"{self.files}/{number}", f"{entry.name}.before-{moved:x}")
+                    self.folder.link(place, f"{entry.name}.before-{moved:x}")
         self.folder.sync(*self.names)
 
     def _restore_index(self, index: Index) -> None:
@@ -262,8 +265,7 @@ def pending_operations(folder: Folder) -> list[Operation]:
 
 def _operations(folder: Folder) -> list[Operation]:
     """Read the operations; what they do not know would go with them when the change ends."""
-    with folder.subfolder(PENDING) as pending:
-        inside = pending.names() - {_PART}
+    inside = folder.names_in(PENDING) - {_PART}
     names = [str(number) for number in range(1, len(inside) + 1)]
     if others := inside - {*names}:
         raise ValueError(f"{min(others)!r} is no operation of it")
@@ -274,9 +276,8 @@ def _operations(folder: Folder) -> list[Operation]:
         _CONTENT(content)
         entries = tuple(Entry(**each) for each in content["entries"])
         operation = Operation(folder, own, content["taking_out"], entries)
-        with folder.subfolder(operation.files) as files:
-            others = files.names() - {str(n) for n, entry in enumerate(entries) if entry.name}
-        if others:
+        known = {place.rpartition("/")[2] for place, _ in operation.placed}
+        if others := folder.names_in(operation.files) - known:
             raise ValueError(f"{min(others)!r} is none of its files")
         found.append(operation)
     return found
@@ -397,9 +398,8 @@ def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMom
     """Return a moment without an operation of a pending change: files are where they were."""
     places = dict(seen._places)
     if operation.taking_out:
-        for number, entry in enumerate(operation.entries):
-            path = f"{operation.files}/{number}"
-            if entry.name and (stamp := operation.folder.stamp_of(path)):
+        for path, entry in operation.placed:
+            if stamp := operation.folder.stamp_of(path):
                 places.setdefault(entry.name, Place(path, stamp))
     else:
         for entry in operation.put_in():

@@ -195,37 +195,31 @@ class FolderSource(base.FileSource, Index):
         self.check_place(found)
 
 
-class FolderWriter(base.Writer):
+class FolderWriter(base.WholeReader, base.Writer):
     """A folder that is locked and being changed."""
 
     suspect = "somebody else who writes to the folder"
+    source: FolderSource
 
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
-        self._source, self._change = source, change
-        self._known: tuple[object, base.WholeReader] | None = None
+        self.source, self._change = source, change
+        self._known: tuple[object, dict[base.Key, bytes]] | None = None
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
-        """Yield what is there now."""
-        return self._reader().batches(with_body=with_body, columns=columns)
-
-    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
-        """Yield the records that are there now."""
-        return self._reader().records(keys)
-
-    def _reader(self) -> base.WholeReader:
-        """Return what reads the folder as it is now; one of a moment like the last is known."""
+    @property
+    def memories(self) -> dict[base.Key, bytes]:  # type: ignore[override]
+        """What is in the folder now; of a moment like the last it is known."""
         moment = self._now()
         seen = moment.listing, moment.index
         if self._known is None or self._known[0] != seen:
-            self._known = seen, base.WholeReader(self._source, self._source.records_in(moment))
+            self._known = seen, self.source.records_in(moment)
         return self._known[1]
 
     def _now(self) -> FolderMoment:
-        return moment_now(self._change.folder, self._source)
+        return moment_now(self._change.folder, self.source)
 
     def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
         """Keep the files that were compared: no other may be moved out."""
-        there = self._reader().memories
+        there = self.memories
         self._leaving = self._derived()
         for found, file in (_kept(there[key]) for key in expected if key in there):
             self._leaving[found.key] = Parts(file, found.said)
@@ -249,7 +243,7 @@ class FolderWriter(base.Writer):
         return len(self._keys())
 
     def _keys(self) -> set[base.Key]:
-        return {each.key for each in self._source.memories(self._now())}
+        return {each.key for each in self.source.memories(self._now())}
 
     def conflicts(self, records: base.Records) -> list[str]:
         """Say which files are there under the names of memories that come back."""
@@ -274,7 +268,7 @@ class FolderWriter(base.Writer):
 
     def _derived(self) -> dict[str, Parts]:
         moment = self._now()
-        here = [name for name in self._source.derived if name in moment.names]
+        here = [name for name in self.source.derived if name in moment.names]
         return {f"{_DERIVED}{name}": Parts(moment.read(name), None) for name in here}
 
 
