@@ -11,8 +11,6 @@ from typing import Any, Final
 from memlab.errors import WrongArgumentError
 
 WORDS: Final = {
-    "AccessLog": "an access log: memlab.AccessLog(path)",
-    "Advice": "advice, as memlab.recommend_cap returns it",
     "DataFrame": "a frame, as memlab.load returns it",
     "MemoryItem": "a memlab.MemoryItem",
     "MemoryProvenance": "a memlab.MemoryProvenance",
@@ -21,7 +19,6 @@ WORDS: Final = {
     "PathLike": "a path",
     "Receipt": "a receipt, as memlab.apply returns it",
     "Sizing": "what memlab.sizing.prepare_sizing returns",
-    "SqliteMemoryStore": "an open memlab.SqliteMemoryStore",
     "datetime": "a moment with a time zone, such as datetime.now(UTC)",
     "log": "a log, as memlab.read_access_log returns it",
     "policies": "a list of policies, such as [memlab.KeepRecent(200), memlab.KeepRecent(500)]",
@@ -72,6 +69,9 @@ HINTS: Final = {
 }
 """The call that was meant, by what was wanted and what was given."""
 
+_SORTS: Final = {"class": type, "number": int | float, "path": str | PathLike, "text": str}
+"""What else the hints call a value."""
+
 SHOWN: Final = 160
 """Characters of a value that a message quotes."""
 
@@ -86,7 +86,8 @@ def expect(value: object, *kinds: type, call: str, name: str, optional: bool = F
     memlab.errors.WrongArgumentError: TimeToLive takes as ttl an age, such as \
 timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
     """
-    if (optional and value is None) or (isinstance(value, kinds) and not _flag(value, kinds)):
+    is_flag = isinstance(value, bool) and not {bool, object} & {*kinds}
+    if (optional and value is None) or (isinstance(value, kinds) and not is_flag):
         return
     raise refusal(value, *(kind.__name__ for kind in kinds), call=call, name=name)
 
@@ -185,22 +186,11 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
-def _flag(value: object, kinds: tuple[type, ...]) -> bool:
-    """Whether a value is True or False where a number is wanted."""
-    return isinstance(value, bool) and bool not in kinds and object not in kinds
-
-
 def _sorts(value: object) -> list[str]:
     """Return what a value is, as the hints call it."""
     found = [each.__name__ for each in type(value).__mro__]
-    if isinstance(value, type):
-        found.append("class")
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        found.append("number")
-    if isinstance(value, str):
-        found += ["path", "text"]
-    if isinstance(value, PathLike):
-        found.append("path")
+    if not isinstance(value, bool):
+        found += [sort for sort, kinds in _SORTS.items() if isinstance(value, kinds)]
     return ["store" if each == "SqliteMemoryStore" else each for each in found]
 
 

@@ -103,10 +103,8 @@ def read_whole(path: Path | str, *, most: int = LARGEST) -> bytes:
         with ordinary_file(path, most=most) as file:
             return file.read(most)
     except (OSError, ValueError) as error:
-        raise MemlabError(
-            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); check the path "
-            "and its permissions"
-        ) from error
+        words = refused(f"{path} cannot be read", error, "the path and its permissions")
+        raise MemlabError(words) from error
 
 
 def read_end(path: Path, most: int) -> bytes:
@@ -164,9 +162,8 @@ def folder_held(folder: Path) -> Iterator[None]:
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise MemlabError(
-            f"{folder} cannot be opened ({error.strerror}); check the path and its permissions"
-        ) from error
+        words = refused(f"{folder} cannot be opened", error, "the path and its permissions")
+        raise MemlabError(words) from error
     try:
         with suppress(OSError):  # a file system without locks
             flock(descriptor, LOCK_EX)

@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 from memlab.arguments import confidence, share, until, whole_number
 from memlab.clock import age_of
 from memlab.errors import SettingsError
-from memlab.files import Limit, folder_held, limit_like, ordinary_file, whole_file
+from memlab.files import Limit, folder_held, limit_like, make_like, ordinary_file, whole_file
 from memlab.items import MemoryKind
-from memlab.text import shortened
+from memlab.text import refused, shortened
 
 FILE: Final = "memlab.toml"
 STORES: Final = "store"
@@ -248,11 +248,14 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
     with folder_held(folder):
         before = text_of(file, like)
         text = with_settings(before or "", name, {k: _stored(v, folder) for k, v in chosen.items()})
-        with whole_file(file, limit=limit) as draft:
-            draft.write_text(text, encoding="utf-8")
-            _give_to_owner(draft, file if before is not None else like)
-            if before is None:  # whoever may read the store needs them, whatever the umask says
-                draft.chmod(limit.of(draft.stat().st_gid))
+        model = file if before is not None else like
+        with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
+            opened.write(text)
+            if model is not None and model.exists():
+                its, made = model.stat(), os.fstat(opened.fileno())
+                # whoever may read the store needs them, whatever the umask says
+                mode = limit.mode if before is None else made.st_mode & 0o777
+                make_like(opened.fileno(), (its.st_uid, its.st_gid), mode)
     read_settings(folder, name, like)
     return file
 
@@ -296,16 +299,6 @@ def _stored(value: Any, folder: Path) -> Any:
     return str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole)
 
 
-def _give_to_owner(draft: Path, like: Path | None) -> None:
-    """Let what somebody else wrote for a store belong to whom the store belongs to."""
-    if like is None or not like.exists():
-        return
-    found, own = like.stat(), draft.stat()
-    if (found.st_uid, found.st_gid) != (own.st_uid, own.st_gid):
-        with suppress(PermissionError):
-            os.chown(draft, found.st_uid, found.st_gid, follow_symlinks=False)
-
-
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     if key not in SETTINGS:
         known = ", ".join(SETTINGS)
@@ -343,8 +336,7 @@ def text_of(file: Path, like: Path | None) -> str | None:
             _check_whose(file, os.fstat(opened.fileno()), like)
             raw = opened.read(_MOST)
     except OSError as error:
-        words = error.strerror or error
-        raise SettingsError(f"{file} cannot be read ({words}); check what it is") from error
+        raise SettingsError(refused(f"{file} cannot be read", error, "what it is")) from error
     try:
         return raw.decode()
     except UnicodeDecodeError as error:

@@ -19,6 +19,8 @@ _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _JOINER: Final = re.compile(r"(?<=[^\x00-\x7f])([\u200c\u200d])(?=[^\x00-\x7f])")
 """In an emoji, or in a script that needs it; beside ASCII it could only hide."""
 
+_ROOM: Final = "the folder, its permissions and the room on the disk"
+
 _NUMBER: Final = re.compile(r"[-–<>~]?\s?[\d.,%]*( to [\d.,%]+)?")
 
 _LOGIN: Final = re.compile(
@@ -163,10 +165,9 @@ def _in_dollar_quotes(char: str) -> str:
     return char.encode("unicode_escape").decode() if char < "\x80" else f"\\U{ord(char):08x}"
 
 
-def refused(what: str, error: OSError) -> str:
-    """Say what the system refused, and what to look at."""
-    why = error.strerror or error
-    return f"{what} ({why}); check the folder, its permissions and the room on the disk"
+def refused(what: str, error: Exception, look_at: str = _ROOM) -> str:
+    """Say what the system refused, why, and what to look at."""
+    return f"{what} ({getattr(error, 'strerror', None) or error}); check {look_at}"
 
 
 def without_passwords(text: str) -> str:

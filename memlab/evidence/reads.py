@@ -26,7 +26,7 @@ from memlab.settings import Settings
 from memlab.sources.base import MOST_READ, TODAY, Orders
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
-from memlab.text import Sheet, Shown, Table, counted
+from memlab.text import Sheet, Shown, Table, counted, refused
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> how many of its lines are no read."""
@@ -226,9 +226,8 @@ def _lines_of(path: Path) -> Iterator[bytes]:
         with ordinary_file(path) as file:
             yield from iter(lambda: file.readline(_LINES_AT_ONCE), b"")
     except OSError as error:
-        raise MemlabError(
-            f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
-        ) from error
+        words = refused(f"{path} cannot be read", error, "the path and its permissions")
+        raise MemlabError(words) from error
 
 
 def _is_csv(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -31,7 +31,7 @@ from memlab.sizing.in_force import remembered_policy
 from memlab.sources.base import Watch, unwatched
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown, Table, command, counted
-from memlab.upkeep.maintenance import Maintenance, StepOutcome
+from memlab.upkeep.maintenance import StepOutcome
 from memlab.upkeep.maintenance import maintain as maintain_store
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class PlannedStore:
 
 @dataclass(frozen=True)
 class DecidedStore(PlannedStore):
-    """A store's line, and the whole of its plan as it was packed."""
+    """A store's line, and the whole of its plan, packed into a seventh of the room of its text."""
 
     plan: bytes
 
@@ -296,7 +296,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
         )
     policy = remembered_policy(source)[0] if policy is None else policy
     plan = plan_store(source, policy, now=now)
-    whole = packed(plan)  # before the digest is asked for, which comes with it
+    text = plan.to_json(compact=True)  # before the digest is asked for, which comes with it
     total, gone, size = plan.total, plan.deletes, bytes_of(source)
     share = gone.tokens / total.tokens if total.tokens else 0.0
     return DecidedStore(
@@ -309,7 +309,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
         boot_before=plan.boot_before.tokens,
         boot_after=plan.boot_after.tokens,
         floor=plan.floor.tokens,
-        plan=whole,
+        plan=pa.Codec(_CODEC).compress(text.encode(), asbytes=True),
     )
 
 
@@ -317,15 +317,8 @@ def _said(policy: Policy | None) -> dict[str, Any]:
     return {"policy": "remembered"} if policy is None else wire.as_data(policy)
 
 
-def packed(plan: Plan) -> bytes:
-    """Return a plan in a seventh of the room that its text takes."""
-    text = plan.to_json(compact=True).encode()
-    whole: bytes = pa.Codec(_CODEC).compress(text, asbytes=True)
-    return whole
-
-
 def unpacked(text: bytes) -> Plan:
-    """Return the plan.
+    """Return the plan that was packed.
 
     >>> unpacked(b"not packed")
     Traceback (most recent call last):
@@ -478,10 +471,9 @@ def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
         missing where there is none. Of a store of which nothing is remembered that is the error.
     """
     moment = moment_or_now(now, call="memlab.fleet.maintain")
-    look_after = partial(maintain_store, apply=apply, yes=yes, now=moment)
     task = FleetTask(
         "maintain",
-        partial(_maintained, look_after),
+        partial(_maintained, apply=apply, yes=yes, now=moment),
         MaintainedStore,
         changes=apply,
         asked={"applied": apply},
@@ -490,8 +482,8 @@ def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
     return table_of(task, sources, runner=runner, progress=progress, out=out)
 
 
-def _maintained(look_after: Callable[[str], Maintenance], where: str) -> MaintainedStore:
-    found = look_after(where)
+def _maintained(where: str, **how: Any) -> MaintainedStore:
+    found = maintain_store(where, **how)
     said = {step.name: step.words for step in found.steps}
     outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
     ends = (StepOutcome.WOULD, StepOutcome.DONE)

@@ -67,7 +67,7 @@ def outcomes_of(
         if parts is not None:
             parts.flush()
     if parts is not None:
-        parts.finish()
+        parts.note(finished=True)
     return [found[member.name] for member in members]
 
 
@@ -149,10 +149,6 @@ class Parts:
             self._write(self.folder / f"part-{number:06}.parquet", table)
         self._waiting, self._since = [], monotonic()
 
-    def finish(self) -> None:
-        """Note that every store has its result."""
-        self._note(finished=True)
-
     def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
         """Whether a result need not be asked for again: an error always is.
 
@@ -201,7 +197,7 @@ class Parts:
         is_fresh, rests_on = bool(before.get("finished", True)), self._task.rests_on
         if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
             self._keep({})
-        self._note(finished=False)
+        self.note(finished=False)
         return is_fresh
 
     def _read_note(self) -> dict[str, Any]:
@@ -210,7 +206,8 @@ class Parts:
             found = json.loads(read_whole(file)) if file.exists() else None
         return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
 
-    def _note(self, *, finished: bool) -> None:
+    def note(self, *, finished: bool) -> None:
+        """Note what was asked, and whether every store has its result."""
         on = {"question": self._question, "rests_on": self._task.rests_on}
         note = {"memlab_fleet_run": 1, **on, "finished": finished}
         write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)

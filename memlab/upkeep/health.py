@@ -44,8 +44,6 @@ _NO_CAP: Final = (
     "no cap is remembered, so any number is all right here; forge-loop's own doctor warns above "
     f"{FORGE_LOOPS}, as --backlog {FORGE_LOOPS} does"
 )
-_EMPTY: Final = "empty: no plan has taken anything out"
-_NO_ARCHIVE: Final = "none: no plan has taken anything out"
 
 
 class Status(StrEnum):
@@ -328,7 +326,8 @@ def _space(file: Path) -> Check:
 
 def _archive(source: Source) -> Check:
     place = archive_at(source)
-    nothing = Check("archive", Status.OK, _EMPTY if lexists(place.path) else _NO_ARCHIVE)
+    what = "empty" if lexists(place.path) else "none"
+    nothing = Check("archive", Status.OK, f"{what}: no plan has taken anything out")
     if not is_begun(place):
         if (renamed := archive_of_other_name(place)) is None:
             return nothing

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import Limit, make_like
+from memlab.text import refused
 
 LARGEST: Final = 2**26
 """Bytes of a file beyond which it is not read: no memory and no index is so large."""
@@ -100,7 +101,8 @@ class Folder:
                     with self.subfolder(entry.name) as below:
                         yield from below._entries(f"{name}/")
                 except PermissionError as error:
-                    raise _unreadable(self.path / entry.name, error) from error
+                    what = f"{self.path / entry.name} cannot be read"
+                    raise StoreError(refused(what, error, "its permissions")) from error
                 except OSError as error:  # it was a folder a moment ago
                     raise changed(self.path) from error
 
@@ -125,7 +127,7 @@ class Folder:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise StoreError(refused(f"{path} cannot be read", error, "its permissions")) from error
         with os.fdopen(handle, "rb") as file:
             before = os.fstat(handle)
             if not stat.S_ISREG(before.st_mode):
@@ -249,9 +251,8 @@ def opened_folder(
     except FileNotFoundError as error:
         raise StoreError(f"there is no folder {path}; check the path") from error
     except (OSError, ValueError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or error
-        words = f"{path} cannot be opened as a folder ({why}); check the path and its permissions"
-        raise StoreError(words) from error
+        what = f"{path} cannot be opened as a folder"
+        raise StoreError(refused(what, error, "the path and its permissions")) from error
     try:
         yield Folder(resolved, handle, enters)
     finally:
@@ -274,11 +275,6 @@ def is_file_path(path: str) -> bool:
     [True, True, False, False, False, False]
     """
     return all(map(is_file_name, path.split("/")))
-
-
-def _unreadable(path: Path, error: OSError) -> StoreError:
-    why = error.strerror or error
-    return StoreError(f"{path} cannot be read ({why}); check its permissions")
 
 
 def changed(path: Path) -> ChangedWhileReadError:
