@@ -13,8 +13,8 @@ from memlab.files import read_end
 from memlab.sources import reads
 from memlab.sources.base import Search, Trouble
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.notes import NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
+from memlab.sources.folder.source import NotesSource, known_since, note_of
 from memlab.sources.reads import Asked, Found, LineReader, Read
 from memlab.text import counted
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.notes import NOTE, NotesSource, known_since, note_of
+from memlab.sources.folder.source import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, text
 from memlab.sources.transcripts import Look, Touch, calls_in, seen_in, take_uses
