@@ -201,7 +201,7 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
 
 
 def _told(stream: BufferedReader) -> Iterator[Commit]:
-    """Yield the commits that git tells of: the committer's time, and the name."""
+    """Yield the commits that git tells of; a rename has two paths, links have none."""
     commit, tokens = None, _tokens(stream)
     for token in tokens:
         what = token.split()  # a line break may stand before it
@@ -212,17 +212,13 @@ def _told(stream: BufferedReader) -> Iterator[Commit]:
             at = datetime.fromtimestamp(seconds, UTC)
             commit = Commit(at, what[1].decode(), [])
         elif commit:
-            two = what[4][:1] == b"R"
-            commit.changes.append(_change(what, [next(tokens, b"") for _ in range(1 + two)]))
+            names = 2 if what[4][:1] == b"R" else 1
+            paths = [os.fsdecode(next(tokens, b"")) for _ in range(names)]
+            was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in what[:2])
+            mode, old = int(what[0][-3:], 8), what[2].decode()
+            commit.changes.append(Change(paths[0] * was, paths[-1] * is_now, mode, old))
     if commit:
         yield commit
-
-
-def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Change:
-    """Return what git says of one path or, of a rename, two; a path is of ordinary files alone."""
-    was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in words[:2])
-    before, after = (os.fsdecode(path) for path in (paths[0], paths[-1]))
-    return Change(before * was, after * is_now, int(words[0][-3:], 8), words[2].decode())
 
 
 def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:
