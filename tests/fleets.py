@@ -17,8 +17,7 @@ from stores import episodes, row, write_rows
 
 from memlab.fleet import FleetPlan, Outcome, Runner, StoreLine
 from memlab.fleet.change import Applied, apply_saved, saved_plans
-from memlab.fleet.overview import survey_task
-from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.sweep import outcomes_of, survey_task
 from memlab.fleet.workers import FleetTask
 
 TESTS = Path(__file__).resolve().parent

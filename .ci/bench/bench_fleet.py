@@ -37,8 +37,7 @@ import memlab
 from memlab import fleet
 from memlab.fleet.change import plan_task
 from memlab.fleet.cohort import fit_cohort, size_task
-from memlab.fleet.overview import survey_task
-from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.sweep import outcomes_of, survey_task
 from memlab.fleet.workers import FleetTask, nothing
 from memlab.store.database import CREATE_TABLE
 

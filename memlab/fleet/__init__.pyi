@@ -13,11 +13,11 @@ from memlab.fleet.cohort import size as size
 from memlab.fleet.names import Member as Member
 from memlab.fleet.names import Members as Members
 from memlab.fleet.names import expand_names as expand_names
-from memlab.fleet.overview import StoreLine as StoreLine
-from memlab.fleet.overview import survey as survey
 from memlab.fleet.page import FleetFindings as FleetFindings
 from memlab.fleet.page import examine_fleet as examine_fleet
 from memlab.fleet.page import write_fleet_report as write_fleet_report
+from memlab.fleet.sweep import StoreLine as StoreLine
+from memlab.fleet.sweep import survey as survey
 from memlab.fleet.workers import Cluster as Cluster
 from memlab.fleet.workers import Outcome as Outcome
 from memlab.fleet.workers import Processes as Processes

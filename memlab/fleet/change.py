@@ -22,8 +22,7 @@ from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
-from memlab.fleet.overview import bytes_of
-from memlab.fleet.sweep import column_of, outcomes_of, table_of
+from memlab.fleet.sweep import bytes_of, column_of, outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Given, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for

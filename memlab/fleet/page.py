@@ -15,8 +15,7 @@ from memlab.clock import moment_or_now
 from memlab.files import ALONE, write_whole
 from memlab.fleet.cohort import Cohort, cohort_of, size
 from memlab.fleet.names import Members, Sources, members_of
-from memlab.fleet.overview import survey
-from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.sweep import outcomes_of, survey
 from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source

@@ -52,7 +52,7 @@ HEARTBEAT: Final = 10.0
 """Seconds without an answer after which it is asked whether anybody is left to give one."""
 PATIENCE: Final = 30.0
 """Seconds that a scheduler has to answer, and a first worker to come."""
-LOADED_BEFORE: Final = ("memlab.fleet.workers", "memlab.fleet.overview")
+LOADED_BEFORE: Final = ("memlab.fleet.workers", "memlab.fleet.sweep")
 """What every process needs, imported once and not in each."""
 
 

@@ -24,8 +24,7 @@ from memlab import KeepRecent, fleet
 from memlab.compaction import archived_rows
 from memlab.errors import MemlabError
 from memlab.fleet import Cluster, Member, Outcome, Processes, Runner, Serial, StoreLine, cluster_at
-from memlab.fleet.overview import survey_task
-from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.sweep import outcomes_of, survey_task
 from memlab.fleet.workers import LARGE, TOGETHER, Answer, Chunk, FleetTask, Given, WorkerPool
 from memlab.lazy import import_extra
 

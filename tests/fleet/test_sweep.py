@@ -17,8 +17,7 @@ from stores import episodes, files_in, row, run_sql, write_rows
 import memlab
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, StoreLine, maintain, survey
-from memlab.fleet.overview import survey_task
-from memlab.fleet.sweep import Parts, start_over
+from memlab.fleet.sweep import Parts, start_over, survey_task
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source
@@ -57,7 +56,7 @@ def test_a_fault_of_memlab_ends_no_run(tmp_path: Path, monkeypatch: pytest.Monke
             raise ZeroDivisionError("by accident")
         return past_arrays(source, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("memlab.fleet.overview.past_arrays", load)
+    monkeypatch.setattr("memlab.fleet.sweep.past_arrays", load)
     found = survey(paths, now=NOW, runner=Serial())
     assert found["error"][0] == "memlab failed on it: ZeroDivisionError: by accident"
     assert found["memories"][1] == 3
@@ -120,7 +119,7 @@ def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Notes the stores that are really read, in order."""
-    monkeypatch.setattr("memlab.fleet.overview.open_source", looks := Mock(wraps=open_source))
+    monkeypatch.setattr("memlab.fleet.sweep.open_source", looks := Mock(wraps=open_source))
     return looks
 
 
