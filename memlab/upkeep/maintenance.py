@@ -250,38 +250,40 @@ class _Work:
         policy, how = policy_in_force(self._source)
         if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
-        how = f"; {how}" if self._settings.is_auto else ""
-        made, receipt = self._carried_out(policy, "plan", retire=self._settings.retire)
-        self._found["receipt"] = receipt
-        if made.is_empty:
+        retires = self._settings.retire
+        outcome, made, words = self._carried_out(policy, "plan", "receipt", retire=retires)
+        if outcome is StepOutcome.NOTHING:
             all_stay = "under the remembered policy every memory stays"
-            retires = self._settings.retire
             words = "nothing to retire and nothing to return" if retires else all_stay
-            return StepOutcome.NOTHING, f"{words}{how}"
-        if made.moves:
+        elif made.moves:
             both = [sized(made.labelled(label)) for label in (RETIRES, RETURNS)]
-            words = "retire {}, return {}" if receipt is None else "retired {}, returned {}"
-            outcome = StepOutcome.WOULD if receipt is None else StepOutcome.DONE
-            return outcome, f"{words.format(*both)}{how}"
-        if receipt is None:
-            return StepOutcome.WOULD, f"delete {sized(made.deletes)}; they are archived first{how}"
-        return StepOutcome.DONE, f"deleted and archived {sized(made.deletes)}{how}"
+            is_done = outcome is StepOutcome.DONE
+            words = ("retired {}, returned {}" if is_done else "retire {}, return {}").format(*both)
+        elif outcome is StepOutcome.WOULD:
+            words = f"delete {words}"
+        return outcome, f"{words}; {how}" if self._settings.is_auto else words
 
     def _carried_out(
-        self, policy: Policy, name: str, *, retire: bool = False, tries: int = PLANNED_AT_MOST
-    ) -> tuple[Plan, Receipt | None]:
-        """Return a plan, and its receipt where it was applied; planned anew where it is stale."""
-        now, meant = self._now, self._all_prunable
-        self._found[name] = made = plan(self._source, policy, retire=retire, now=now)
-        self._check_brakes(made)
-        if made.is_empty or not self._do_it:
-            return made, None
-        try:
-            return made, apply(made, store=self._source, now=now, all_prunable=meant)
-        except StalePlanError:
-            if tries == 1:
-                raise
-        return self._carried_out(policy, name, retire=retire, tries=tries - 1)
+        self, policy: Policy, name: str, receipt: str, *, retire: bool = False
+    ) -> tuple[StepOutcome, Plan, str]:
+        """Plan, and apply that; planned anew where it is stale. The words are of a deletion."""
+        now, meant, tries = self._now, self._all_prunable, PLANNED_AT_MOST
+        while True:
+            self._found[name] = made = plan(self._source, policy, retire=retire, now=now)
+            self._check_brakes(made)
+            if made.is_empty:
+                return StepOutcome.NOTHING, made, "none"
+            if not self._do_it:
+                return StepOutcome.WOULD, made, f"{sized(made.deletes)}; they are archived first"
+            try:
+                done = apply(made, store=self._source, now=now, all_prunable=meant)
+            except StalePlanError:
+                tries -= 1
+                if not tries:
+                    raise
+                continue
+            self._found[receipt] = done
+            return StepOutcome.DONE, made, f"deleted and archived {sized(made.deletes)}"
 
     def _check_brakes(self, made: Plan) -> None:
         """Stop before anything where too much would go, or all, and nobody said it is meant."""
@@ -307,15 +309,9 @@ class _Work:
     def _delete(self) -> tuple[StepOutcome, str]:
         """Delete what is retired since long; what was needed meanwhile has just returned."""
         age = self._settings.delete_retired_after or timedelta()
-        made, receipt = self._carried_out(LongRetired(age), "last")
-        self._found["deletion"] = receipt
-        what = f"what was retired and not needed for {age_text(age)}"
-        if made.is_empty:
-            return StepOutcome.NOTHING, f"{what}: none"
-        if receipt is None:
-            return StepOutcome.WOULD, f"{what}: {sized(made.deletes)}; they are archived first"
-        words = f"{what}: deleted and archived {sized(made.deletes)}"
-        return StepOutcome.DONE, f"{words}; undo: {receipt.undo}"
+        outcome, _, words = self._carried_out(LongRetired(age), "last", "deletion")
+        undo = f"; undo: {self._found['deletion'].undo}" if outcome is StepOutcome.DONE else ""
+        return outcome, f"what was retired and not needed for {age_text(age)}: {words}{undo}"
 
     def _harvest(self) -> tuple[StepOutcome, str]:
         """Write down what was read since, before anything is decided by it."""
