@@ -221,7 +221,7 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
 
 
 def test_without_exchange_the_index_is_there(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_files, "_renameat2", lambda: None)
+    monkeypatch.setattr(folder_files, "_RENAMEAT2", None)
     rename, before = os.rename, notes.content()
 
     def watching(*args: Any, **kwargs: Any) -> None:

@@ -7,10 +7,9 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import Limit, make_like
@@ -25,6 +24,8 @@ _DEEPEST: Final = 32
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RENAMEAT2: Final = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+"""The system's call that exchanges two names; None where it has none."""
 _EXCHANGE: Final = 2
 _NO_EXCHANGE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
 """What the system's call answers where the file system cannot exchange names."""
@@ -187,11 +188,10 @@ class Folder:
 
     def exchange(self, name: str, other: str) -> None:
         """Let two files change places in one step."""
-        swap = _renameat2()
-        if swap is not None:
+        if _RENAMEAT2 is not None:
             with self._holding(name) as (here, old), self._holding(other) as (there, new):
                 names = here.handle, os.fsencode(old), there.handle, os.fsencode(new)
-                if swap(*names, _EXCHANGE) == 0:
+                if _RENAMEAT2(*names, _EXCHANGE) == 0:
                     return
                 number = ctypes.get_errno()
             if number not in _NO_EXCHANGE:
@@ -285,9 +285,3 @@ def changed(path: Path) -> ChangedWhileReadError:
 def _is_text(name: str) -> bool:
     """Whether a name is UTF-8; Python stands in surrogates for what is not."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
-
-
-@cache
-def _renameat2() -> Any:
-    """Return the system's call that exchanges two names; None where it has none."""
-    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
