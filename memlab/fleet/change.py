@@ -27,7 +27,6 @@ from memlab.fleet.workers import FleetTask, Given, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy
-from memlab.sources.base import Watch, unwatched
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown, Table, command, counted
 from memlab.upkeep.maintenance import StepOutcome
@@ -276,13 +275,9 @@ def plan(
 def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
     """Return the task of planning; a policy that asks for no time decides the same at any."""
     timeless = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
-    return FleetTask(
-        "plan",
-        partial(decide_store, policy=policy, now=now),
-        DecidedStore,
-        asked={"policy": _said(policy)},
-        rests_on="" if timeless else now.isoformat(),
-    )
+    asked, rests_on = {"policy": _said(policy)}, "" if timeless else now.isoformat()
+    work = partial(decide_store, policy=policy, now=now)
+    return FleetTask("plan", work, DecidedStore, asked=asked, rests_on=rests_on)
 
 
 def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
@@ -305,9 +300,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
         deleted=gone.memories,
         deleted_tokens=gone.tokens,
         deleted_bytes=None if size is None else round(size * share),
-        boot_before=plan.boot_before.tokens,
-        boot_after=plan.boot_after.tokens,
-        floor=plan.floor.tokens,
+        **{each: getattr(plan, each).tokens for each in ("boot_before", "boot_after", "floor")},
         plan=pa.Codec(_CODEC).compress(text.encode(), asbytes=True),
     )
 
@@ -388,15 +381,11 @@ def apply(
     return table_of(task, members, runner=runner, progress=progress, given=given)
 
 
-def apply_saved(
-    where: str,
-    given: tuple[str, bytes | None],
-    *,
-    now: datetime,
-    watch: Watch = unwatched,
-    all_prunable: bool = False,
-) -> Applied:
-    """Apply the plan of one store, which is handed over with the digest that was reviewed."""
+def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Applied:
+    """Apply the plan of one store, which is handed over with the digest that was reviewed.
+
+    The rest is as for :func:`memlab.apply`.
+    """
     digest, text = given
     if text is None:
         raise PlanError("its plan is not among those saved; make a new plan")
@@ -405,7 +394,7 @@ def apply_saved(
         raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
     status = "applied"
     try:
-        apply_to_store(plan, store=where, now=now, watch=watch, all_prunable=all_prunable)
+        apply_to_store(plan, store=where, **how)
     except AlreadyAppliedError:
         status = "applied before"
     done = receipt_of(plan, open_source(where), plan.made_at)
@@ -470,13 +459,10 @@ def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
         missing where there is none. Of a store of which nothing is remembered that is the error.
     """
     moment = moment_or_now(now, call="memlab.fleet.maintain")
+    work = partial(_maintained, apply=apply, yes=yes, now=moment)
+    # the results of a run that finished say nothing now
     task = FleetTask(
-        "maintain",
-        partial(_maintained, apply=apply, yes=yes, now=moment),
-        MaintainedStore,
-        changes=apply,
-        asked={"applied": apply},
-        rests_on=None,  # the results of a run that finished say nothing now
+        "maintain", work, MaintainedStore, changes=apply, asked={"applied": apply}, rests_on=None
     )
     return table_of(task, sources, runner=runner, progress=progress, out=out)
 

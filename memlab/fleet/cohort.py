@@ -253,14 +253,9 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     members = members_of(sources)
     shared = cohort_of(members, runner=runner) if cohort is None else cohort
 
-    return table_of(
-        size_task(shared.prior, asked),
-        members,
-        runner=runner,
-        progress=progress,
-        out=out,
-        given=lambda member: shared.without(member.name).prior,
-    )
+    task = size_task(shared.prior, asked)
+    how: Any = {"runner": runner, "progress": progress, "out": out}
+    return table_of(task, members, given=lambda each: shared.without(each.name).prior, **how)
 
 
 def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
