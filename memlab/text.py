@@ -373,15 +373,11 @@ def _html_rows(table: Table) -> str:
     styles = [f"text-align:{'right' if right else 'left'}" for right in numeric_columns(table)]
     rows: list[tuple[str, Sequence[Cell]]] = [("th", table.header)] if table.header else []
     rows += [("td", row) for row in table.rows]
-    return "".join(
-        "<tr>"
-        + "".join(
-            f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>"
-            for cell, style in zip(row, styles, strict=True)
-        )
-        + "</tr>"
-        for tag, row in rows
-    )
+    lines = []
+    for tag, row in rows:
+        cells = zip(row, styles, strict=True)
+        lines.append([f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>" for cell, style in cells])
+    return "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
 
 
 def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:

@@ -36,6 +36,7 @@ VERSION: Final = "index"
 _MADE: Final = "made"
 """The digest of the new version, by which it is known again where it was not edited since."""
 _JOURNAL: Final = "journal.json"
+_MARKER: Final = "memlab_folder_change"
 _FORMAT: Final = 1
 
 _FAULTS: Final = (
@@ -113,7 +114,7 @@ class Operation:
             if file is not None and not self.taking_out:
                 folder.write(file._replace(name=f"{part.files}/{number}"))
         entries = [entry._asdict() for entry in self.entries]
-        content = {"memlab_folder_change": _FORMAT, "taking_out": self.taking_out}
+        content = {_MARKER: _FORMAT, "taking_out": self.taking_out}
         data = json.dumps(content | {"entries": entries}).encode()
         owner = os.geteuid(), os.getegid()
         folder.write(FileCopy(f"{part.own}/{_JOURNAL}", data, 0o600, 0, owner))
@@ -290,14 +291,9 @@ def _file_name(value: Any) -> None:
         raise ValueError(f"{value!r:.80} is no file of the folder")
 
 
+_ENTRY: Final = fields({"key": text, "name": _file_name, "written": whole(), "said": anything})
 _CONTENT: Final = fields(
-    {
-        "memlab_folder_change": whole(_FORMAT, _FORMAT),
-        "taking_out": truth,
-        "entries": listed(
-            fields({"key": text, "name": _file_name, "written": whole(), "said": anything})
-        ),
-    }
+    {_MARKER: whole(_FORMAT, _FORMAT), "taking_out": truth, "entries": listed(_ENTRY)}
 )
 
 

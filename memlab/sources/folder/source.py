@@ -30,15 +30,10 @@ Result = TypeVar("Result")
 
 _ID: Final = whole(0, 2**32 - 2)
 """Of a user or group; one more stands for nobody."""
+_OWNER: Final = pair(_ID, _ID)
 _BYTES: Final = either(text, fields({"text": digits}))
 _FILE: Final = fields(
-    {
-        "name": text,
-        "mode": whole(0, 0o7777),
-        "written": whole(),
-        "owner": pair(_ID, _ID),
-        "data": _BYTES,
-    }
+    {"name": text, "mode": whole(0, 0o7777), "written": whole(), "owner": _OWNER, "data": _BYTES}
 )
 _PLACE: Final = fields({"position": whole(), "said": listed(anything)}, others=anything)
 _RECORD: Final = fields(
@@ -312,14 +307,9 @@ NOTE: Final = ".md"
 """How the names of notes end."""
 _MARKS: Final = "#-*_=> \t\r"
 """What Markdown puts around a title."""
+_NOTHING: Final = listed(anything, most=0)
 _NOTE_PLACE: Final = fields(
-    {
-        "position": whole(),
-        "said": listed(anything, most=0),
-        "created_at": text,
-        "loaded": truth,
-        "judged": truth,
-    }
+    {"position": whole(), "said": _NOTHING, "created_at": text, "loaded": truth, "judged": truth}
 )
 
 
