@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property, partial
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -192,10 +193,8 @@ class FleetPlan(Shown):
         ]
         changed = f"{totals['changed']:,} of {counted(totals['stores'], 'stores')} change"
         title = f"plan {self.digest[:12]}: {changed}"
-        rows = [
-            (each.deleted, each.deleted_tokens, each.boot_before, each.boot_after, each.store)
-            for each in self._ranked
-        ]
+        shown = attrgetter("deleted", "deleted_tokens", "boot_before", "boot_after", "store")
+        rows = list(map(shown, self._ranked))
         header = ("memories go", "tokens", "at start", "after", "store")
         refused = [(each.store, each.error) for each in self.refused]
         tables = [Table("where most goes", header, rows, whole=True)] if rows else []
@@ -217,12 +216,8 @@ class FleetPlan(Shown):
         ]
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "made_at": self.made_at.isoformat(),
-            "policy": dict(self.policy),
-            "refused": [vars(each) for each in self.refused],
-            "stores": [vars(each) for each in self.stores],
-        }
+        lists = {"refused": list(map(vars, self.refused)), "stores": list(map(vars, self.stores))}
+        return {"made_at": self.made_at.isoformat(), "policy": dict(self.policy), **lists}
 
 
 def saved_beside(file: Path) -> Path:

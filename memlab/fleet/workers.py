@@ -31,6 +31,8 @@ Row = TypeVar("Row")
 
 Given = Callable[[Member], Any]
 """What belongs to one store alone, fetched when its turn comes."""
+AnyTask: TypeAlias = "FleetTask[Any]"
+Outcomes: TypeAlias = "Iterator[Outcome[Any]]"
 Progress = Callable[[int, int], None]
 """Called with how many stores are done, and how many there are."""
 
@@ -79,9 +81,7 @@ def nothing(member: Member) -> None:
 class Runner(Protocol):
     """Who does the work."""
 
-    def run(
-        self, task: "FleetTask[Any]", members: Sequence[Member], given: Given = nothing
-    ) -> Iterator[Outcome[Any]]:
+    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
         """Yield an outcome for each of the members, as they come.
 
         MemlabError when nobody is left to do the work.
@@ -125,15 +125,12 @@ class FleetTask(Generic[Row]):
 class Serial:
     """One store after the other, in this process."""
 
-    def run(
-        self, task: FleetTask[Any], members: Sequence[Member], given: Given = nothing
-    ) -> Iterator[Outcome[Any]]:
+    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
         """Yield the outcomes in the order of the members."""
         for member in members:
             yield task.do(member, given(member))
 
 
-AnyTask: TypeAlias = FleetTask[Any]
 Chunk: TypeAlias = list[tuple[Member, Any]]
 Answer: TypeAlias = "Future[list[Outcome[Any]]]"
 
@@ -153,9 +150,7 @@ class WorkerPool(ABC):
         """Raise a MemlabError when nobody is left to work."""
 
 
-def schedule(
-    pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: Given
-) -> Iterator[Outcome[Any]]:
+def schedule(pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: Given) -> Outcomes:
     """Yield an outcome for each member as it comes."""
 
     def hand_out(chunk: list[Member]) -> Answer:
@@ -244,9 +239,7 @@ class Processes:
         if self.count is not None:
             arguments.whole_number("count", self.count, least=1)
 
-    def run(
-        self, task: AnyTask, members: Sequence[Member], given: Given = nothing
-    ) -> Iterator[Outcome[Any]]:
+    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
         """Yield the outcomes as they come; a MemlabError where no process can be started."""
         with closing(_ProcessPool(self.count or len(os.sched_getaffinity(0)))) as pool:
             yield from schedule(pool, task, members, given)
@@ -310,9 +303,7 @@ class Cluster:
     client: Any = field(repr=False)
     patience: float = PATIENCE
 
-    def run(
-        self, task: AnyTask, members: Sequence[Member], given: Given = nothing
-    ) -> Iterator[Outcome[Any]]:
+    def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
         """Yield the outcomes as they come; a MemlabError where nobody can do the work."""
         yield from schedule(_DaskPool(self.client, self.patience), task, members, given)
 

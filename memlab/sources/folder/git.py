@@ -17,6 +17,9 @@ from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_fi
 from memlab.sources.folder.journal import FolderMoment, Place
 from memlab.text import in_shell
 
+Contents = Callable[[str], bytes | None]
+"""Returns the content of a file by git's name of it; None where that cannot be read."""
+
 _OPTIONS: Final = (
     *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
     *("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"),
@@ -248,7 +251,7 @@ class PastMoment(FolderMoment):
     """Files that are gone, as they were when they went, beside the index of then; else empty."""
 
     lives: Mapping[str, Life]
-    content: Callable[[str], bytes | None]
+    content: Contents
 
     def read(self, name: str) -> FileCopy:
         """Return a file of it."""
@@ -259,11 +262,7 @@ class PastMoment(FolderMoment):
 
 
 def past_moments(
-    moment: FolderMoment,
-    history: History,
-    content: Callable[[str], bytes | None],
-    *,
-    emptied: bool = False,
+    moment: FolderMoment, history: History, content: Contents, *, emptied: bool
 ) -> Iterator[PastMoment]:
     """Yield the files that are gone, or `emptied` too, together what went beside the same index."""
     gone = _removed(moment, history) + (_emptied(moment, history) if emptied else [])
@@ -318,7 +317,7 @@ def _emptied(moment: FolderMoment, history: History) -> list[Life]:
 
 
 @contextmanager
-def blobs(folder: Path) -> Iterator[Callable[[str], bytes | None]]:
+def blobs(folder: Path) -> Iterator[Contents]:
     """Hand out what returns the content of a file by git's name of it; None where it cannot."""
     with ExitStack() as stack:
         running: list[_Process] = []

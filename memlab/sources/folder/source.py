@@ -39,6 +39,8 @@ _PLACE: Final = fields({"position": whole(), "said": listed(anything)}, others=a
 _RECORD: Final = fields(
     {"memory_id": text, "index": listed(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
 )
+_OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
+"""Columns of what is gone, by what a loss calls them."""
 _DERIVED: Final = "\0"
 """Begins the name of what is no memory: a file made from the others."""
 
@@ -132,11 +134,7 @@ class FolderSource(base.FileSource, Index):
     def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what was committed to git and is not there any more."""
         for some in stored.portions(self._gone()):
-            others: dict[str, list[object]] = {
-                DELETED_AT: [each.at for each in some],
-                WRITTEN_AT: [each.since for each in some],
-                COMMIT: [each.commit for each in some],
-            }
+            others = {name: [getattr(each, own) for each in some] for name, own in _OF_LOSS.items()}
             rows = [self.row_of(each.record) for each in some]
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
