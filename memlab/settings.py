@@ -37,6 +37,8 @@ AUTO: Final = "auto"
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
 """By policy, the setting whose number sizing finds."""
 
+Read = Callable[[str, Any], Any]
+"""Returns what the value of a setting means, by the setting's name."""
 _MOST: Final = 2**20
 """Bytes beyond which a file of settings is none."""
 
@@ -119,14 +121,11 @@ def _paths(_name: str, value: Any) -> tuple[Path, ...]:
     return tuple(Path(each).expanduser() for each in _texts(value))
 
 
-_CLAUDE: Final[Mapping[str, Callable[[str, Any], Any]]] = {
-    "lines": partial(whole_number, least=1),
-    "characters": partial(whole_number, least=1),
-    "kinds": _kinds,
-}
+_count: Final = partial(whole_number, least=1)
+_CLAUDE: Final[Mapping[str, Read]] = {"lines": _count, "characters": _count, "kinds": _kinds}
 
 
-def _setting(read: Callable[[str, Any], Any], means: str, default: type = NoneType) -> Any:
+def _setting(read: Read, means: str, default: type = NoneType) -> Any:
     """Declare a setting: what a value of it means, and what is written behind it."""
     return field(default_factory=default, metadata={"read": read, "means": means})
 
@@ -180,9 +179,8 @@ class Settings:
     @property
     def keep_recent(self) -> int | None:
         """The cap, where the policy is to keep the newest; else None."""
-        if self.policy is None or self.policy["name"] != "recent":
-            return None
-        keep = self.policy.get("keep")
+        policy = self.policy or {}
+        keep = policy.get("keep") if policy.get("name") == "recent" else None
         return keep if isinstance(keep, int) else None
 
     @property

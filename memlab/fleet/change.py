@@ -111,15 +111,9 @@ class FleetPlan(Shown):
     @property
     def totals(self) -> dict[str, int]:
         """What goes from all of them together."""
-        return {
-            "stores": len(self.stores),
-            "changed": len(self.changed),
-            "refused": len(self.refused),
-            **{
-                each.name: sum(getattr(store, each.name) or 0 for store in self.stores)
-                for each in fields(PlannedStore)[2:]
-            },
-        }
+        counts = {name: len(getattr(self, name)) for name in ("stores", "changed", "refused")}
+        names = [each.name for each in fields(PlannedStore)[2:]]
+        return counts | {n: sum(getattr(each, n) or 0 for each in self.stores) for n in names}
 
     @property
     def _ranked(self) -> list[PlannedStore]:
@@ -253,15 +247,11 @@ def plan(
     how: Any = {"runner": runner, "progress": progress, "out": folder}
     found = outcomes_of(task, sources, given=lambda member: member.name, **how)
     decided = [each.value for each in found if each.value is not None]
-    names = [each.name for each in fields(PlannedStore)]
-    made = FleetPlan(
-        made_at=moment,
-        policy=_said(policy),
-        stores=tuple(PlannedStore(*(getattr(each, n) for n in names)) for each in decided),
-        refused=tuple(Refused(each.name, each.kind, each.error) for each in found if each.error),
-        folder=folder,
-        texts={each.store: each.plan for each in decided} if folder is None else {},
-    )
+    line = attrgetter(*(each.name for each in fields(PlannedStore)))
+    stores = tuple(PlannedStore(*line(each)) for each in decided)
+    refused = tuple(Refused(each.name, each.kind, each.error) for each in found if each.error)
+    texts = {each.store: each.plan for each in decided} if folder is None else {}
+    made = FleetPlan(moment, _said(policy), stores, refused, folder, texts)
     if save is not None:
         write_whole(Path(save), made.to_json(), limit=ALONE)
     return made

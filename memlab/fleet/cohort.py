@@ -131,12 +131,8 @@ def fit_cohort(said: Mapping[str, Told], law: Law | None = None) -> Cohort:
     mean, between, weight = _posterior(reach, count, law)
     middle = int(np.searchsorted(law.shares, 0.9))
     worth = law.worth * float((law.between[middle] / between[middle]) ** 2)
-    shared = replace(
-        law,
-        reach=tuple(np.clip(np.maximum.accumulate(mean), 0, 1).tolist()),
-        between=tuple(between.tolist()),
-        worth=worth,
-    )
+    rising = tuple(np.clip(np.maximum.accumulate(mean), 0, 1).tolist())
+    shared = replace(law, reach=rising, between=tuple(between.tolist()), worth=worth)
     return Cohort(shared, len(told), int(count.sum()), tuple(weight.tolist()), told, law)
 
 

@@ -259,14 +259,11 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
         faults.append(f"{len(lost):,} superseded by a memory that is not there ({some_of(lost)})")
     if cyclic:
         faults.append(f"{len(cyclic):,} supersede each other in a circle ({some_of(cyclic)})")
-    sound = f"all {len(links):,} superseded memories lead to one that is there or archived"
-    return _warned(
-        "supersession",
-        sound if links else "no memory is superseded",
-        "; ".join(faults),
-        "an agent loads none of them: set superseded_by to NULL for those it should",
-        {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)},
-    )
+    all_lead = f"all {len(links):,} superseded memories lead to one that is there or archived"
+    sound = all_lead if links else "no memory is superseded"
+    advice = "an agent loads none of them: set superseded_by to NULL for those it should"
+    counts = {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)}
+    return _warned("supersession", sound, "; ".join(faults), advice, counts)
 
 
 def _in_cycles(links: Mapping[str, str]) -> list[str]:
@@ -293,13 +290,9 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
     older = f"{late:,} of {len(created):,} rows are older than a row inserted before them"
-    return _warned(
-        "insertion_order",
-        "rows were inserted in order of time",
-        older if late else "",
-        "keep-newest goes by insertion: look at what a plan lists as newest before applying it",
-        {"out_of_order": late},
-    )
+    sound = "rows were inserted in order of time"
+    advice = "keep-newest goes by insertion: look at what a plan lists as newest before applying it"
+    return _warned("insertion_order", sound, older if late else "", advice, {"out_of_order": late})
 
 
 def _lost(source: Source) -> Iterator[Check]:
