@@ -145,12 +145,10 @@ class FleetPlan(Shown):
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan of a fleet"):
-            plan = cls(
-                made_at=wire.when(content, "made_at"),
-                policy=wire.field_of(content, "policy", dict),
-                stores=wire.tuples_of(content, "stores", PlannedStore),  # type: ignore[type-var]
-                refused=wire.tuples_of(content, "refused", Refused),  # type: ignore[type-var]
-            )
+            made_at, policy = wire.when(content, "made_at"), wire.field_of(content, "policy", dict)
+            stores = wire.tuples_of(content, "stores", PlannedStore)  # type: ignore[type-var]
+            refused = wire.tuples_of(content, "refused", Refused)  # type: ignore[type-var]
+            plan = cls(made_at, policy, stores, refused)
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan, "

@@ -272,9 +272,8 @@ def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore
     advice = advise(sizing, target=question.target, token_budget=question.token_budget)
     cap, within = advice.keep_recent, advice.within_budget
     fleet = prior.weight_at(question.target)
-    same = ("likely", "served", "references", "memories", "until", "prunable")
+    same = ("keep_recent", "likely", "served", "references", "memories", "until", "prunable")
     return SizedStore(
-        keep_recent=cap,
         **{name: getattr(advice, name) for name in same},
         verdict=str(advice.verdict),
         low=advice.interval and advice.interval[0],

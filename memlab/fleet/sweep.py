@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,13 +92,9 @@ def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFram
 
 def _schema_of(task: FleetTask[Any]) -> Any:
     """Return the columns of the store's name, of what is annotated in a row, and of an error."""
-    types = get_type_hints(task.row)
-    names = [each.name for each in fields(task.row) if each.name != STORE]
-    arrow = {name: (types[name], *get_args(types[name])) for name in names}
-    columns = [
-        pa.field(name, next(_ARROW[kind] for kind in kinds if kind in _ARROW))
-        for name, kinds in arrow.items()
-    ]
+    own = [each for each in fields(task.row) if each.name != STORE]
+    kinds = [next(k for k in (each.type, *get_args(each.type)) if k in _ARROW) for each in own]
+    columns = [pa.field(each.name, _ARROW[kind]) for each, kind in zip(own, kinds, strict=True)]
     return pa.schema([_STORE, *columns, *_OWN])
 
 
