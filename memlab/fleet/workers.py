@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import memlab
 from memlab import arguments
@@ -78,6 +78,7 @@ def nothing(member: Member) -> None:
     """Give nothing."""
 
 
+@runtime_checkable
 class Runner(Protocol):
     """Who does the work."""
 
