@@ -185,17 +185,19 @@ class Operation:
     def put_in(self) -> Iterator[Entry]:
         """Yield the files that were put in and that nobody has written to since."""
         for place, entry in self.placed:
-            put, there = map(self.folder.stamp_of, (place, entry.name))
+            put = self.folder.stamp_of(place)
+            there = self.folder.stamp_of(entry.name) if put else None
             if put and there and (there.inode, there.written) == (put.inode, entry.written):
                 yield entry
 
     def _restore_names(self) -> None:
         """Let files that were moved out have their names again."""
         for place, entry in self.placed:
-            moved, there = map(self.folder.inode_of, (place, entry.name))
+            moved = self.folder.inode_of(place)
+            there = self.folder.inode_of(entry.name) if moved is not None else None
             if moved is not None and there is None:
                 self.folder.link(place, entry.name)
-            elif moved not in (None, there):  # written anew: both stay, whoever is stopped here
+            elif there != moved:  # written anew meanwhile: both are kept, whoever is stopped here
                 with suppress(FileExistsError):
                     self.folder.link(place, f"{entry.name}.before-{moved:x}")
         self.folder.sync(*self.names)
