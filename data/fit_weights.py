@@ -29,16 +29,10 @@ from fit_law import HERE, SOURCE, rows_of
 
 from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.evidence.references import find_references
+from memlab.frame.fields import Floats
 from memlab.frame.loading import load
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.policies.experience import Floats, experience_of
-from memlab.policies.learned import (
-    LIVED,
-    WRITTEN,
-    Expectation,
-    Weights,
-    fit_choice,
-)
+from memlab.policies.learned import LIVED, WRITTEN, Expectation, Weights, experience_of, fit_choice
 from memlab.store.sqlite_store import SqliteMemoryStore
 
 FEATURES: Final = (*WRITTEN, *LIVED)

@@ -19,8 +19,7 @@ from memlab.evidence.references import positions_and_next, references_on_rows
 from memlab.frame.fields import Flags, Ints, Times, as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
 from memlab.policies.base import evicted, named_by, runner_for, times
-from memlab.policies.experience import days_of, experience_of
-from memlab.policies.learned import Expectation, Moment
+from memlab.policies.learned import Expectation, Moment, days_of, experience_of
 from memlab.sizing.history import History
 
 _EPOCH = np.datetime64(0, "us")

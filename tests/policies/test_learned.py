@@ -12,9 +12,8 @@ from histories import recorded, work
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
-from memlab.policies import KeepRecent, Policy, TokenBudget, decide
-from memlab.policies.experience import experience_of
-from memlab.policies.learned import Expectation, Learned, Moment, Space, fitted_weights
+from memlab.policies import KeepRecent, Learned, Policy, TokenBudget, decide
+from memlab.policies.learned import Expectation, Moment, Space, experience_of, fitted_weights
 from memlab.replay import replay, replay_each
 
 CHECKOUT = Path(__file__).resolve().parents[2]
