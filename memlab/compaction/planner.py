@@ -185,7 +185,7 @@ def _evidence_of(
     """Return the past of a frame that was just read, and the references in it and in its logs."""
     log = remembered_reads(settings_of(source)) if request.log is None else request.log
     past = past_of(frame, deletions_of(source), log)
-    return past, find_references(past, log, now=None if log is None else request.now)
+    return past, find_references(past, log, now=request.now)
 
 
 def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decision:

@@ -238,7 +238,7 @@ def losses_of(
     since = dict(zip(by_memlab[c.MEMORY_ID], went, strict=True))
     lost_since = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
     since |= dict(zip(frame[c.MEMORY_ID], lost_since, strict=True))
-    references = find_references(past, reads, now=None if reads is None else moment)
+    references = find_references(past, reads, now=moment)
     named = references[references[c.AT] > references[c.TARGET_ID].map(since).astype(c.TIME)]
     needs = [
         (str(name), at, READS if kind == "log" else c.REFERENCES)

@@ -188,8 +188,7 @@ def evidence_of(
         name = str(opened) if isinstance(opened, str | PathLike) else source.name
     reads, file = reads_in(log, settings, call=call)
     past = past_in(memories, call=call, with_body=with_body, log=reads)
-    until = None if reads is None else now
-    found = references_and_counts(past, reads, only_log=only_log, now=until)
+    found = references_and_counts(past, reads, only_log=only_log, now=now)
     name = name or str(past.attrs.get(c.SOURCE, ""))
     option = log_option(reads, file, settings)
     return Evidence(name, source, settings, past, reads, file, *found, now, option)
@@ -217,7 +216,7 @@ def references_and_counts(
     expect_log(log, call="memlab.find_references")
     if log is None and names_a_store(frame):
         log = remembered_reads(settings_of(open_source(frame)))
-        now = now or (None if log is None else now_utc())
+        now = now or now_utc()
     frame = with_gaps(past_in(frame, call="memlab.find_references", log=log))
     mentions = _Mentions()
     if not only_log:

@@ -118,14 +118,13 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
     Byar's limits of a Poisson count (Breslow and Day 1987), reads of a day being alike (Kish 1965).
     """
     found, expected = reads.seen.sum(axis=0), reads.expected.sum(axis=0)
+    wide = NormalDist().inv_cdf(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = found / expected
         alike = np.fmax(1, _squares(reads.day, reads.seen - chance * reads.expected) / found)
         low, high = (
             np.fmax(count * (1 - 1 / (9 * count) + z / (3 * np.sqrt(count))) ** 3, 0)
-            for z, count in zip(
-                _both_ways(confidence), (found / alike, found / alike + 1), strict=True
-            )
+            for z, count in ((-wide, found / alike), (wide, found / alike + 1))
         )
         limits = {"low": low * alike / expected, "high": high * alike / expected}
     table = {"reads": found.astype(np.int64), "expected": expected, "chance": chance, **limits}
@@ -139,8 +138,8 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
     count, days = max(len(reads.day), 1), len(np.unique(reads.day))
     gain = float((used - newest).sum()) / count
     square = float(_squares(reads.day, used - newest - gain)) * days / max(days - 1, 1)
-    low, high = (gain + z * np.sqrt(square) / count for z in _both_ways(confidence))
-    return gain, float(low), float(high)
+    half = NormalDist().inv_cdf(confidence) * float(np.sqrt(square)) / count
+    return gain, gain - half, gain + half
 
 
 def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
@@ -363,12 +362,6 @@ def _squares(day: Ints, beside: Floats) -> Floats:
     np.add.at(sums, np.unique(day, return_inverse=True)[1], beside)
     squares: Floats = (sums**2).sum(axis=0)
     return squares
-
-
-def _both_ways(confidence: float) -> tuple[float, float]:
-    """Return how many standard errors below and above a limit lies."""
-    wide = NormalDist().inv_cdf(confidence)
-    return -wide, wide
 
 
 def _shown(chance: float) -> str:
