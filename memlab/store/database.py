@@ -33,10 +33,6 @@ ROOMY_CACHE: Final = "PRAGMA cache_size = -32768"
 """Lets SQLite hold up to 32 MiB of pages: each deletion touches another of the ids' index."""
 
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
-_WITHOUT_ROWID: Final = (
-    "was made WITHOUT ROWID, so its rows have no order of insertion; copy them into a table made "
-    "by memlab.SqliteMemoryStore"
-)
 
 NO_DATABASE: Final = "{path} is not a SQLite database; name the memory.db that an agent writes"
 BUSY: Final = "{path} is locked by another process; try again when that process is done"
@@ -167,7 +163,10 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
     missing = [name for name in COLUMNS if name not in found]
     wrong = [
         (kind != "table", f"is a {kind}, not a table; name the store itself"),
-        (without_rowid, _WITHOUT_ROWID),
+        (
+            without_rowid,
+            "was made WITHOUT ROWID, so its rows have no order of insertion; " + _ANOTHER_SCHEMA,
+        ),
         (missing, f"lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"),
     ]
     for name, (declared, key, hidden) in found.items():

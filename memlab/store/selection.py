@@ -48,11 +48,10 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
             f"main.memory_items AS item WHERE {' AND '.join(columns)} AND ({chosen}))"
         ).fetchone()
         if rows:
-            instead = "take them out with the program that wrote them"
             raise UnsafeDeletionError(
                 f"{rows:,} row{'s' * (rows != 1)} of the table {table} would refer to nothing, for "
-                "a foreign key ties them to memories that would go; nothing was deleted: "
-                f"{instead}"
+                "a foreign key ties them to memories that would go; nothing was deleted: take them "
+                "out with the program that wrote them"
             )
     return _undone(connection, _GOES, _COMES_BACK)
 
@@ -82,10 +81,9 @@ def check_supersession(connection: sqlite3.Connection) -> None:
 def _refuse(lost: list[TriggerEffect], when: str) -> None:
     for trigger, does, table in lost:
         who = f"the trigger {trigger}" if trigger else "a foreign key"
-        instead = "drop it while memlab works, or do without memlab here"
         raise UnsafeDeletionError(
             f"{who} {does} the table {table} when a memory {when}, and nothing brings that back; "
-            f"nothing was changed: {instead}"
+            "nothing was changed: drop it while memlab works, or do without memlab here"
         )
 
 

@@ -72,6 +72,8 @@ class TestItsOwnArchive:
         run_sql(path, "DELETE FROM memory_items WHERE memory_id NOT LIKE 'new%'")
         assert restore(receipt) == 6
         apply(planned(path))
+        run_sql(path, "DELETE FROM memory_items")  # an empty store is nobody's
+        assert restore(receipt) == 6
 
     def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
         path = tmp_path / "memory.db"
