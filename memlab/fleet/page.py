@@ -126,12 +126,11 @@ def fleet_page(findings: FleetFindings) -> str:
     from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
     from memlab.views.page import Section, html_of
 
-    drawn = {
-        "tokens": plot_fleet_tokens(findings.stores),
-        "growth": plot_fleet_growth(findings.weeks),
-        "caps": plot_fleet_caps(findings.sizes),
+    charts = {
+        "tokens": [plot_fleet_tokens(findings.stores).figure],
+        "growth": [plot_fleet_growth(findings.weeks).figure],
+        "caps": [plot_fleet_caps(findings.sizes).figure],
     }
-    charts = {anchor: [ax.figure] for anchor, ax in drawn.items()}
     names = map(for_terminal, findings.listed["store"])
     return html_of(
         "fleet.html.jinja",
