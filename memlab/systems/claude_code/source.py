@@ -244,7 +244,7 @@ KEPT: Final = fields({name: listed(indexes.ENTRY) for name in ("said", "retired"
 class RetiringWriter(FolderWriter):
     """A folder that is locked and whose memories are retired, and returned."""
 
-    _source: ClaudeCode
+    source: ClaudeCode
 
     def supersede(self, links: Links, kept: Mapping[Key, str] | None = None) -> int:
         """Let the lines of some memories change sides, to where they were where that is `kept`."""
@@ -293,7 +293,7 @@ class RetiringWriter(FolderWriter):
 
     def _seen(self) -> tuple[FolderMoment, FileNames, MemoryIndex]:
         """Return the folder as it is now, what its files are called, and its index."""
-        view = self._source.view(moment := self._now())
+        view = self.source.view(moment := self._now())
         return moment, with_retired(view.names), view.index
 
     def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
