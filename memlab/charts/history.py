@@ -119,8 +119,7 @@ def plot_boot_over_time(
     plot.time_axis()
     plot.count_axis(ax.yaxis, measure)
     plot.heading(
-        title,
-        "Each line: that keep_recent held from the first memory on. Named: the last value",
+        title, "Each line: that keep_recent held from the first memory on. Named: the last value"
     )
     plot.footnote(
         str(timeline.attrs.get(c.CAVEAT, "")), plot.token_note if measure == "tokens" else ""
@@ -224,10 +223,7 @@ def plot_law(
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
     """Draw median and 90th percentile of each part below the dots, and name the last ones."""
-    for name, words, style in (
-        ("p50", "median", "-"),
-        ("p90", "90th percentile", (0, (4, 1))),
-    ):
+    for name, words, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
         level = quantiles[name].astype("float64")
         part = quantiles["first"], quantiles["last"]
         look: dict[str, Any] = {"color": plot.paint.ink, "linewidth": 3, "linestyle": style}

@@ -245,11 +245,7 @@ def evicted(
 
 
 def lowest_of(
-    keys: Sequence[npt.NDArray[Any]],
-    size: Ints,
-    surplus: int,
-    *,
-    fill: bool = False,
+    keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int, *, fill: bool = False
 ) -> Ints:
     """Return the places of the lowest that take up the surplus; `fill` spares what still fits."""
     keys = [_comparable(key) for key in keys]

@@ -292,10 +292,7 @@ def _with_signals(rows: Rows, names: Sequence[str], said: Mapping[int, Sequence[
 
 
 def _fetched(
-    connection: sqlite3.Connection,
-    factory: Callable[[bytes], Any],
-    query: str,
-    rows: Rows,
+    connection: sqlite3.Connection, factory: Callable[[bytes], Any], query: str, rows: Rows
 ) -> list[Any]:
     """Return what a query finds between the positions of rows, with text made by `factory`."""
     at = rows.table["position"]
