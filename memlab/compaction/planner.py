@@ -160,6 +160,8 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         leaving = planned(leaves)
         returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
+    keys = _taken(columns[col.KEY], kept)
+    prints = _fingerprints(reader, source, keys, lasting=True)
     return Plan(
         store=source.name,
         made_at=now,
@@ -167,7 +169,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         token_rule=rule,
         groups=_groups_of(columns, decision, label, deleted=leaves & (not retire)),
         memories=memories,
-        kept=_kept(reader, source, columns, kept),
+        kept=tuple(map(KeptMemory, keys, _taken(columns[col.MEMORY_ID], kept), prints)),
         retires=leaving if retire else (),
         returns=returns,
         entries=entries_of(reader, source, (*leaving, *returns)) if retire else (),
@@ -330,12 +332,6 @@ def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: b
     if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
     return fingerprints
-
-
-def _kept(reader: Reader, source: Source, columns: Columns, kept: Places) -> tuple[KeptMemory, ...]:
-    keys = _taken(columns[col.KEY], kept)
-    fingerprints = _fingerprints(reader, source, keys, lasting=True)
-    return tuple(map(KeptMemory, keys, _taken(columns[col.MEMORY_ID], kept), fingerprints))
 
 
 def _planned(

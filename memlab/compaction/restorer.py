@@ -1,7 +1,6 @@
 """Putting archived memories back, byte for byte."""
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
@@ -331,12 +330,8 @@ def _restore_into(asked: _Asked, into: Path) -> int:
 
 def _check_made(into: Path, count: int) -> None:
     """Open a file that was made under its final name, and count what is in it."""
-
-    def memories_in(connection: sqlite3.Connection) -> int:
-        (found,) = connection.execute("SELECT count(*) FROM memory_items").fetchone()
-        return int(found)
-
-    found = read_snapshot(into, memories_in)
+    all_of_it = "SELECT count(*) FROM memory_items"
+    ((found,),) = read_snapshot(into, lambda made: made.execute(all_of_it).fetchall())
     if found != count:
         raise ArchiveError(
             f"{into} was made of {count:,} memories and {found:,} are in it; the archive has them "
