@@ -16,7 +16,7 @@ from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
 from memlab.evidence.reads import CHANCE, Log, describe_chances, describe_log, reading_chances
-from memlab.evidence.references import evidence_of
+from memlab.evidence.references import Evidence, evidence_of
 from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows
 from memlab.growth.context import Boot, boot_of, size_of
@@ -160,7 +160,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     evidence = evidence_of(frame, log, call=call, with_body=with_body, now=now)
     past, reads = evidence.past, evidence.log
     facts = [("memlab.toml", each) for each in (evidence.settings.not_obeyed, words) if each]
-    found = _joined(past, evidence.references, has_log=reads is not None, now=now)
+    found = _joined(evidence)
     present = present_rows(past)
     if policy is not None:
         decided = decide(present, policy.after(past), now=now)
@@ -190,16 +190,15 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     return result
 
 
-def _joined(
-    past: pd.DataFrame, references: pd.DataFrame, *, has_log: bool, now: datetime
-) -> pd.DataFrame:
+def _joined(evidence: Evidence) -> pd.DataFrame:
     """Return what is known of each memory without a policy: label, age, and who needed it."""
+    past, references, has_log = evidence.past, evidence.references, evidence.log is not None
     found = past[[name for name in _ORDER if name in past]].copy()
     deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
     states = [deleted, retired_rows(past), ~past[c.ACTIVE], past[c.LOAD_BEARING]]
     label = np.select(states, [DELETED, RETIRED, SUPERSEDED, LOAD_BEARING], PRUNABLE)
     found[LABEL] = pd.Categorical(label, list(LABELS))
-    found[AGE_DAYS] = ((now - past[c.CREATED_AT]).dt.total_seconds() / 86_400).round(2)
+    found[AGE_DAYS] = ((evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400).round(2)
     is_read = references[c.KIND] == "log"
 
     def to_each(of: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -209,9 +208,9 @@ def _joined(
     reads = to_each(is_read.astype("int64")).astype("Int64")
     found[READS] = reads if has_log else pd.Series(pd.NA, past.index, "Int64")
     found[c.REFERENCES] = to_each((~is_read).astype("int64")).astype("int64")
-    evidence = is_read if has_log else ~is_read
-    age = references[c.AT].where(evidence).max() - references[c.AT]
-    faded = (0.5 ** (age / pd.Timedelta(days=HALF_LIFE)).clip(lower=0)).where(evidence)
+    needs = is_read if has_log else ~is_read
+    age = references[c.AT].where(needs).max() - references[c.AT]
+    faded = (0.5 ** (age / pd.Timedelta(days=HALF_LIFE)).clip(lower=0)).where(needs)
     found[NEED] = 1000 * to_each(faded) / past[c.TOKENS].clip(lower=1)
     return found
 

@@ -27,6 +27,7 @@ from memlab.store.snapshot import retry_if_changed
 from memlab.text import Cell, Sheet, Shown, Table, command, counted
 
 _LISTED: Final = 20
+_REASON: Final = "deleted by somebody else"
 
 
 @dataclass(frozen=True, repr=False)
@@ -224,9 +225,7 @@ def recover(
         said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
         text = (lambda: [said]) if replaced else None
         named = Apply(found.digest, RECOVERS, moment, len(found.kept), text)
-        copies = (
-            Archived(key, record, "deleted by somebody else") for key, record in found.records
-        )
+        copies = (Archived(key, record, _REASON) for key, record in found.records)
         with archive.deleting(named, copies, at=moment):
             archive.finish(found.digest, moment)
             watch("archived")
