@@ -12,7 +12,8 @@ from memlab import columns as col
 
 TEXT: Final = pa.large_string()
 MOMENT: Final = pa.timestamp("us", "UTC")
-REPEATING: Final = ("kind", "tags_json", "supersedes_json", "evidence_refs_json")
+_LISTS: Final = ("tags_json", "supersedes_json", "evidence_refs_json")
+REPEATING: Final = ("kind", *_LISTS)
 """Columns in which few texts come often: Arrow keeps each text once."""
 TEXTS: Final = (
     *("memory_id", "title", "body", "authored_by", "created_at"),
@@ -63,12 +64,7 @@ SIGNALS: Final = pa.schema(
 )
 """Further columns, of sources that keep such signals; null where a memory has none."""
 
-_ABSENT: Final[dict[str, Any]] = {
-    "tags_json": "[]",
-    "supersedes_json": "[]",
-    "evidence_refs_json": "[]",
-    "active": True,
-}
+_ABSENT: Final = {"active": True, **dict.fromkeys(_LISTS, "[]")}
 _FILLED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")]
 
 

@@ -58,6 +58,8 @@ class Look(NamedTuple):
     """Whether a line may hold a call that matters; cheap, for every line is asked about."""
     touches: Callable[[dict[str, Any]], Iterator[Touch]]
     """Yields what a line's calls do with memories."""
+    ours: Callable[[list[Seen], Found], list[Seen]] = lambda seen, _: seen
+    """Returns what of all that happened is about the store."""
 
 
 class _Sighting(NamedTuple):
@@ -120,9 +122,11 @@ def named(line: dict[str, Any]) -> str:
     return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
 
 
-def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = None) -> list[Seen]:
-    """Read all transcripts, those of `beside` where it is there; return what happened, in order."""
-    root = _projects_folder(asked, beside)
+def uses_in(
+    asked: Asked, look: Look, system: str, store: str, *, beside: Path | None = None
+) -> Found:
+    """Read all transcripts, those of `beside` where it is there; return the uses of a store."""
+    root, found = _projects_folder(asked, beside), Found(store=store)
     lines = LineReader(transcript_files(root), asked.progress, found)
     scan = _Scan(look, found)
     for file in lines.files:
@@ -139,10 +143,12 @@ def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = Non
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
-    return sorted(scan.happened(), key=lambda one: one.at)
+    seen = sorted(scan.happened(), key=lambda one: one.at)
+    _take_uses(look.ours(seen, found), system, asked, found)
+    return found
 
 
-def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
+def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
     """Add what was read and changed to what was found, what is no later need apart."""
     uses = []
     for touch, at, session in seen:
@@ -161,13 +167,9 @@ def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> 
     for use in uses:
         if use.kind != WRITE:
             first = written.get((use.memory_id, use.session or ""))
-            kind = (
-                READ
-                if first is None
-                else reads.OWN_SESSION
-                if use.at >= first
-                else reads.MAINTENANCE
-            )
+            kind = READ
+            if first is not None:
+                kind = reads.OWN_SESSION if use.at >= first else reads.MAINTENANCE
             (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
 
 

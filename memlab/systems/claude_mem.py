@@ -24,7 +24,7 @@ from memlab.sources import reads, sqlite_rows
 from memlab.sources.base import About, Key, Writer, place_of
 from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
-from memlab.sources.transcripts import Look, Touch, calls_in, seen_in, take_uses
+from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Table, in_shell
@@ -316,14 +316,12 @@ def find(asked: Asked) -> Found:
     """Return the observations that were fetched."""
     database = _database(asked.path).resolve()
     beside = database.parent.parent / ".claude" / "projects"
-    found = Found(store=str(database))
     rows = sqlite_rows.rows_in(database, _SESSIONS)
     wrote = (Read(each, _ALL_ALONG, f"wrote {each}", "", session, WRITE) for each, session in rows)
     before = {**asked.before, **{each.id: each for each in wrote}}
     look = Look(lambda line: _TOOL.encode() in line, _fetches)
-    seen = seen_in(asked, look, found, beside=beside)
-    take_uses(seen, "claude-mem", replace(asked, before=before), found)
-    return found
+    asked = replace(asked, before=before)
+    return uses_in(asked, look, "claude-mem", str(database), beside=beside)
 
 
 def _fetches(line: dict[str, Any]) -> Iterator[Touch]:

@@ -9,7 +9,7 @@ from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, text
-from memlab.sources.transcripts import Look, Touch, calls_in, seen_in, take_uses
+from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 
 MEMORIES: Final = Path(".serena", "memories")
 ELSEWHERE: Final = "reads by agents in other projects"
@@ -58,11 +58,9 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return the memories that were read."""
     source = Serena(asked.path)
-    found = Found(store=source.name)
     touches = partial(_touches, source.path.parents[1])
-    seen = seen_in(asked, Look(lambda line: b"_memory" in line, touches), found)
-    take_uses(seen, source.scheme, asked, found)
-    return found
+    look = Look(lambda line: b"_memory" in line, touches)
+    return uses_in(asked, look, source.scheme, source.name)
 
 
 def _touches(project: Path, line: dict[str, Any]) -> Iterator[Touch]:

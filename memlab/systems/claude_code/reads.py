@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
-from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, seen_in, take_uses
+from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, uses_in
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
 from memlab.systems.claude_code.view import PROJECTS, WRITERS, is_of_project
@@ -38,10 +38,9 @@ def find(asked: Asked) -> Found:
     """Return the reads of the files in a memory folder."""
     folder = _the_one(asked.path)
     beside = folder.parent.parent if is_of_project(folder) else None
-    found, uses = Found(store=str(folder)), _Uses(folder)
-    seen = seen_in(asked, Look(uses.may_be_in, uses.of), found, beside=beside)
-    take_uses(_of_one_folder(seen, found), "claude-code", asked, found)
-    return found
+    uses = _Uses(folder)
+    look = Look(uses.may_be_in, uses.of, _of_one_folder)
+    return uses_in(asked, look, "claude-code", str(folder), beside=beside)
 
 
 class _Uses:
