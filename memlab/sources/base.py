@@ -38,6 +38,9 @@ name. It says nothing of order."""
 Records = Iterable[tuple[Key, bytes]]
 """Records by key."""
 
+Others = Mapping[str, Sequence[object]]
+"""Further columns, by name."""
+
 Links = Mapping[Key, str | None]
 """The id of what stands for each memory; None where nothing does."""
 
@@ -49,6 +52,9 @@ Watch = Callable[[str], None]
 
 DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 """How the names of SQLite files end."""
+
+
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def unwatched(step: str) -> None:
@@ -66,7 +72,7 @@ class Rows:
 
     table: Any
     faults: list[Fault] = field(default_factory=list)
-    others: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    others: Others = _NONE
 
 
 def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:
@@ -89,12 +95,7 @@ def check_table(where: object, system: str, table: str, needed: Iterable[str], f
         )
 
 
-def rows_of_each(
-    rows: Sequence[dict[str, Any]],
-    *,
-    with_body: bool,
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
+def rows_of_each(rows: list[dict[str, Any]], *, with_body: bool, others: Others = _NONE) -> Rows:
     """Return rows each of which was read by itself; what cannot be read is in ``faults``.
 
     >>> row = {"position": 1, "memory_id": "m1", "kind": "episodic", "title": "shipped",
@@ -107,7 +108,7 @@ def rows_of_each(
 
     faults = [fault for row in rows for fault in row.get("faults", ())]
     table = table_of({name: [row[name] for row in rows] for name in rows[0] if name != "faults"})
-    return Rows(table if with_body else table.drop_columns("body"), faults, others or {})
+    return Rows(table if with_body else table.drop_columns("body"), faults, others)
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,7 +221,7 @@ class Writer(Reader):
     """
 
     suspect: ClassVar[str] = "somebody else who writes to the store"
-    rows_left_out: Mapping[str, int] = MappingProxyType({})
+    rows_left_out: Mapping[str, int] = _NONE
 
     def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
         """Delete memories that are still as planned, and what belongs to them, and verify it.

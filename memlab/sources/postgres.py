@@ -14,6 +14,7 @@ OPTIONS: Final = ("agent", "archive")
 """Options of a URL that are memlab's own and none of libpq's."""
 
 Row = dict[str, str | None]
+Selected = list[tuple[Any, ...]]
 
 _STREAMED: Final = 5_000
 """Rows of a query that are read at once."""
@@ -101,11 +102,9 @@ def understood() -> Iterator[None]:
 
 
 @understood()
-def selected(
-    connection: Any, query: str, parameters: Sequence[Any], *kinds: Any
-) -> list[tuple[Any, ...]]:
+def selected(connection: Any, query: str, parameters: Sequence[Any], *kinds: Any) -> Selected:
     """Return what a statement selects, every value of the type that was asked for."""
-    found: list[tuple[Any, ...]] = connection.execute(query, parameters).fetchall()
+    found: Selected = connection.execute(query, parameters).fetchall()
     for row in found:
         for value, kind in zip(row, kinds, strict=True):
             if not isinstance(value, kind):
@@ -131,7 +130,7 @@ def is_server(source: str) -> bool:
     return source.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
 
 
-def streamed(connection: Any, query: str, values: Any) -> Iterator[list[tuple[Any, ...]]]:
+def streamed(connection: Any, query: str, values: Any) -> Iterator[Selected]:
     """Yield the rows of a query, some thousand at a time."""
     with connection.cursor(name="memlab") as cursor:
         cursor.itersize = _STREAMED

@@ -15,9 +15,6 @@ from memlab.sources import reads
 from memlab.sources.reads import READ, WRITE, Asked, Found, LineReader, mapping, sequence, text
 
 FAILED: Final = "calls that failed"
-UNCHANGED: Final = "calls answered by a note that the file is unchanged"
-INTERRUPTED: Final = "calls that were interrupted"
-NOTHING_FOUND: Final = "searches that found nothing"
 WITHOUT_RESULT: Final = "calls without a result"
 WITHOUT_TIME: Final = "calls without a time"
 COPIES: Final = "copies of a read that is counted"
@@ -241,11 +238,11 @@ def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
         return FAILED
     kind = mapping(details)
     if kind.get("interrupted") is True:
-        return INTERRUPTED
+        return "calls that were interrupted"
     if kind.get("type") == "file_unchanged" or _UNCHANGED.match(said):
-        return UNCHANGED
+        return "calls answered by a note that the file is unchanged"
     if text(kind.get("returnCodeInterpretation")).lower().startswith("no matches"):
-        return NOTHING_FOUND
+        return "searches that found nothing"
     return _SUCCESS
 
 

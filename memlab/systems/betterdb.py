@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import chain
 from tempfile import TemporaryFile
 from typing import IO, Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote
@@ -349,9 +350,7 @@ class BetterdbWriter(HashReader, base.Writer):
             return True
         commands: list[tuple[Any, ...]] = [("DEL", *hashes)]  # what a late recall left there
         for key, stored in hashes.items():
-            commands.append(
-                ("HSET", key, *(part for pair in stored.fields.items() for part in pair))
-            )
+            commands.append(("HSET", key, *chain(*stored.fields.items())))
             if stored.ends != FOREVER:
                 commands.append(("PEXPIREAT", key, stored.ends))
         return self._exchange(list(hashes), {}, commands)

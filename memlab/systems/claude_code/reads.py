@@ -23,9 +23,7 @@ _RELEVANT: Final = "relevant_memories"
 _HOME: Final = "~"
 
 IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
-ELSEWHERE: Final = "reads of a folder of the same name in another place"
 NO_MEMORY: Final = "files that are no memories"
-UNASKED: Final = "attachments that were loaded without being asked for"
 SEARCHES: Final = "searches over several files"
 
 
@@ -94,7 +92,8 @@ class _Uses:
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
         call = named(line)
         if attachment.get("type") != _RELEVANT:
-            yield Touch(call, "", "", outcome=UNASKED)
+            why = "attachments that were loaded without being asked for"
+            yield Touch(call, "", "", outcome=why)
             return
         for memory in map(mapping, sequence(attachment.get("memories"))):
             for touch in self._of_file(call, _RELEVANT, text(memory.get("path")), writes=False):
@@ -142,8 +141,7 @@ def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
         found.notes.append(f"the transcripts call this folder {kept}")
     ours = [one for one in seen if one.touch.place in {kept, _HOME}]
     others = sum(not one.touch.writes for one in seen) - sum(not o.touch.writes for o in ours)
-    if others:
-        found.left_out[ELSEWHERE] += others
+    found.left_out["reads of a folder of the same name in another place"] += others
     return ours
 
 
