@@ -72,7 +72,7 @@ class Rows:
 
     table: Any
     faults: list[Fault] = field(default_factory=list)
-    others: Others = _NONE
+    others: Others = field(default_factory=dict)
 
 
 def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, cast
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources import base
-from memlab.store.database import check_encoding, exact, sqlite_errors_in_words, store_file
+from memlab.store.database import check_encoding, exact, store_file
 from memlab.store.records import bound_value, check_canonical, jsonable, portions, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
 
@@ -29,10 +29,9 @@ def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a database at one moment, leaving no trace; text not in UTF-8 is read as it can be."""
     with open_snapshot(store_file(path)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
-        with sqlite_errors_in_words(path):
-            check_encoding(connection, path)
-            connection.execute("BEGIN")
-            yield connection
+        check_encoding(connection, path)
+        connection.execute("BEGIN")
+        yield connection
 
 
 def rows_in(path: Path, query: str) -> list[Any]:
