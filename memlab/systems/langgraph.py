@@ -13,6 +13,10 @@ _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
 
 Row = tuple[str, str, Any, Any, float | None]
 
+WITHOUT_EXPIRY: Final = "memories without a time to live, whose reads leave no trace"
+NOT_READ: Final = "memories not read since they were written"
+WITHOUT_TIME: Final = "memories whose times cannot be read"
+
 
 def recognises(asked: Asked) -> bool:
     """Whether the source is such a store, in SQLite or on PostgreSQL."""
@@ -33,16 +37,16 @@ def find(asked: Asked) -> Found:
         rows = rows_in(asked.path, query)
     for prefix, key, updated_at, expires_at, minutes in rows:
         if expires_at is None or minutes is None:
-            found.left_out["memories without a time to live, whose reads leave no trace"] += 1
+            found.left_out[WITHOUT_EXPIRY] += 1
             continue
         try:
             written, ends = (moment_and_zone(str(at))[0] for at in (updated_at, expires_at))
             last = ends - timedelta(minutes=minutes)
         except (TypeError, ValueError, OverflowError):  # no moment, or none of this calendar
-            found.left_out["memories whose times cannot be read"] += 1
+            found.left_out[WITHOUT_TIME] += 1
             continue
         if last - written <= timedelta(seconds=2):  # a write notes its moment twice
-            found.left_out["memories not read since they were written"] += 1
+            found.left_out[NOT_READ] += 1
         else:
             memory_id = f"{prefix}/{key}"
             name = f"langgraph:{memory_id}:{last.isoformat()}"

@@ -27,6 +27,9 @@ from memlab.store.database import check_encoding, sqlite_errors_in_words, store_
 from memlab.store.records import encoded, insert_row
 from memlab.text import Sheet, counted
 
+BROKEN: Final = "memories whose metadata cannot be read"
+WITHOUT_TIME: Final = "queries without a time"
+
 TABLE: Final = "memories"
 GRAPH: Final = "memory_graph"
 VECTORS: Final = "memory_embeddings"
@@ -409,14 +412,14 @@ def find(asked: Asked) -> Found:
     cut = 0
     for content_hash, metadata in sqlite_rows.rows_in(asked.path, query):
         if (told := reads.parsed(metadata)) is None:
-            found.left_out["memories whose metadata cannot be read"] += 1
+            found.left_out[BROKEN] += 1
             continue
         queries = [mapping(each) for each in reads.sequence(mapping(told).get("access_queries"))]
         cut += len(queries) >= _KEPT
         memory_id = reads.text(content_hash)
         for at in (moment_of_seconds(each.get("timestamp")) for each in queries):
             if at is None:
-                found.left_out["queries without a time"] += 1
+                found.left_out[WITHOUT_TIME] += 1
             elif memory_id:
                 name = f"mcp-memory:{memory_id}:{at.isoformat()}"
                 found.reads.append(Read(memory_id, at, name, "query"))

@@ -24,6 +24,9 @@ SKIPPED: Final = "memory.recall.skipped"
 """The event of a search for hits on notes without a date in their name, since June 2026."""
 _HOW: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
 
+SWEEPS: Final = "recalls by background sweeps"
+AGAIN: Final = "further hits on a note on the same day"
+WITHOUT_TIME: Final = "recalls without a time"
 NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no note"
 _SWEEP: Final = "__dreaming"
 """How the searches of background sweeps begin."""
@@ -169,7 +172,7 @@ def find(asked: Asked) -> Found:
     for event in _events(lines):
         kinds.add(reads.text(event.get("type")))
         for read in _reads(event, found):
-            found.left_out["further hits on a note on the same day"] += read.id in kept
+            found.left_out[AGAIN] += read.id in kept
             kept.setdefault(read.id, read)
     found.reads = list(kept.values())
     found.notes.append(
@@ -194,11 +197,11 @@ def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
     if how is None:
         return
     if reads.text(event.get("query")).startswith(_SWEEP):
-        found.left_out["recalls by background sweeps"] += 1
+        found.left_out[SWEEPS] += 1
         return
     at = reads.moment(event.get("timestamp"), found)
     if at is None:
-        found.left_out["recalls without a time"] += 1
+        found.left_out[WITHOUT_TIME] += 1
         return
     results = map(reads.mapping, reads.sequence(event.get("results")))
     paths = [reads.text(result.get("path")) for result in results]

@@ -122,7 +122,7 @@ class ClaudeCode(FolderSource):
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a memory as a row."""
-        text = "" if file is None else _text_of(file)
+        text = "" if file is None else file.data.decode(errors="replace")
         head = read_front_matter(text)
         kind = head.fields.get("type", "").strip().lower()
         name, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
@@ -204,7 +204,7 @@ class ClaudeCode(FolderSource):
     def _note(self, moment: FolderMoment, name: str) -> Note:
         known = self._notes.get(name)
         if known is None or known[0] != moment.rely_on(name):
-            text = _text_of(moment.read(name))
+            text = moment.read(name).data.decode(errors="replace")
             note = Note(read_front_matter(text), tuple(wikilinks_in(text)))
             known = self._notes[name] = moment.rely_on(name), note
         return known[1]
@@ -224,10 +224,6 @@ def is_memory(name: str) -> bool:
     """
     is_here = not name.startswith(".") and "/" not in name
     return is_here and name.endswith(_SUFFIX) and name not in (INDEX, RETIRED)
-
-
-def _text_of(file: FileCopy) -> str:
-    return file.data.decode(errors="replace")
 
 
 def _retired_bytes(moment: FolderMoment) -> bytes:

@@ -268,13 +268,12 @@ def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int
     return Table(f"{heading}: {len(rows):,}", header, rows).first(LISTED)
 
 
-def dated_by_lines(found: Mapping[str, Dated], lines: Iterable[str]) -> dict[str, Dated]:
-    """Return when each file was first there, the order of an index taken into account.
+def dated_by_lines(dates: dict[str, Dated], lines: Iterable[str]) -> dict[str, Dated]:
+    """Take the order of an index into account for when each file was first there; return it.
 
     A copy gives files new times. Those that are known by these alone, and were written at once, are
     older than the next of `lines` whose time is known.
     """
-    dates = dict(found)
     named = [name for name in lines if name in dates]
     copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
     known: datetime | None = None

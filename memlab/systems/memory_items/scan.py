@@ -69,13 +69,11 @@ SELECT
 """
 """Joins the rows between two rowids."""
 
-_TYPES: Final = {
+_TYPES: Final[dict[type, str]] = {
     type(None): "NULL",
-    str: "text",
-    int: "a number",
-    float: "a number",
-    bytearray: "text",
     bytes: "a blob",
+    **dict.fromkeys((str, bytearray), "text"),
+    **dict.fromkeys((int, float), "a number"),
 }
 _COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *tables.TEXTS)
 
