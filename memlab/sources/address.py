@@ -30,11 +30,6 @@ class Address:
     options: Mapping[str, str]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    @property
-    def password(self) -> str | None:
-        """The password that the URL gives, if it does."""
-        return self.secrets.get("password")
-
     def without_password(self, *left_out: str) -> str:
         """Return the URL without a password, and without the options named."""
         user = "" if self.user is None else f"{quote(self.user, safe='')}@"

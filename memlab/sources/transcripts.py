@@ -16,11 +16,9 @@ from memlab.sources.reads import READ, WRITE, Asked, Found, LineReader, mapping,
 
 FAILED: Final = "calls that failed"
 WITHOUT_RESULT: Final = "calls without a result"
-WITHOUT_TIME: Final = "calls without a time"
 COPIES: Final = "copies of a read that is counted"
 
 _SUCCESS: Final = ""
-_SHELL: Final = "Bash"
 _RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
 _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
 _NOT_THERE: Final = pattern(
@@ -219,9 +217,9 @@ class _Scan:
         for touch, at, sightings in self._calls.values():
             outcome, missing = self._results.get(touch.call, (WITHOUT_RESULT, set[str]()))
             outcome = outcome if touch.outcome is None else touch.outcome
-            if outcome == _SUCCESS and touch.how == _SHELL and touch.memory_id in missing:
+            if outcome == _SUCCESS and touch.how == "Bash" and touch.memory_id in missing:
                 outcome = FAILED  # the shell went on without it
-            why, more = outcome or WITHOUT_TIME, 1
+            why, more = outcome or "calls without a time", 1
             if outcome == _SUCCESS and at is not None:
                 yield Seen(touch, at, _session(sightings, oldest))
                 why, more = COPIES, len(sightings) - 1

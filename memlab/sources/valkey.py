@@ -26,10 +26,11 @@ def connected(address: Address, database: int) -> Iterator["Line"]:
     valkey = import_extra("valkey", extra="valkey")
     errors = (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError)
     with errors_in_words(address.without_password(), address, errors, _WORDS):
+        given = address.secrets.get("password")
         pool = valkey.ConnectionPool.from_url(
             address.without_password(*address.options),
             db=database,
-            password=address.password or next(filter(None, map(environ.get, PASSWORDS)), None),
+            password=next(filter(None, (given, *map(environ.get, PASSWORDS))), None),
             socket_timeout=_ANSWER_WITHIN,
             socket_connect_timeout=_CONNECT_WITHIN,
         )

@@ -320,8 +320,7 @@ def find(asked: Asked) -> Found:
     wrote = (Read(each, _ALL_ALONG, f"wrote {each}", "", session, WRITE) for each, session in rows)
     before = {**asked.before, **{each.id: each for each in wrote}}
     look = Look(lambda line: _TOOL.encode() in line, _fetches)
-    asked = replace(asked, before=before)
-    return uses_in(asked, look, "claude-mem", str(database), beside=beside)
+    return uses_in(replace(asked, before=before), look, "claude-mem", str(database), beside=beside)
 
 
 def _fetches(line: dict[str, Any]) -> Iterator[Touch]:

@@ -195,12 +195,8 @@ class MemoryReader(TableReader):
 
     def schema(self) -> int | None:
         """Return the version that the service's migrations left the file at."""
-        if "metadata" not in self.tables:
-            return None
-        found = self.connection.execute(
-            "SELECT CAST(value AS INTEGER) FROM metadata WHERE key = 'schema_version'"
-        ).fetchone()
-        return found[0] if found else None
+        query = "SELECT max(CAST(value AS INTEGER)) FROM metadata WHERE key = 'schema_version'"
+        return self._one(query) if "metadata" in self.tables else None
 
     def _places(self) -> Iterator[tuple[int, int]]:
         found = self.connection.execute(f"SELECT id, created_at FROM {TABLE} WHERE {self.live}")

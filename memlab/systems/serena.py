@@ -58,8 +58,7 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return the memories that were read."""
     source = Serena(asked.path)
-    touches = partial(_touches, source.path.parents[1])
-    look = Look(lambda line: b"_memory" in line, touches)
+    look = Look(lambda line: b"_memory" in line, partial(_touches, source.path.parents[1]))
     return uses_in(asked, look, source.scheme, source.name)
 
 

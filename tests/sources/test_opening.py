@@ -211,14 +211,14 @@ WRITTEN = "p%40ss%20word%2F%25%3A%23%3F%26%3D"
 )
 def test_a_password_is_known_and_never_shown(url: str) -> None:
     address = address_of(url)
-    assert address.password == SECRET
+    assert address.secrets["password"] == SECRET
     source = Memforge(url) if url.startswith("postgresql") else Betterdb(url)
     for shown in (repr(address), address.without_password(), repr(source), source.name):
         assert SECRET not in shown
         assert WRITTEN not in shown
     assert WRITTEN not in str(source.archive)
     assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
-    assert address_of(address.without_password()).password is None
+    assert address_of(address.without_password()).secrets == {}
 
 
 @pytest.mark.parametrize(
