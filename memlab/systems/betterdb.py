@@ -487,14 +487,11 @@ def _mark(stored: Hash | None) -> int | None:
 
 
 def _moment(raw: bytes) -> int:
-    milliseconds = int(raw)
-    if not -62_135_596_800_000 <= milliseconds <= _LAST:
-        raise ValueError
-    return milliseconds * 1000
+    return _whole(raw, -62_135_596_800_000, _LAST) * 1000
 
 
-def _whole(raw: bytes) -> int:
-    if not -(2**63) <= int(raw) < 2**63:
+def _whole(raw: bytes, least: int = -(2**63), most: int = 2**63 - 1) -> int:
+    if not least <= int(raw) <= most:
         raise ValueError
     return int(raw)
 

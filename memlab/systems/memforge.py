@@ -8,7 +8,8 @@ server's, so nothing is written there. docs/servers.md says what the role needs.
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from os import environ
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDelet
 from memlab.sources import base, postgres
 from memlab.sources.address import ServerSource
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
-from memlab.sources.reads import Asked, Found, Read, moment
+from memlab.sources.reads import Asked, Found, Read
 from memlab.store.records import portions
 from memlab.store.shapes import fields, listed, named, optional, text, whole
 
@@ -107,7 +108,7 @@ class Memforge(ServerSource):
         """Return a memory as a row, from the texts that PostgreSQL writes for its columns."""
         title, _, body = said["content"].partition("\n")
         position = int(said["id"])
-        written = moment(said.get("consolidated_at"))
+        written = _moment(said.get("consolidated_at"))
         count, outcome = said.get("access_count"), said.get("outcome_type")
         return {
             "position": position,
@@ -121,9 +122,9 @@ class Memforge(ServerSource):
             "source_task_ref": said.get("session_id"),
             "confidence": _number(said.get("confidence")),
             "importance": _number(said.get("importance")),
-            "last_accessed_at": moment(said.get("last_accessed")),
+            "last_accessed_at": _moment(said.get("last_accessed")),
             "access_count": None if count is None else int(count),
-            "expires_at": moment(said.get("valid_until")),
+            "expires_at": _moment(said.get("valid_until")),
             "agent_id": said["agent_id"],
             "namespace": said.get("namespace"),
             "graduated": said.get("graduated") == "true",
@@ -393,6 +394,13 @@ def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     return {
         (table, base.canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows
     }
+
+
+def _moment(text: str | None) -> datetime | None:
+    """Return a moment that Python has; None of those before the year 1 and after 9999."""
+    with suppress(ValueError):
+        return None if text is None else moment_and_zone(text)[0]
+    return None
 
 
 def _number(text: str | None) -> float | None:
