@@ -5,20 +5,11 @@ own, made without pyplot; ``ax.figure`` is the picture. A `cap` is one to look a
 :func:`memlab.recommend_cap` returns, whose target, budget and caps are drawn.
 """
 
-from memlab.lazy import import_extra
+from importlib.util import find_spec
 
-import_extra("matplotlib", extra="report")
+from memlab.lazy import lazy_names, missing_extra
 
-from memlab.charts import caps, comparison, fleet, growth, history  # noqa: E402
-from memlab.charts.caps import *  # noqa: E402, F403 - a chart is named where it is written alone
-from memlab.charts.comparison import *  # noqa: E402, F403
-from memlab.charts.fleet import *  # noqa: E402, F403
-from memlab.charts.growth import *  # noqa: E402, F403
-from memlab.charts.history import *  # noqa: E402, F403
+if find_spec("matplotlib") is None:
+    raise missing_extra("matplotlib", "report")
 
-__all__ = [
-    name
-    for module in (caps, comparison, fleet, growth, history)
-    for name in vars(module)
-    if name.startswith(("plot_", "mark_"))
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

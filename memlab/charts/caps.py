@@ -5,8 +5,7 @@ from typing import Any, Final
 import pandas as pd
 from matplotlib.axes import Axes
 
-from memlab.charts.figure import on_its_own
-from memlab.charts.palette import Palette
+from memlab.charts.figure import Palette, on_its_own
 from memlab.charts.parts import MarkedCap, Names, Plot, percent_of, shade, share, short
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
@@ -54,7 +53,13 @@ def plot_cap_curve(
         if curve[column].notna().any():
             look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             key += ax.step(caps, curve[column], where="post", label=name, **look)
-    _caps_across(plot, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
+    most = max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0)
+    ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_xlim(0, most)
+    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    ax.set_xticks([], minor=True)
+    plot.name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
     plot.percent_axis(ax.yaxis, "share of references served")
     plot.heading(_curve_title(curve, advice, cap), key=key[::-1])
     if not bare:
@@ -81,7 +86,7 @@ def mark_cap_curve(
         plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
         if marked.value > curve.index[-1]:
             continue  # of what will be written: the curve does not go so far yet
-        place = marked.value, _served(curve, marked, paint)
+        place = marked.value, _served(_row(curve, marked.value), marked, paint)
         ax.plot(*place, "o", color=marked.colour, label="_chosen", zorder=3, clip_on=False)
 
 
@@ -143,8 +148,16 @@ def mark_trade_off(
                 advice.token_budget, f"budget {short(advice.token_budget)}", paint.ink
             )
     for marked in plot.caps_to_mark(advice, cap):
-        if marked.value <= curve.index[-1]:
-            _dot(plot, names, curve, marked)
+        if marked.value > curve.index[-1]:
+            continue
+        row = _row(curve, marked.value)
+        place = float(row["boot_tokens_p95"]), _served(row, marked, paint)
+        look: dict[str, Any] = {"markersize": 7, "label": "_cap", "zorder": 3, "clip_on": False}
+        ax.plot(*place, "o", color=marked.colour, **look)
+        names.keep_clear(*place)
+        above = marked.colour == paint.likely
+        if note := names.name(*place, marked.name, marked.colour, above=above):
+            note.set_fontweight("bold")
     for round_cap in curve.index.intersection(_ROUND):
         row = _row(curve, int(round_cap))
         place = float(row["boot_tokens_p95"]), float(row["served"])
@@ -157,20 +170,9 @@ def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
     return curve.loc[:cap].iloc[-1]
 
 
-def _served(curve: pd.DataFrame, marked: MarkedCap, paint: Palette) -> float:
+def _served(row: "pd.Series[float]", marked: MarkedCap, paint: Palette) -> float:
     """Return how high a cap is marked: the safe one on the lower limit, others on the estimate."""
-    return float(_row(curve, marked.value)["low" if marked.colour == paint.safe else "served"])
-
-
-def _caps_across(plot: Plot, most: int) -> None:
-    """Set a logarithmic axis of caps that begins at 0."""
-    ax = plot.ax
-    ax.set_xscale("symlog", linthresh=1)
-    ax.set_xlim(0, most)
-    ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
-    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    ax.set_xticks([], minor=True)
-    plot.name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
+    return float(row["low" if marked.colour == paint.safe else "served"])
 
 
 def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
@@ -186,19 +188,6 @@ def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, n
     # Where the floor is most of it, the caps would be squeezed into what is left.
     ax.set_xlim(least - 0.15 * (room - least) if least > most / 2 else 0, room)
     plot.count_axis(ax.xaxis, name)
-
-
-def _dot(plot: Plot, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> None:
-    """Mark a cap on a line of a trade-off, and name it."""
-    paint = plot.paint
-    across = float(_row(curve, marked.value)["boot_tokens_p95"])
-    place = across, _served(curve, marked, paint)
-    look: dict[str, Any] = {"markersize": 7, "label": "_cap", "zorder": 3, "clip_on": False}
-    plot.ax.plot(*place, "o", color=marked.colour, **look)
-    names.keep_clear(*place)
-    note = names.name(*place, marked.name, marked.colour, above=marked.colour == paint.likely)
-    if note is not None:
-        note.set_fontweight("bold")
 
 
 def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:

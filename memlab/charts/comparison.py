@@ -12,9 +12,7 @@ from matplotlib.patches import Rectangle
 
 from memlab import columns as c
 from memlab.charts import parts
-from memlab.charts.figure import on_its_own
-from memlab.charts.palette import Style, style_of
-from memlab.charts.parts import Names, Plot, share
+from memlab.charts.figure import Style, on_its_own, style_of
 from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
 from memlab.text import counted, for_terminal
 
@@ -202,7 +200,7 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     A row for each of the ``chances`` that :func:`memlab.evidence.age_or_use` found: dots ``by use``
     and ``by age`` with their limits as bars, and lines ``other stores``.
     """
-    plot = Plot(ax, found.chances, height=4.6)
+    plot = parts.Plot(ax, found.chances, height=4.6)
     if not found.reads:
         return plot.empty("Whether age or use says what is read next", _NO_READS)
     ax, paint = plot.ax, plot.paint
@@ -247,7 +245,7 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     Lines ``by age`` and ``by use`` of what :func:`memlab.evidence.age_or_use` found ``served``, and
     ``by chance`` for comparison.
     """
-    plot = Plot(ax, found.served, height=4.6)
+    plot = parts.Plot(ax, found.served, height=4.6)
     if not found.reads:
         return plot.empty("What loading by age or by use serves", _NO_READS)
     ax, paint = plot.ax, plot.paint
@@ -255,7 +253,7 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     key: list[Any] = ax.plot([0, 1], [0, 1], ":", color=paint.grey, linewidth=1, label="by chance")
     plot.percent_axis(ax.xaxis, "share of the prunable tokens that is loaded", (0, 1))
     plot.percent_axis(ax.yaxis, "share of reads that find their memory there")
-    names = Names(plot)
+    names = parts.Names(plot)
     for name, column, colour in (
         ("by age", "newest", paint.by_age),
         ("by use", "most used", paint.by_use),
@@ -267,8 +265,8 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         for size, part in line.loc[[*SIZES]].items():
             ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
             is_best = part == served.loc[size].max()
-            names.name(size, part, share(part), paint.muted, above=is_best)
-    newest, used = (share(served[column].loc[0.25]) for column in ("newest", "most used"))
+            names.name(size, part, parts.share(part), paint.muted, above=is_best)
+    newest, used = (parts.share(served[column].loc[0.25]) for column in ("newest", "most used"))
     plot.heading(
         f"In a quarter of the tokens the most used serve {used} of reads, the newest {newest}",
         f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",

@@ -17,8 +17,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from matplotlib.transforms import Bbox, blended_transform_factory
 
 from memlab import columns as c
-from memlab.charts.figure import AROUND, FOOTNOTE, PAD, SUBTITLE, Chart
-from memlab.charts.palette import palette_of
+from memlab.charts.figure import AROUND, FOOTNOTE, PAD, SUBTITLE, Chart, palette_of
 from memlab.sizing import Advice
 from memlab.text import counted, for_terminal
 

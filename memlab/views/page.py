@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlab.arguments import expect
-from memlab.charts.palette import DARK, LIGHT, roles
+from memlab.charts.figure import DARK, LIGHT, roles
 from memlab.clock import now_utc
 from memlab.compaction.contents import last_applied
 from memlab.compaction.planner import plan

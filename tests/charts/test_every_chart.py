@@ -30,8 +30,7 @@ from reading import assert_within_its_figure, drawn, note, title, written
 from memlab import charts as plots
 from memlab import columns as c
 from memlab import load, sizing, store_path
-from memlab.charts.figure import NARROW, Chart
-from memlab.charts.palette import DARK, LIGHT
+from memlab.charts.figure import DARK, LIGHT, NARROW, Chart
 from memlab.compaction.effects import survivors
 from memlab.evidence import age_or_use, find_references, law_lines
 from memlab.growth import boot_context, growth_curve

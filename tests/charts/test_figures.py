@@ -23,9 +23,8 @@ from reading import assert_within_its_figure, drawn, line_named, title
 
 from memlab import columns as c
 from memlab import growth_curve
-from memlab.charts import palette, plot_growth
-from memlab.charts.figure import NARROW, Chart
-from memlab.charts.palette import DARK, HUES, LIGHT, POLICY_STYLES, Palette, style_of
+from memlab.charts import figure, plot_growth
+from memlab.charts.figure import DARK, HUES, LIGHT, NARROW, POLICY_STYLES, Chart, Palette, style_of
 from memlab.charts.parts import Plot, spread
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -85,7 +84,7 @@ def test_every_colour_of_an_svg_follows_the_theme(svg: str) -> None:
     plain = set(re.findall(r"(?<!,)#[0-9a-f]{6}\b", body))
     assert plain <= {"#000000"}  # what clips is black, and never seen
     assert f"var(--chart-prunable,{LIGHT.prunable})" in body
-    for name, colour in palette.roles(DARK).items():
+    for name, colour in figure.roles(DARK).items():
         assert f"--chart-{name}:{colour}" in svg
 
 
@@ -284,7 +283,7 @@ def test_marks_and_words_stand_out_from_their_paper(paint: Palette) -> None:
 
 @BOTH
 def test_every_colour_of_a_palette_says_what_it_stands_for(paint: Palette) -> None:
-    assert len(set(palette.roles(paint).values())) == len(palette.roles(paint))
+    assert len(set(figure.roles(paint).values())) == len(figure.roles(paint))
 
 
 def test_no_two_policies_share_colour_and_mark_which_no_setting_changes() -> None:
@@ -303,4 +302,4 @@ def test_every_mark_has_a_glyph_in_the_font_of_the_charts() -> None:
 
 def test_colours_follow_the_paper() -> None:
     for face, paint in (("white", LIGHT), ("#eeeeee", LIGHT), ("black", DARK), ("#111111", DARK)):
-        assert palette.palette_of(Figure(facecolor=face).add_subplot()) is paint
+        assert figure.palette_of(Figure(facecolor=face).add_subplot()) is paint

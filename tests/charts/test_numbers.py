@@ -13,7 +13,7 @@ from reading import drawn, line_named, lines_named, note, points_of, title, upri
 
 from memlab import charts, recommend_cap
 from memlab import columns as c
-from memlab.charts.palette import LIGHT
+from memlab.charts.figure import LIGHT
 from memlab.evidence import AgeOrUse, age_or_use, find_references, law_lines, read_access_log
 from memlab.frame.loading import load
 from memlab.growth import growth_curve
