@@ -113,7 +113,7 @@ def _harmless_errors() -> Iterator[None]:
 @click.group(
     cls=Commands,
     commands=_Imported(COMMANDS),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="memlab", prog_name="memlab")
 def main() -> None:

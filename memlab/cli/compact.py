@@ -28,12 +28,9 @@ def _change_options(command: options.Command) -> options.Command:
     """Add ``--save-plan``, ``--against``, ``--apply`` and ``--json`` to a command."""
     for option in (
         options.json_option,
-        click.option(
-            "--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show."
-        ),
-        click.option(
+        options.flag_option("--apply", "do_it", help="Carry the plan out. Without it, only show."),
+        options.file_option(
             "--against",
-            type=options.FILE,
             metavar="PLAN",
             help="Show what the plan does otherwise than a saved one; ends with 1 where it does.",
         ),
@@ -52,8 +49,8 @@ def _change_options(command: options.Command) -> options.Command:
     help="Take what the policy does not keep out of what is loaded, and leave it in the store.  "
     "[default: what memlab.toml remembers; --delete]",
 )
-@click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
-@click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
+@options.flag_option("--save", help="Remember the policy in memlab.toml beside the store.")
+@options.flag_option("--rows", "list_rows", help="List what would go, the costliest first.")
 @options.log_option
 @options.ALL
 @_change_options
@@ -316,7 +313,7 @@ def _plan_in(file: Path) -> "memlab.Plan":
     "digest", metavar="DIGEST", required=False, shell_complete=options.digests_beginning
 )
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
-@click.option("--into", type=options.FILE, help="Put the memories into a new file instead.")
+@options.file_option("--into", help="Put the memories into a new file instead.")
 @options.json_option
 def restore_plan(
     store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None, as_json: bool

@@ -35,7 +35,7 @@ _KEPT: Final = (
         metavar="FOLDER",
         help="Keep results as they come; the same command again does what is missing.",
     ),
-    click.option("--fresh", is_flag=True, help="Throw away what FOLDER holds, and begin anew."),
+    options.flag_option("--fresh", help="Throw away what FOLDER holds, and begin anew."),
 )
 _WHO: Final = (
     click.option(
@@ -46,19 +46,11 @@ _WHO: Final = (
     click.option(
         "--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786."
     ),
-    click.option(
-        "--scheduler-file", type=options.FILE, help="The file that dask scheduler wrote, instead."
-    ),
+    options.file_option("--scheduler-file", help="The file that dask scheduler wrote, instead."),
 )
 _PRINTED: Final = (
-    click.option(
-        "--limit",
-        type=options.NUMBER,
-        default=20,
-        show_default=True,
-        help="Stores that the table lists.",
-    ),
-    click.option("--csv", "as_csv", is_flag=True, help="Print every store as CSV."),
+    options.number_option("--limit", default=20, help="Stores that the table lists."),
+    options.flag_option("--csv", "as_csv", help="Print every store as CSV."),
     options.json_option,
 )
 
@@ -235,9 +227,8 @@ def fleet() -> None:
 
 @fleet.command("show", short_help="Show what agents load from each store.")
 @NAMES
-@click.option(
+@options.number_option(
     "--backlog",
-    type=options.NUMBER,
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
 @job_options()
@@ -342,14 +333,8 @@ def _shared(cohort: "memlab.fleet.Cohort") -> str:
 
 @fleet.command("report", short_help="Write one HTML page on all stores.")
 @NAMES
-@click.option(
-    "-o",
-    "--output",
-    "page",
-    type=options.FILE,
-    default=Path("memlab-fleet.html"),
-    show_default=True,
-    help="The file to write.",
+@options.file_option(
+    "-o", "--output", "page", default=Path("memlab-fleet.html"), help="The file to write."
 )
 @options.budget_option
 @job_options(prints=False)
@@ -378,7 +363,7 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
 @NAMES
 @policy_option()
 @options.save_plan_option
-@click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
+@options.flag_option("--fresh", help="Begin anew where FILE is there, from every store.")
 @options.json_option
 @job_options(keeps=False, prints=False)
 def plan_fleet(
@@ -432,7 +417,7 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
 
 @fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
 @NAMES
-@click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
+@options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
 @options.YES
 @job_options()
 def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> None:

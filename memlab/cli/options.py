@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -109,20 +110,19 @@ class Number(click.IntRange):
 SHARE: Final = Share()
 NUMBER: Final = Number()
 
-YES = click.option("--yes", is_flag=True, help="An archive_for of less than a day is meant.")
-ALL = click.option(
-    "--all", "all_prunable", is_flag=True, help="It is meant that no prunable memory stays loaded."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
-backlog_option = click.option(
+flag_option: Final = partial(click.option, is_flag=True)
+file_option: Final = partial(click.option, type=FILE)
+number_option: Final = partial(click.option, type=NUMBER)
+
+YES = flag_option("--yes", help="An archive_for of less than a day is meant.")
+ALL = flag_option("--all", "all_prunable", help="It is meant that no prunable memory stays loaded.")
+json_option = flag_option("--json", "as_json", help="Print JSON for a script.")
+backlog_option = number_option(
     "--backlog",
-    type=NUMBER,
     help="How many prunable memories are still all right.  [default: the cap that "
     "memlab.toml remembers]",
 )
-save_plan_option = click.option(
-    "--save-plan", type=FILE, help="Write the plan to a new file for review."
-)
+save_plan_option = file_option("--save-plan", help="Write the plan to a new file for review.")
 log_option = click.option(
     "--log",
     type=PATH,
@@ -135,14 +135,12 @@ target_option = click.option(
     help="The share of later references that should find their memory.  [default: "
     f"{_REMEMBERED}, else {TARGET}]",
 )
-budget_option = click.option(
+budget_option = number_option(
     "--token-budget",
-    type=NUMBER,
     help=f"Tokens that the memories loaded at start may take.  [default: {_REMEMBERED}]",
 )
-_CAP = click.option(
+_CAP = number_option(
     "--keep-recent",
-    type=NUMBER,
     help=f"The keep_recent to look at.  [default: {_REMEMBERED}, else the recommended one]",
 )
 

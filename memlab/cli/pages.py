@@ -8,8 +8,7 @@ from typing import Any, Final
 import click
 
 import memlab.views
-from memlab.cli.options import FILE, PATH, STORE, question_options, store_and_moment
-from memlab.cli.output import doing, print_lines, print_result, quiet, write_picture
+from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import missing_extra
@@ -23,12 +22,9 @@ _CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
 
 
 @click.command(short_help="Write one HTML file with charts, or one chart.", epilog=_CHARTS)
-@click.argument("store", type=STORE, required=False)
-@click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    help="The file to write.  [default: memlab-report.html, or NAME.svg]",
+@click.argument("store", type=options.STORE, required=False)
+@options.file_option(
+    "-o", "--output", "file", help="The file to write.  [default: memlab-report.html, or NAME.svg]"
 )
 @click.option(
     "--chart",
@@ -37,16 +33,14 @@ _CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
     metavar="NAME",
     help="Draw this chart alone: an SVG file that follows the reader's theme, or a PNG file.",
 )
-@click.option("--narrow", is_flag=True, help="Draw the chart for a narrow column.")
-@click.option(
-    "--record",
-    type=FILE,
-    help="Also write a decision record in Markdown, and the plan to review beside it.",
+@options.flag_option("--narrow", help="Draw the chart for a narrow column.")
+@options.file_option(
+    "--record", help="Also write a decision record in Markdown, and the plan to review beside it."
 )
-@question_options
+@options.question_options
 def report(
     store: Path | None,
-    output: Path | None,
+    file: Path | None,
     name: str | None,
     narrow: bool,
     record: Path | None,
@@ -56,39 +50,39 @@ def report(
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    output = output or Path(f"{name}.svg" if name else "memlab-report.html")
-    if name and output.suffix not in {".svg", ".png"}:
-        raise click.UsageError(f"{output.name} must end in .svg or .png")
+    file = file or Path(f"{name}.svg" if name else "memlab-report.html")
+    if name and file.suffix not in {".svg", ".png"}:
+        raise click.UsageError(f"{file.name} must end in .svg or .png")
     if narrow and not name:
         raise click.UsageError("--narrow needs --chart NAME")
     if record and name:
         raise click.UsageError("--record goes with the report: leave out --chart")
-    path, now = store_and_moment(store)
-    doing("reading the store and sizing it")
+    path, now = options.store_and_moment(store)
+    output.doing("reading the store and sizing it")
     if name:
         from memlab.charts.figure import NARROW
         from memlab.sources.opening import open_source
 
-        check_writable(output)
+        check_writable(file)
         drawn = draw(name, memlab.views.examine(path, now=now, **asked))
-        write_picture(drawn.at(width=NARROW) if narrow else drawn, output, open_source(path))
-        print_lines(f"chart: {output}", f"  {drawn.title}")
+        output.write_picture(drawn.at(width=NARROW) if narrow else drawn, file, open_source(path))
+        output.print_lines(f"chart: {file}", f"  {drawn.title}")
         return
-    telling = lambda title: doing(f"drawing: {title}")  # noqa: E731
-    found = memlab.report(path, output, record=record, now=now, progress=telling, **asked)
-    print_result(found, as_json=False, is_example=store is None)
+    telling = lambda title: output.doing(f"drawing: {title}")  # noqa: E731
+    found = memlab.report(path, file, record=record, now=now, progress=telling, **asked)
+    output.print_result(found, as_json=False, is_example=store is None)
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
-@click.argument("store", type=STORE, required=False)
+@click.argument("store", type=options.STORE, required=False)
 @click.option(
     "--folder",
-    type=PATH,
+    type=options.PATH,
     help="Where to put the notebooks; by default a folder of the store's own in memlab-notebooks. "
     "A notebook that is there already is left as it is.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
-@click.option("--allow-root", is_flag=True, help="Start even as root, as in a container.")
+@options.flag_option("--no-browser", help="Print the address instead of opening it.")
+@options.flag_option("--allow-root", help="Start even as root, as in a container.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on.")
 def lab(
     store: Path | None, folder: Path | None, no_browser: bool, allow_root: bool, port: int | None
@@ -116,10 +110,10 @@ def lab(
         parameters |= {"memory": str(source.like), "projects": str(source.like.parent.parent)}
     folder = folder or folder_for(name)
     for path in copy_notebooks(folder, parameters, rehearsing=source.agents_own):
-        print_lines(f"wrote {path}")
+        output.print_lines(f"wrote {path}")
     server = [sys.executable, "-m", "jupyterlab", str(folder)]
     server += [f"--LabApp.default_url=/lab/tree/{START}"]
     server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     server += [f"--port={port}"] if port else []
-    quiet()
+    output.quiet()
     os.execv(server[0], server)  # noqa: S606 - it hears Ctrl-C itself, and asks before it stops

@@ -25,9 +25,7 @@ from memlab.views.bundled import store_path
 
 @click.command(short_help="Show what an agent loads at every start.")
 @click.argument("store", type=options.STORE, required=False)
-@click.option(
-    "--example", is_flag=True, help="Make STORE first, or memory.db: an example of 300 issues."
-)
+@options.flag_option("--example", help="Make STORE first, or memory.db: an example of 300 issues.")
 @options.backlog_option
 @options.log_option
 @options.json_option
@@ -60,21 +58,14 @@ _WHERE: Final = (
 @click.option("--tag", help="Only those with this tag.")
 @click.option("--author", help="Only those this one wrote.")
 @click.option(
-    "--by",
-    "order",
-    type=click.Choice(_BY),
-    default="tokens",
-    show_default=True,
-    help="The order, the most first.",
+    "--by", "order", type=click.Choice(_BY), default="tokens", help="The order, the most first."
 )
-@click.option(
+@options.number_option(
     "--limit",
-    type=options.NUMBER,
-    metavar="N",
     help=f"How many are listed; 0 for all.  [default: {options.LISTED_ROWS}, as CSV or JSON all]",
 )
 @options.log_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@options.flag_option("--csv", "as_csv", help="Print CSV.")
 @options.json_option
 def rows(
     store: Path,
@@ -132,7 +123,7 @@ def find(folder: str | None, as_json: bool) -> None:
 @click.command(short_help="Look at the health of a store and of its archive.")
 @click.argument("store", type=options.STORE)
 @options.backlog_option
-@click.option("--strict", is_flag=True, help="End with 1 for a warning, too.")
+@options.flag_option("--strict", help="End with 1 for a warning, too.")
 @options.json_option
 def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> None:
     """Look at the health of STORE, of its archive and of its settings. Reads only.
@@ -154,20 +145,15 @@ def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> Non
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )
-@click.option(
-    "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
-)
+@options.flag_option("--only-log", help="Leave aside what the store itself says; the log is all.")
 @click.option(
     "--unit",
     type=click.Choice(["memories", "tokens"]),
     default="memories",
-    show_default=True,
     help="Recommend a number of memories, or a budget in tokens.",
 )
-@click.option(
-    "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
-)
-@click.option("--explain", is_flag=True, help="Show all caps around it, its record, and why.")
+@options.flag_option("--save", help="Remember the number and what it rests on in memlab.toml.")
+@options.flag_option("--explain", help="Show all caps around it, its record, and why.")
 @options.json_option
 def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
     """Recommend a keep_recent for STORE from what was referred to later.
@@ -234,26 +220,22 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     help="A policy to try: a name below, or your own package.module:Class; may be given several "
     "times.  [default: recent, ttl, value, learned]",
 )
-@click.option(
+@options.number_option(
     "--keep-recent",
     "count",
-    type=options.NUMBER,
     multiple=True,
     help="A cap to try, and as many slots of policies that count otherwise.",
 )
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
-@click.option("--max-tokens", "tokens", type=options.NUMBER, multiple=True, help="A budget to try.")
-@click.option(
-    "--token-budget",
-    type=options.NUMBER,
-    help="Show only what keeps the boot context's p95 within so many tokens.",
+@options.number_option("--max-tokens", "tokens", multiple=True, help="A budget to try.")
+@options.number_option(
+    "--token-budget", help="Show only what keeps the boot context's p95 within so many tokens."
 )
 @options.log_option
-@click.option(
+@options.file_option(
     "-o",
     "--output",
     "chart",
-    type=options.FILE,
     help="Also draw references served against boot tokens into an SVG or PNG file.",
 )
 @click.option(
@@ -262,9 +244,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     help="Apply each policy after every N memories; by default after each, of many memories about "
     "10,000 times.",
 )
-@click.option(
+@options.flag_option(
     "--retire",
-    is_flag=True,
     help="Show beside deleting what retiring would have served: what is not kept is not loaded, "
     "and comes back once it is read. By number and by tokens.",
 )

@@ -17,7 +17,7 @@ DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
 @click.command("maintain", short_help="Compact, drop and vacuum by what is remembered.")
 @click.argument("store", type=options.STORE)
-@click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
+@options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
 @options.YES
 @options.ALL
 @options.json_option
@@ -40,16 +40,14 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
 
 @click.command(short_help="List, search, export or drop what was deleted.")
 @click.argument("store", type=options.STORE)
-@click.option("--rows", is_flag=True, help="List the archived memories instead of the plans.")
+@options.flag_option("--rows", help="List the archived memories instead of the plans.")
 @click.option(
     "--digest",
     shell_complete=options.digests_beginning,
     help="Only what this plan took out; the beginning of a digest will do.",
 )
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
-@click.option(
-    "--export", type=options.FILE, help="Write the memories to a .jsonl or .parquet file."
-)
+@options.file_option("--export", help="Write the memories to a .jsonl or .parquet file.")
 @click.option(
     "--drop-before", type=DAY, metavar="DAY", help="Erase what was archived before this day."
 )
@@ -59,9 +57,9 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
     shell_complete=options.digests_beginning,
     help="Erase the copies of one plan.",
 )
-@click.option("--copy", is_flag=True, help="Copy what is new or changed in STORE into it.")
-@click.option("--facts-too", is_flag=True, help="Forget too that the dropped memories were there.")
-@click.option("--apply", "do_it", is_flag=True, help="Drop it for good. Without it, only show.")
+@options.flag_option("--copy", help="Copy what is new or changed in STORE into it.")
+@options.flag_option("--facts-too", help="Forget too that the dropped memories were there.")
+@options.flag_option("--apply", "do_it", help="Drop it for good. Without it, only show.")
 @options.json_option
 def archive(
     store: Path,
@@ -142,7 +140,7 @@ def archive(
     metavar="ID",
     help="What to put back, an id or all; may be given several times.",
 )
-@click.option("--apply", "do_it", is_flag=True, help="Put it back. Without it, only show.")
+@options.flag_option("--apply", "do_it", help="Put it back. Without it, only show.")
 @options.json_option
 def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> None:
     """Show what somebody else deleted from STORE or emptied, what was asked for since first.
@@ -176,7 +174,7 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
 
 @click.command("vacuum", short_help="Show where the bytes are; with --apply, give free ones back.")
 @click.argument("store", type=options.STORE)
-@click.option("--apply", "do_it", is_flag=True, help="Rewrite the store. Without it, only show.")
+@options.flag_option("--apply", "do_it", help="Rewrite the store. Without it, only show.")
 @options.json_option
 def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     """Show where the bytes of STORE are; with --apply, give those of deleted memories back.
