@@ -234,8 +234,7 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         f"Bars: limits. Grey: {stores}",
         key=key,
     )
-    plot.footnote("A memory counts once a day, by what was known when the day began.")
-    return ax
+    return plot.footnote("A memory counts once a day, by what was known when the day began.")
 
 
 @on_its_own
@@ -273,5 +272,6 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
         "By age: the newest first. By use: the most used per token first",
         key=key[::-1],
     )
-    plot.footnote("Chosen before each day; a read counts half after 14 days.", plot.token_note)
-    return ax
+    return plot.footnote(
+        "Chosen before each day; a read counts half after 14 days.", plot.token_note
+    )

@@ -78,8 +78,10 @@ def plot_growth(
         "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
     plot.heading(title, f"{loads}{part}")
-    plot.footnote(*_caveats(plot, measure))
-    return ax
+    undated, tokens = plot.told.get(c.UNDATED, 0), plot.token_note if of_tokens else ""
+    stand = "stands where it was" if undated == 1 else "stand where they were"
+    words = f"{counted(undated, 'memories')} without a usable time {stand} inserted."
+    return plot.footnote(plot.told.get(c.CAVEAT, ""), words if undated else "", tokens)
 
 
 @on_its_own
@@ -117,8 +119,7 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     )
     absent = [str(part) for part in context.index if part not in there.index]
     none = f"There are no {', no '.join(absent)}." if absent else ""
-    plot.footnote(none, plot.token_note)
-    return ax
+    return plot.footnote(none, plot.token_note)
 
 
 @on_its_own
@@ -148,8 +149,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
         plot.by_start("What an agent loads at every start", "What an agent recalls from"),
     )
-    plot.footnote(plot.token_note)
-    return ax
+    return plot.footnote(plot.token_note)
 
 
 @on_its_own
@@ -182,8 +182,7 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     )
     some = f"{len(place):,} stores are drawn, evenly spread over the order."
     zero = "Zero is drawn as 1." if (drawn["floor_tokens"] == 0).any() else ""
-    plot.footnote(some if len(place) < len(ordered) else "", zero)
-    return ax
+    return plot.footnote(some if len(place) < len(ordered) else "", zero)
 
 
 @on_its_own
@@ -260,8 +259,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             if chosen.any()
         ],
     )
-    plot.footnote("Zero is drawn as 1." if (points == 1).any() else "")
-    return ax
+    return plot.footnote("Zero is drawn as 1." if (points == 1).any() else "")
 
 
 def _share_across(plot: parts.Plot, name: str) -> None:
@@ -289,15 +287,3 @@ def _stack(
         (f"{prunable:,} prunable", paint.prunable, -1, "top"),
     ):
         plot.write(words, (end, place), (5, up), colour=colour, va=va, annotation_clip=False)
-
-
-def _caveats(plot: parts.Plot, measure: str) -> list[str]:
-    """Return what a reader of a growth chart must know."""
-    undated, caveat = plot.told.get(c.UNDATED, 0), plot.told.get(c.CAVEAT)
-    sentences = [caveat] if caveat else []
-    if undated:
-        stand = "stands where it was" if undated == 1 else "stand where they were"
-        sentences.append(f"{counted(undated, 'memories')} without a usable time {stand} inserted.")
-    if measure == "tokens":
-        sentences.append(plot.token_note)
-    return sentences

@@ -66,11 +66,10 @@ def plot_age_ranks(
         "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
     )
     free = len(ranks) - len(bound)
-    plot.footnote(
+    return plot.footnote(
         "A young history can only show short distances.",
         f"Not drawn: {counted(free, 'references')} to load-bearing memories." if free else "",
     )
-    return ax
 
 
 @on_its_own
@@ -121,10 +120,9 @@ def plot_boot_over_time(
     plot.heading(
         title, "Each line: that keep_recent held from the first memory on. Named: the last value"
     )
-    plot.footnote(
+    return plot.footnote(
         str(timeline.attrs.get(c.CAVEAT, "")), plot.token_note if measure == "tokens" else ""
     )
-    return ax
 
 
 @on_its_own
@@ -159,8 +157,9 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         "Filled: the safe cap before the cut (● met the target, ✖ missed it). "
         "Hollow: the cap it took. Times the need: their median",
     )
-    plot.footnote("Chosen on the history before the cut, measured on the fifth that follows it.")
-    return ax
+    return plot.footnote(
+        "Chosen on the history before the cut, measured on the fifth that follows it."
+    )
 
 
 @on_its_own
@@ -214,11 +213,10 @@ def plot_law(
     )
     ends = projects["cap"].last().sort_values(ascending=False)
     named = f"Projects by their last cap, the largest first: {', '.join(map(str, ends.index))}."
-    plot.footnote(
+    return plot.footnote(
         f"{footnote}; a small stretch has few, and jumps.",
         named if evidence == "references" else "",  # the names of stores say nothing
     )
-    return ax
 
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:

@@ -92,14 +92,6 @@ class Plot:
         self._set_height(float(self.figure.get_figheight()) + points / 72)
 
     @property
-    def about(self) -> str:
-        """Whose numbers these are and how many references stand behind them, as far as is known."""
-        parts = [for_terminal(str(self.told[c.SOURCE]))] if self.told.get(c.SOURCE) else []
-        if c.REFERENCES in self.told:
-            parts.append(counted(self.told[c.REFERENCES], "references"))
-        return ", ".join(parts)
-
-    @property
     def token_note(self) -> str:
         """How the tokens were counted, in a sentence."""
         return f"Tokens: {self.told.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'}."
@@ -124,11 +116,15 @@ class Plot:
     def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
         """Say above the axes what is shown and, smaller below, whose it is and how to read it.
 
-        Lines are named at their ends, for which the limits are final.
+        Lines are named at their ends, for which the limits are final. Whose the numbers are and how
+        many references stand behind them is said as far as it is known.
         """
         self.label_ends()
         across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
-        text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
+        about = [for_terminal(str(self.told[c.SOURCE]))] if self.told.get(c.SOURCE) else []
+        if c.REFERENCES in self.told:
+            about.append(counted(self.told[c.REFERENCES], "references"))
+        text = " ".join(f"{words.rstrip('.')}." for words in (", ".join(about), *said) if words)
         lines = fill(text, across)
         titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
         rooms = [len(str(each.get_label())) + 8 for each in key]
@@ -163,19 +159,20 @@ class Plot:
                 columnspacing=1.4,
             ).set_in_layout(not self._alone)
 
-    def footnote(self, *said: str) -> None:
-        """Write the caveats below the axes, wrapped to their width."""
+    def footnote(self, *said: str) -> Axes:
+        """Write the caveats below the axes, wrapped to their width, and return the axes."""
         if text := " ".join(phrase for phrase in said if phrase):
             lines = fill(text, self.characters_across)
             self._grow(13 * lines.count("\n"))
             if not self._alone:
                 below = 42 if self.ax.get_xlabel() else 34
                 self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
-                return
+                return self.ax
             room = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
             self.figure.set_layout_engine("constrained", rect=(0, room, 1, 1 - room), **AROUND)
             style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
             self._write_outside(lines, (PAD, PAD), (0, 0), **style)
+        return self.ax
 
     def write(
         self, text: str, at: tuple[float, float], offset: tuple[float, float] = (0, 0), **style: Any
@@ -210,8 +207,10 @@ class Plot:
             for _, text, _ in self._ends
         ]
         taken = 1.25 * SMALL * np.array([1 + text.count("\n") for text in texts])
-        self._grow(1.5 * max(0.0, taken.sum() - self._height_in_points))
-        places = spread(heights, taken / self._height_in_points)
+        # About how high the axes will be once there is a layout, before and after they have grown.
+        share_left = 72 * (0.66 if self._alone else float(self.ax.get_position().height))
+        self._grow(1.5 * max(0.0, taken.sum() - share_left * self.figure.get_figheight()))
+        places = spread(heights, taken / (share_left * self.figure.get_figheight()))
         for text, place, (*_, colour) in zip(texts, places, self._ends, strict=True):
             self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
 
@@ -276,12 +275,6 @@ class Plot:
     def in_axes(self, x: float, y: float) -> Any:
         """Return where a point lies between the left and lower edge, 0, and the others, 1."""
         return (self.ax.transData + self.ax.transAxes.inverted()).transform((x, y))
-
-    @property
-    def _height_in_points(self) -> float:
-        """About how high the axes will be once there is a layout."""
-        share_left = 0.66 if self._alone else float(self.ax.get_position().height)
-        return share_left * float(self.figure.get_size_inches()[1]) * 72
 
     @property
     def characters_across(self) -> int:

@@ -18,9 +18,8 @@ from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
-from memlab.sizing import Advice, Sizing, advise, prepare_sizing
 from memlab.sizing.advice import share_in_words
-from memlab.sizing.goal import Question
+from memlab.sizing.goal import Question, advised
 from memlab.sources.base import TODAY
 from memlab.text import Sheet, command, counted
 from memlab.views.recommendation import Recommendation
@@ -30,8 +29,6 @@ from memlab.views.recommendation import Recommendation
 class Findings(Recommendation):
     """A store, looked at once: a cap for it, and what else there is to show."""
 
-    sizing: Sizing
-    advice: Advice
     summary: StoreSummary = field(kw_only=True)
 
     def sheet(self) -> Sheet:
@@ -149,9 +146,6 @@ def examine(
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = evidence_of(memories, log, call="memlab.views.examine", now=now)
     question = Question.of(found.settings, **asked)
-    sizing = prepare_sizing(
-        found.past, found.references, confidence=question.confidence, until=question.until
-    )
-    advice = advise(sizing, target=question.target, token_budget=question.token_budget)
+    sizing, advice = advised(found.past, found.references, question, tokens=False)
     summary = summarize(found.past, now=found.now)
     return Findings(found, question, sizing, advice, summary=summary)
