@@ -65,7 +65,6 @@ def compact(
     all_prunable: bool,
     list_rows: bool,
     log: Path | None,
-    as_json: bool,
 ) -> None:
     """Show what a cap would delete from STORE; with --apply, archive and delete it.
 
@@ -86,7 +85,7 @@ def compact(
     from memlab.sources.opening import open_source, remember, settings_of
 
     source = open_source(store)
-    if list_rows and (do_it or as_json):
+    if list_rows and (do_it or output.wants_json()):
         raise click.UsageError(
             "--rows is for the dry run: --json has every memory, and --apply deletes them"
         )
@@ -107,16 +106,17 @@ def compact(
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
     if against is not None:
-        _compare(against, made, do_it=do_it, as_json=as_json)
+        _compare(against, made, do_it=do_it)
     elif do_it:
-        _carry_out(made, told, as_json=as_json, all_prunable=all_prunable)
-    elif as_json and retires:
-        output.print_text(made.to_json())
-    elif as_json:
-        cost = _cost(source, made, log)
-        added = json.dumps(cost if isinstance(cost, str) else asdict(cost))
-        # Spliced in: a memory stays one line, and a large plan is not built a second time.
-        output.print_text(f'{made.to_json().removesuffix(_END)},\n"cost": {added}{_END}')
+        _carry_out(made, told, all_prunable=all_prunable)
+    elif output.wants_json():
+        text = made.to_json()
+        if not retires:
+            cost = _cost(source, made, log)
+            added = json.dumps(cost if isinstance(cost, str) else asdict(cost))
+            # Spliced in: a memory stays one line, and a large plan is not built a second time.
+            text = f'{text.removesuffix(_END)},\n"cost": {added}{_END}'
+        output.print_text(text)
     else:
         costs = [_cost(source, made, log), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
@@ -155,12 +155,10 @@ def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None
         write_whole(file, made.to_json(), limit=limit_like(source.like), replace=False)
 
 
-def _carry_out(
-    made: "memlab.Plan", told: list[str], *, as_json: bool, all_prunable: bool = False
-) -> None:
+def _carry_out(made: "memlab.Plan", told: list[str], *, all_prunable: bool = False) -> None:
     watch = output.telling("applying")
     receipt = memlab.apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
-    output.print_text(receipt.to_json()) if as_json else output.print_lines(
+    output.print_text(receipt.to_json()) if output.wants_json() else output.print_lines(
         *told, made, "", receipt
     )
 
@@ -217,7 +215,6 @@ def floor(
     save_plan: Path | None,
     against: Path | None,
     do_it: bool,
-    as_json: bool,
 ) -> None:
     """Show the load-bearing memories of STORE that cost most, and those a newer one repeats.
 
@@ -236,18 +233,18 @@ def floor(
         raise click.UsageError("give either --id or --supersede")
     path = store or store_path("two_years")
     if not (save_plan or against or do_it or ids or pairs):
-        output.print_result(memlab.floor(path), as_json=as_json, is_example=store is None)
+        output.print_result(memlab.floor(path), is_example=store is None)
         return
     links = dict(map(_pair, pairs)) if pairs else None
     made = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
     _save_plan(made, save_plan, open_source(path))
     nothing = "no newer memory is found that could stand for another"
     if against is not None:
-        _compare(against, made, do_it=do_it, as_json=as_json)
+        _compare(against, made, do_it=do_it)
     elif do_it:
-        _carry_out(made, [], as_json=as_json)
+        _carry_out(made, [])
     else:
-        output.print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
+        output.print_result(made, *_after_planning(made, save_plan, nothing))
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -259,15 +256,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 @click.command("apply", short_help="Carry out a reviewed plan, or finish one that was cut short.")
 @click.argument("place", metavar="PLAN | STORE DIGEST", type=options.STORE)
-@click.argument("digest", metavar="", required=False, shell_complete=options.digests_beginning)
+@options.digest_argument(metavar="")
 @click.option(
     "--store", type=options.STORE, help="The store, where it is not the one that PLAN names."
 )
 @options.ALL
 @options.json_option
-def apply_plan(
-    place: Path, digest: str | None, store: Path | None, all_prunable: bool, as_json: bool
-) -> None:
+def apply_plan(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
     """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
@@ -284,10 +279,10 @@ def apply_plan(
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
-    output.print_result(receipt, as_json=as_json)
+    output.print_result(receipt)
 
 
-def _compare(before: Path, made: "memlab.Plan", *, do_it: bool, as_json: bool) -> None:
+def _compare(before: Path, made: "memlab.Plan", *, do_it: bool) -> None:
     """Show what a plan does otherwise than a saved one; ends with 1 where they differ."""
     from memlab.compaction.diff import difference_of
 
@@ -296,7 +291,7 @@ def _compare(before: Path, made: "memlab.Plan", *, do_it: bool, as_json: bool) -
     found = difference_of(_plan_in(before), made)
     was = "changed" if made.links else "deleted"
     does = "with --apply instead of --against the second is carried out, and ends with its undo"
-    output.print_result(found, f"nothing was {was}; {does}", as_json=as_json)
+    output.print_result(found, f"nothing was {was}; {does}")
     output.fail_if(found.differs)
 
 
@@ -309,15 +304,11 @@ def _plan_in(file: Path) -> "memlab.Plan":
 
 @click.command("restore", short_help="Put back what a plan deleted.")
 @click.argument("store", type=options.STORE)
-@click.argument(
-    "digest", metavar="DIGEST", required=False, shell_complete=options.digests_beginning
-)
+@options.digest_argument(metavar="DIGEST")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @options.file_option("--into", help="Put the memories into a new file instead.")
 @options.json_option
-def restore_plan(
-    store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None, as_json: bool
-) -> None:
+def restore_plan(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
 
     The beginning of the digest will do; memlab archive STORE lists them.
@@ -327,7 +318,7 @@ def restore_plan(
     watch = output.telling("restoring")
     count = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
-    if as_json:
+    if output.wants_json():
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
         left |= {} if count.stay is None else {"stay": count.stay}
         output.print_json({"restored": count, **left, "into": str(target)})

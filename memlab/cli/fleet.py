@@ -66,7 +66,6 @@ class Job:
     fresh: bool = False
     limit: int = 20
     as_csv: bool = False
-    as_json: bool = False
 
     @contextmanager
     def runner(self) -> Iterator["memlab.fleet.Runner | None"]:
@@ -113,7 +112,7 @@ class Job:
         fails: bool = False,
     ) -> None:
         """Print a table whole for a script, else some columns, most first; exit 1 for errors."""
-        if self.as_json:
+        if output.wants_json():
             output.print_records(table)
         elif self.as_csv:
             output.print_text(table.to_csv(index=False))
@@ -384,7 +383,7 @@ def plan_fleet(
     job.kept(option="--save-plan FILE")
     with faults_of(policy):
         made = job.work("plan", memlab.fleet.plan, names, policy, now=now_utc(), save=save_plan)
-    output.print_result(made, as_json=job.as_json)
+    output.print_result(made)
     output.fail_if(bool(made.refused))
 
 

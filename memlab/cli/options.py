@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from memlab.arguments import number_of, share
+from memlab.cli.output import JSON
 from memlab.views.bundled import store_path
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -113,19 +114,28 @@ NUMBER: Final = Number()
 flag_option: Final = partial(click.option, is_flag=True)
 file_option: Final = partial(click.option, type=FILE)
 number_option: Final = partial(click.option, type=NUMBER)
+path_option: Final = partial(click.option, type=PATH)
+digest_option: Final = partial(click.option, shell_complete=digests_beginning)
+digest_argument: Final = partial(
+    click.argument, "digest", required=False, shell_complete=digests_beginning
+)
 
 YES = flag_option("--yes", help="An archive_for of less than a day is meant.")
 ALL = flag_option("--all", "all_prunable", help="It is meant that no prunable memory stays loaded.")
-json_option = flag_option("--json", "as_json", help="Print JSON for a script.")
+json_option = flag_option(
+    "--json",
+    expose_value=False,
+    callback=lambda ctx, _, given: ctx.meta.update({JSON: given}),
+    help="Print JSON for a script.",
+)
 backlog_option = number_option(
     "--backlog",
     help="How many prunable memories are still all right.  [default: the cap that "
     "memlab.toml remembers]",
 )
 save_plan_option = file_option("--save-plan", help="Write the plan to a new file for review.")
-log_option = click.option(
+log_option = path_option(
     "--log",
-    type=PATH,
     metavar="FILE",
     help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
 )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from memlab.sources.base import Source
 
+JSON: Final = "memlab.json"
+"""By what a context knows that ``--json`` was given."""
 NARROWEST: Final = 60
 """Columns down to which output is laid out; what is narrower breaks its lines itself."""
 PATIENCE: Final = 1.0
@@ -30,6 +32,11 @@ EVERY: Final = 0.5
 _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
 """Of rows, by the mark that they begin with, as in charts; bold yellow cannot be read on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
+
+
+def wants_json() -> bool:
+    """Return whether it is a script that the command answers."""
+    return bool(click.get_current_context().meta.get(JSON))
 
 
 def print_json(value: Any) -> None:
@@ -86,11 +93,9 @@ def write_picture(drawn: Any, file: Path, source: "Source") -> None:
     write_whole(file, picture, limit=limit_like(source.like))
 
 
-def print_result(
-    found: Any, *also: str, as_json: bool, is_example: bool = False, **more: Any
-) -> None:
+def print_result(found: Any, *also: str, is_example: bool = False, **more: Any) -> None:
     """Print what a command found, what to say besides, what to run next; `more` is for a script."""
-    if as_json:
+    if wants_json():
         print_json(more | found.to_dict() if more else found)
         return
     below = [*also, *found.next_steps()]

@@ -70,14 +70,13 @@ def report(
         return
     telling = lambda title: output.doing(f"drawing: {title}")  # noqa: E731
     found = memlab.report(path, file, record=record, now=now, progress=telling, **asked)
-    output.print_result(found, as_json=False, is_example=store is None)
+    output.print_result(found, is_example=store is None)
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
 @click.argument("store", type=options.STORE, required=False)
-@click.option(
+@options.path_option(
     "--folder",
-    type=options.PATH,
     help="Where to put the notebooks; by default a folder of the store's own in memlab-notebooks. "
     "A notebook that is there already is left as it is.",
 )

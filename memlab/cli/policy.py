@@ -117,6 +117,21 @@ def made(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
         raise click.UsageError(said) from error
 
 
+def made_each(
+    names: Sequence[str], sizes: Mapping[str, Any], given: Sequence[str], *, both: bool
+) -> "list[memlab.Policy]":
+    """Return the policies of these names to compare, with each of the settings given."""
+    from memlab.policies.named import check_known
+    from memlab.replay.comparison import variants
+
+    tried = list(map(memlab.policies.policy_named, names))
+    texts: dict[str, list[str]] = {}
+    for name, text in map(split_setting, given):
+        texts.setdefault(name, []).append(text)
+    check_known(texts, tried)
+    return [made(*each) for each in variants(tried, sizes, texts, both=both)]
+
+
 def split_setting(text: str) -> tuple[str, str]:
     """Return name and value of a ``--set``."""
     name, equals, value = text.partition("=")

@@ -9,14 +9,7 @@ import click
 import memlab.policies
 from memlab.arguments import confidence
 from memlab.cli import options, output
-from memlab.cli.policy import (
-    PolicyCommand,
-    SettingsCommand,
-    faults_of,
-    made,
-    policy_option,
-    split_setting,
-)
+from memlab.cli.policy import PolicyCommand, SettingsCommand, faults_of, made_each, policy_option
 from memlab.files import check_writable
 from memlab.store.snapshot import copy_store
 from memlab.text import Sheet, command, counted, for_terminal
@@ -29,7 +22,7 @@ from memlab.views.bundled import store_path
 @options.backlog_option
 @options.log_option
 @options.json_option
-def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None:
+def show(store: Path | None, example: bool, **asked: Any) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
 
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
@@ -39,7 +32,7 @@ def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
     path, now = options.store_and_moment(store)
     found = memlab.show(path, now=now, **asked)
-    output.print_result(found, as_json=as_json, is_example=store is None)
+    output.print_result(found, is_example=store is None)
 
 
 _BY: Final = ("tokens", "age", "reads", "references", "need")
@@ -73,7 +66,6 @@ def rows(
     order: str,
     limit: int | None,
     as_csv: bool,
-    as_json: bool,
     **asked: Any,
 ) -> None:
     """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
@@ -92,10 +84,9 @@ def rows(
     output.doing("reading the store and its archive")
     with faults_of(policy):
         listed = effects.rows(store, policy, by=order, **asked)
-    most = limit or (
-        options.LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed)
-    )
-    if as_json:
+    is_whole = limit == 0 or as_csv or output.wants_json()
+    most = limit or (len(listed) if is_whole else options.LISTED_ROWS)
+    if output.wants_json():
         output.print_records(listed.head(most))
     elif as_csv:
         output.print_text(effects.without_controls(listed.head(most)).to_csv(index=False))
@@ -112,12 +103,12 @@ def rows(
 @click.command(short_help="Find the stores below a folder.")
 @click.argument("folder", type=click.Path(), required=False)
 @options.json_option
-def find(folder: str | None, as_json: bool) -> None:
+def find(folder: str | None) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
     Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
-    output.print_result(memlab.find(folder), as_json=as_json)
+    output.print_result(memlab.find(folder))
 
 
 @click.command(short_help="Look at the health of a store and of its archive.")
@@ -125,14 +116,14 @@ def find(folder: str | None, as_json: bool) -> None:
 @options.backlog_option
 @options.flag_option("--strict", help="End with 1 for a warning, too.")
 @options.json_option
-def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> None:
+def doctor(store: Path, backlog: int | None, strict: bool) -> None:
     """Look at the health of STORE, of its archive and of its settings. Reads only.
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
     output.doing("looking at the store and its archive")
     found = memlab.doctor(store, backlog=backlog)
-    output.print_result(found, as_json=as_json)
+    output.print_result(found)
     output.fail_if(found.status in ({"WARN", "FAIL"} if strict else {"FAIL"}))
 
 
@@ -155,7 +146,7 @@ def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> Non
 @options.flag_option("--save", help="Remember the number and what it rests on in memlab.toml.")
 @options.flag_option("--explain", help="Show all caps around it, its record, and why.")
 @options.json_option
-def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
+def size(store: Path | None, save: bool, **asked: Any) -> None:
     """Recommend a keep_recent for STORE from what was referred to later.
 
     A store with few references of its own is sized by those of other projects. Without STORE, the
@@ -172,7 +163,7 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
         raise click.UsageError("--save needs a STORE to remember the number of")
     output.doing("reading the store and sizing it")
     found = memlab.size(store or store_path("two_years"), **asked)
-    output.print_result(found, as_json=as_json, is_example=store is None)
+    output.print_result(found, is_example=store is None)
     if save:
         click.echo(f"\n{for_terminal(found.save())}", err=True)
         output.fail_if(found.advice.policy is None)
@@ -180,22 +171,20 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
 
 @click.command(short_help="Gather what an agent read into an access log.")
 @click.argument("source")
-@click.option(
+@options.path_option(
     "-o",
     "--output",
     "log",
-    type=options.PATH,
     metavar="LOG",
     help="The access log to append to.  [default: SOURCE.reads.log]",
 )
-@click.option(
+@options.path_option(
     "--transcripts",
-    type=options.PATH,
     metavar="DIR",
     help="Where Claude Code's transcripts or Codex's sessions lie, if not where they usually do.",
 )
 @options.json_option
-def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bool) -> None:
+def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
     """Append what agents read from SOURCE to an access log; the source is only read.
 
     SOURCE is a Claude Code memory folder, the database of claude-mem, mcp-memory-service or
@@ -210,7 +199,7 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     """  # noqa: D301 - \b keeps the lines below it apart
     with output.bar("harvest", "B", scale=True) as progress:
         found = memlab.harvest(source, log, transcripts=transcripts, progress=progress)
-    output.print_result(found, as_json=as_json)
+    output.print_result(found)
 
 
 @click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
@@ -256,7 +245,6 @@ def compare(
     given: tuple[str, ...],
     chart: Path | None,
     retire: bool,
-    as_json: bool,
     **asked: Any,
 ) -> None:
     """Compare policies on STORE's own past: what each would have lost, and what that saved.
@@ -267,23 +255,15 @@ def compare(
     A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
     too where no policy is named, and its logs are read.
     """
-    from memlab.policies.named import check_known
-    from memlab.replay.comparison import RETIRING, TRIED, variants, with_remembered
+    from memlab.replay.comparison import RETIRING, TRIED, with_remembered
     from memlab.sources.opening import open_source
 
     source = open_source(store)
     if chart is not None:
         check_writable(chart)
-    tried = [
-        memlab.policies.policy_named(name)
-        for name in policy_names or (RETIRING if retire else TRIED)
-    ]
-    texts: dict[str, list[str]] = {}
-    for name, text in map(split_setting, given):
-        texts.setdefault(name, []).append(text)
+    tried = policy_names or (RETIRING if retire else TRIED)
     sizes = {name: asked.pop(name) for name in ("count", "age", "tokens")}
-    check_known(texts, tried)
-    policies = [made(*each) for each in variants(tried, sizes, texts, both=retire)]
+    policies = made_each(tried, sizes, given, both=retire)
     policies = policies if policy_names else with_remembered(policies, source)
     output.quiet()
     with faults_of(*policies):
@@ -294,4 +274,4 @@ def compare(
         from memlab.charts import plot_comparison
 
         output.write_picture(plot_comparison(found.table).figure, chart, source)
-    output.print_result(found, as_json=as_json)
+    output.print_result(found)

@@ -21,7 +21,7 @@ DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 @options.YES
 @options.ALL
 @options.json_option
-def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_json: bool) -> None:
+def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
     Looks at its health and stops where something fails; harvests reads, where harvest names a
@@ -34,29 +34,22 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
     """
     output.doing("looking after the store")
     found = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
-    output.print_result(found, as_json=as_json)
+    output.print_result(found)
     output.fail_if(found.failed)
 
 
 @click.command(short_help="List, search, export or drop what was deleted.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--rows", help="List the archived memories instead of the plans.")
-@click.option(
-    "--digest",
-    shell_complete=options.digests_beginning,
-    help="Only what this plan took out; the beginning of a digest will do.",
+@options.digest_option(
+    "--digest", help="Only what this plan took out; the beginning of a digest will do."
 )
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
 @options.file_option("--export", help="Write the memories to a .jsonl or .parquet file.")
 @click.option(
     "--drop-before", type=DAY, metavar="DAY", help="Erase what was archived before this day."
 )
-@click.option(
-    "--drop",
-    metavar="DIGEST",
-    shell_complete=options.digests_beginning,
-    help="Erase the copies of one plan.",
-)
+@options.digest_option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
 @options.flag_option("--copy", help="Copy what is new or changed in STORE into it.")
 @options.flag_option("--facts-too", help="Forget too that the dropped memories were there.")
 @options.flag_option("--apply", "do_it", help="Drop it for good. Without it, only show.")
@@ -72,7 +65,6 @@ def archive(
     copy: bool,
     facts_too: bool,
     do_it: bool,
-    as_json: bool,
 ) -> None:
     """List what was taken out of STORE, search it, export it; with --apply, drop it for good.
 
@@ -93,7 +85,7 @@ def archive(
         if drop_before or drop or facts_too or do_it or export or rows or digest or search:
             raise click.UsageError("--copy stands alone: it does what it says")
         output.doing("copying what is new")
-        output.print_result(memlab.compaction.keep_copies(store, now=now_utc()), as_json=as_json)
+        output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
         return
     if drop_before is not None or drop is not None:
         if drop_before is not None and drop is not None:
@@ -104,7 +96,7 @@ def archive(
         after = "nothing was dropped; add --apply to do it"
         after = "nothing to drop" if found.is_empty else after
         after = f"dropped {counted(found.memories)} for good" if do_it else after
-        output.print_result(found, after, as_json=as_json, applied=do_it)
+        output.print_result(found, after, applied=do_it)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
@@ -114,7 +106,7 @@ def archive(
         output.print_lines(f"{counted(count)} written to {export}")
     elif rows or digest or search:
         listed = memlab.compaction.archived_rows(store, digest=digest, search=search)
-        if as_json:
+        if output.wants_json():
             output.print_records(listed)
         else:
             back = listed["restored_at"].astype("str").str[:10]
@@ -128,7 +120,7 @@ def archive(
                 page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])
             )
     else:
-        output.print_result(archive_listing(store), as_json=as_json)
+        output.print_result(archive_listing(store))
 
 
 @click.command("lost", short_help="Show what somebody else deleted; with --restore, take it back.")
@@ -142,7 +134,7 @@ def archive(
 )
 @options.flag_option("--apply", "do_it", help="Put it back. Without it, only show.")
 @options.json_option
-def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> None:
+def show_lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     """Show what somebody else deleted from STORE or emptied, what was asked for since first.
 
     Git knows it of a folder that it tracks, and the archive of a store that is copied: keep_copies
@@ -161,7 +153,7 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
     output.doing("looking for what has gone")
     now = now_utc()
     if not ids:
-        output.print_result(losses_of(store, now=now), as_json=as_json)
+        output.print_result(losses_of(store, now=now))
         return
     some = None if ids == ("all",) else ids
     if do_it:
@@ -169,14 +161,14 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> 
         found = memlab.compaction.recover(store, some, now=now, watch=watch)
     else:
         found = memlab.compaction.plan_recovery(store, some, now=now)
-    output.print_result(found, as_json=as_json)
+    output.print_result(found)
 
 
 @click.command("vacuum", short_help="Show where the bytes are; with --apply, give free ones back.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Rewrite the store. Without it, only show.")
 @options.json_option
-def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
+def vacuum_store(store: Path, do_it: bool) -> None:
     """Show where the bytes of STORE are; with --apply, give those of deleted memories back.
 
     The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
@@ -186,7 +178,7 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
 
     if do_it:
         done = memlab.compaction.vacuum(store, watch=output.telling("rewriting the file"))
-        output.print_result(done, as_json=as_json, applied=True)
+        output.print_result(done, applied=True)
         return
     try:
         found = checked_for_vacuum(store)
@@ -194,4 +186,4 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
         found, after = memlab.compaction.space(store), str(error)
-    output.print_result(found, after, as_json=as_json, applied=False)
+    output.print_result(found, after, applied=False)

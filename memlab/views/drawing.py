@@ -76,9 +76,8 @@ def _law(charts: Any, findings: "Findings") -> Any:
 
 
 def _comparison(charts: Any, findings: "Findings") -> Any:
-    found = findings.evidence
-    table = replay.summarise(found.past, found.references, _replays(findings))
-    return charts.plot_comparison(table)
+    found = findings.evidence.past, findings.evidence.references
+    return charts.plot_comparison(replay.summarise(*found, _replays(findings)))
 
 
 def _overlap(charts: Any, findings: "Findings") -> Any:
