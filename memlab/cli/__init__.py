@@ -16,34 +16,24 @@ from memlab.cli.output import working
 from memlab.text import for_terminal, without_passwords
 
 COMMANDS: Final = {
-    "apply": "compact.apply_plan",
-    "archive": "upkeep.archive",
-    "compact": "compact.compact",
-    "compare": "questions.compare",
-    "doctor": "questions.doctor",
-    "find": "questions.find",
-    "fleet": "fleet.fleet",
-    "floor": "compact.floor",
-    "harvest": "questions.harvest",
-    "lab": "pages.lab",
-    "lost": "upkeep.show_lost",
-    "maintain": "upkeep.maintain_store",
-    "report": "pages.report",
-    "restore": "compact.restore_plan",
-    "rows": "questions.rows",
-    "show": "questions.show",
-    "size": "questions.size",
-    "vacuum": "upkeep.vacuum_store",
+    name: module
+    for module, names in {
+        "compact": ("apply", "compact", "floor", "restore"),
+        "fleet": ("fleet",),
+        "pages": ("lab", "report"),
+        "questions": ("compare", "doctor", "find", "harvest", "rows", "show", "size"),
+        "upkeep": ("archive", "lost", "maintain", "vacuum"),
+    }.items()
+    for name in names
 }
-"""Where each command lies; its module is imported when the command is named, or listed."""
+"""In which module each command lies; it is imported when the command is named, or listed."""
 
 
 class _Imported(UserDict[str, Any]):
     """Commands by name, of which each is imported when it is asked for."""
 
     def __getitem__(self, name: str) -> click.Command:
-        module, _, function = COMMANDS[name].partition(".")
-        command: click.Command = getattr(import_module(f"memlab.cli.{module}"), function)
+        command: click.Command = getattr(import_module(f"memlab.cli.{COMMANDS[name]}"), name)
         return command
 
 

@@ -254,7 +254,7 @@ def _pair(text: str) -> tuple[str, str]:
     return older, newer
 
 
-@click.command("apply", short_help="Carry out a reviewed plan, or finish one that was cut short.")
+@click.command(short_help="Carry out a reviewed plan, or finish one that was cut short.")
 @click.argument("place", metavar="PLAN | STORE DIGEST", type=options.STORE)
 @options.digest_argument(metavar="")
 @click.option(
@@ -262,7 +262,7 @@ def _pair(text: str) -> tuple[str, str]:
 )
 @options.ALL
 @options.json_option
-def apply_plan(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
+def apply(place: Path, digest: str | None, store: Path | None, all_prunable: bool) -> None:
     """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
@@ -302,13 +302,13 @@ def _plan_in(file: Path) -> "memlab.Plan":
         raise PlanError(f"{file}: {error}") from error
 
 
-@click.command("restore", short_help="Put back what a plan deleted.")
+@click.command(short_help="Put back what a plan deleted.")
 @click.argument("store", type=options.STORE)
 @options.digest_argument(metavar="DIGEST")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @options.file_option("--into", help="Put the memories into a new file instead.")
 @options.json_option
-def restore_plan(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
+def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
 
     The beginning of the digest will do; memlab archive STORE lists them.

@@ -15,13 +15,13 @@ from memlab.text import Sheet, Table, counted, in_bytes
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command("maintain", short_help="Compact, drop and vacuum by what is remembered.")
+@click.command(short_help="Compact, drop and vacuum by what is remembered.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
 @options.YES
 @options.ALL
 @options.json_option
-def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
+def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
     Looks at its health and stops where something fails; harvests reads, where harvest names a
@@ -123,7 +123,7 @@ def archive(
         output.print_result(archive_listing(store))
 
 
-@click.command("lost", short_help="Show what somebody else deleted; with --restore, take it back.")
+@click.command(short_help="Show what somebody else deleted; with --restore, take it back.")
 @click.argument("store", type=options.STORE)
 @click.option(
     "--restore",
@@ -134,7 +134,7 @@ def archive(
 )
 @options.flag_option("--apply", "do_it", help="Put it back. Without it, only show.")
 @options.json_option
-def show_lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
+def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     """Show what somebody else deleted from STORE or emptied, what was asked for since first.
 
     Git knows it of a folder that it tracks, and the archive of a store that is copied: keep_copies
@@ -164,11 +164,11 @@ def show_lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     output.print_result(found)
 
 
-@click.command("vacuum", short_help="Show where the bytes are; with --apply, give free ones back.")
+@click.command(short_help="Show where the bytes are; with --apply, give free ones back.")
 @click.argument("store", type=options.STORE)
 @options.flag_option("--apply", "do_it", help="Rewrite the store. Without it, only show.")
 @options.json_option
-def vacuum_store(store: Path, do_it: bool) -> None:
+def vacuum(store: Path, do_it: bool) -> None:
     """Show where the bytes of STORE are; with --apply, give those of deleted memories back.
 
     The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
