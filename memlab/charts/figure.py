@@ -48,10 +48,8 @@ class Palette:
 
     def words(self, colour: str) -> str:
         """Return the colour for words about what is drawn in `colour`, dark enough to read."""
-        if colour == self.grey:
-            return self.muted
         by_hue = {getattr(self, hue): getattr(self, f"{hue}_words") for hue in HUES}
-        return str(by_hue.get(colour, colour))
+        return str({self.grey: self.muted, **by_hue}.get(colour, colour))
 
 
 HUES: Final = ("load_bearing", "prunable", "likely", "safe", "by_age", "by_use")

@@ -42,7 +42,6 @@ NOTHING_YET: Final = "No memories yet"
 NO_REFERENCES: Final = "No later reference to an earlier memory is known"
 
 Numbers = npt.NDArray[np.float64]
-Times = npt.NDArray[np.datetime64]
 Measure = Literal["memories", "tokens"]
 
 
@@ -243,10 +242,8 @@ class Plot:
         if not self.ax.get_xlim()[0] <= x <= self.ax.get_xlim()[1]:
             return
         self.ax.axvline(x, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
-        side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "left"}
-        across = 4
-        if self.in_axes(x, 0)[0] > 0.6:
-            side["ha"], across = "right", -4
+        across, align = (-4, "right") if self.in_axes(x, 0)[0] > 0.6 else (4, "left")
+        side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": align}
         self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
 
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
@@ -451,7 +448,7 @@ def percent_of(value: float) -> str:
 PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))
 
 
-def without_zone(times: Any) -> Times:
+def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
     """Return times as matplotlib wants them: UTC without saying so."""
     return pd.DatetimeIndex(times).tz_localize(None).to_numpy()
 

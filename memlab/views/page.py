@@ -258,18 +258,28 @@ def sections_of(findings: Findings) -> Iterator[Section]:
     yield _loaded(findings)
     if findings.cut is not None:
         yield _cut(findings, findings.cut)
-    yield _grown(findings)
+    drawn = {"tokens", "prunable share"}
+    facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
+    words = "What was deleted with memlab is in the archive, and in this chart."
+    tables = [Table("", (), facts, whole=True)] if facts else []
+    yield Section("grown", "How it grew", [words], tables)
     if findings.effect is not None and findings.effect.deleted.memories:
         sheet = findings.effect.sheet()
-        facts = [Table("", (), sheet.facts)] if sheet.facts else []
-        yield Section("effect", f"What {sheet.title} would do today", tables=facts)
+        tables = [Table("", (), sheet.facts)] if sheet.facts else []
+        yield Section("effect", f"What {sheet.title} would do today", tables=tables)
     yield _references(findings)
     if findings.usage.reads:
         sheet = findings.usage.sheet()
-        facts = [Table("", (), sheet.facts, whole=True)]
-        yield Section("usage", "Age or use?", [sentence(sheet.title)], facts)
+        tables = [Table("", (), sheet.facts, whole=True)]
+        yield Section("usage", "Age or use?", [sentence(sheet.title)], tables)
     yield _served(findings)
-    yield _record(findings)
+    how = (
+        "At each cut of the history a cap is chosen on what came before it, and measured on the "
+        "fifth that follows. Needed is the smallest cap that would have met the target there, "
+        "which is known only afterwards."
+    )
+    rules = map(sentence, (findings.advice.rule, *findings.advice.would_change))
+    yield Section("record", "How the number was found, and how such numbers did", [*rules, how])
 
 
 def sentence(text: str) -> str:
@@ -313,15 +323,6 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
     return Section("cut", sentence(sheet.title)[:-1], words, [facts, *sheet.tables])
 
 
-def _grown(findings: Findings) -> Section:
-    drawn = {"tokens", "prunable share"}
-    facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
-    words = "What was deleted with memlab is in the archive, and in this chart."
-    return Section(
-        "grown", "How it grew", [words], [Table("", (), facts, whole=True)] if facts else []
-    )
-
-
 def _references(findings: Findings) -> Section:
     evidence, tables = findings.evidence, []
     needs = (
@@ -356,14 +357,3 @@ def _served(findings: Findings) -> Section:
     )
     tables = [*findings.sheet().tables]
     return Section("served", "What each cap serves and costs", [words], tables)
-
-
-def _record(findings: Findings) -> Section:
-    advice = findings.advice
-    how = (
-        "At each cut of the history a cap is chosen on what came before it, and measured on the "
-        "fifth that follows. Needed is the smallest cap that would have met the target there, "
-        "which is known only afterwards."
-    )
-    words = [*map(sentence, (advice.rule, *advice.would_change)), how]
-    return Section("record", "How the number was found, and how such numbers did", words)
