@@ -129,6 +129,8 @@ class TestARenamedStore:
         compacted(tmp_path / "memory.db", 2)
         (tmp_path / "memory.db").unlink()
         mine = store_at(tmp_path / "mine.db")
+        day = "created_at = '2026-03-02T12:00:00+00:00' WHERE memory_id = 'd1'"
+        run_sql(mine, f"UPDATE memory_items SET {day}")  # both have one memory
         assert check(mine).status is Status.OK
 
     def test_the_archive_of_a_store_that_is_there_is_left_to_it(self, tmp_path: Path) -> None:

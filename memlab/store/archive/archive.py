@@ -170,7 +170,7 @@ class Archive:
             copies = []
             for rowid, *row in found:
                 with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                    copies.append(entries.copy_of(tuple(row)))
+                    copies.append(entries.copy_of(*row))
         return copies
 
     def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
@@ -405,7 +405,7 @@ class Archive:
         sound = []
         for rowid, *row, record in found:
             with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                copy = entries.copy_of(tuple(row))
+                copy = entries.copy_of(*row)
                 sound.append((copy, entries.record_of(record, copy, check)))
         return sound
 

@@ -135,9 +135,8 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     )
 
 
-def copy_of(row: tuple[Any, ...]) -> Copy:
-    """Return a copy: its key, fingerprint, reason, and when it was put back."""
-    key, fingerprint, reason, restored_at = row
+def copy_of(key: object, fingerprint: object, reason: object, restored_at: object) -> Copy:
+    """Return a copy of the values that an archive has of it."""
     return Copy(
         key_in(key),
         _matching(_FINGERPRINT, fingerprint, "its fingerprint"),
