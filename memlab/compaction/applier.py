@@ -15,8 +15,7 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.items import is_load_bearing_stored
-from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
@@ -386,8 +385,8 @@ def _wrong_of(
     """Say what of a memory is not as a plan says, or keeps it from what the plan does to it."""
     facts, by = source.facts_of(record), source.superseded_by(record)
     truly, name = repr(facts.memory_id), repr(named.memory_id)
-    bears = fate in (plans.DELETES, plans.RETIRES, plans.SUPERSEDES) and is_load_bearing(
-        facts, source, unsure=fate != plans.SUPERSEDES
+    bears = fate in (plans.DELETES, plans.RETIRES, plans.SUPERSEDES) and source.is_load_bearing(
+        facts, unsure=fate != plans.SUPERSEDES
     )
     is_returned = fate == plans.RETURNS and by == named.memory_id and retired.at(named.key, by)
     wrong = [
@@ -433,11 +432,3 @@ def _check_groups(plan: Plan) -> None:
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
             f"{_undone(plan)}"
         )
-
-
-def is_load_bearing(facts: Facts, source: Source, *, unsure: bool) -> bool:
-    """Whether a record is of a memory that nothing deletes or retires."""
-    try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json, source.protected)
-    except ValueError:
-        return unsure

@@ -187,9 +187,7 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
         watch("locked")
         found = dict(writer.records(keys))
         facts = {key: source.facts_of(record) for key, record in found.items()}
-        stay = {
-            key for key, each in facts.items() if applier.is_load_bearing(each, source, unsure=True)
-        }
+        stay = {key for key, each in facts.items() if source.is_load_bearing(each, unsure=True)}
         there = {key: record for key, record in found.items() if key not in stay}
         for key in there.keys() & before.keys():
             if writer.is_back(there[key], before[key]):  # it is taken out already
@@ -243,7 +241,7 @@ def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | No
     links, found = plan.links, applier.links_now(writer, asked.source, wanted.values())
     before = {each.key: each.memory_id for each in plan.returns}
     for key, record in writer.records(list(before)):
-        if applier.is_load_bearing(asked.source.facts_of(record), asked.source, unsure=True):
+        if asked.source.is_load_bearing(asked.source.facts_of(record), unsure=True):
             del before[key]  # it is by now, and stays loaded
     others = [
         name

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from memlab import errors
+from memlab.items import is_load_bearing_stored
 from memlab.settings import Settings
 from memlab.store.archive.copies import keeps_copies
 from memlab.store.archive.entries import SampleRow
@@ -480,6 +481,13 @@ class Source(ABC):
         row = self.row_of(record)
         tags = "" if row.get("faults") else row["tags_json"]
         return Facts(row["memory_id"], row["kind"], tags, row["title"])
+
+    def is_load_bearing(self, facts: Facts, *, unsure: bool) -> bool:
+        """Whether a record is of a memory that nothing deletes or retires."""
+        try:
+            return is_load_bearing_stored(facts.kind, facts.tags_json, self.protected)
+        except ValueError:
+            return unsure
 
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record mere use does not change: no count, last access or time to live.

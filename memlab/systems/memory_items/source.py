@@ -46,6 +46,11 @@ class MemoryItems(base.Source):
         """The absolute path."""
         return ":memory:" if self._open is not None else str(self.like)
 
+    @property
+    def path(self) -> Path:
+        """The file, with links followed."""
+        return database.store_file(self._where).resolve()
+
     @cached_property
     def like(self) -> Path:
         """The file whose owner and permissions the archive gets, there or not."""
@@ -75,8 +80,7 @@ class MemoryItems(base.Source):
     def changing(self) -> Iterator[base.Writer]:
         """Open the store for one transaction, whose commit reaches the disk."""
         self._check_file()
-        path = database.store_file(self._where).resolve()
-        with database.opened_for_change(path) as connection, database.transaction(connection):
+        with database.opened_for_change(self.path) as connection, database.transaction(connection):
             # Of a file that may only be read SQLite makes no word until something is written.
             connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
             yield _Writer(connection, self.protected)
