@@ -288,8 +288,10 @@ class LifecycleStore(SqliteMemoryStore):
 
     def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
-        self._texts.discard(item.memory_id)
-        found = self._texts.most_similar(item.title, item.body) if _may_repeat(item) else None
+        if not _may_repeat(item):
+            self._texts.discard(item.memory_id)
+            return
+        found = self._texts.most_similar(item.memory_id, item.title, item.body)
         if found is None:
             return
         # Somebody stands behind a row of which nothing else is known.

@@ -241,14 +241,15 @@ class TextIndex:
         self._orders: Any = None
         self._vectors: Any = None
 
-    def most_similar(self, title: str, body: str) -> str | None:
-        """Return the id of the near-duplicate most like a text, the newest on a tie, or None."""
+    def most_similar(self, memory_id: str, title: str, body: str) -> str | None:
+        """Return the id of the other near-duplicate most like a text, the newest on a tie."""
         if self._policy is None:
             return None
         if self._orders is None:
             read, self._orders = self._read(), {}
             if read:
                 self._append(read)
+        self.discard(memory_id)  # a row that is written again does not repeat itself
         vector = self._unit([f"{title}\n{body}"])
         if not self._orders:
             return None

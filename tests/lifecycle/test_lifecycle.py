@@ -193,6 +193,14 @@ def test_load_bearing_rows_neither_expire_nor_replace_nor_go(open_store: Open, c
     assert store.touch(["d"], now=clock.now) == 1
 
 
+def test_a_row_that_is_written_again_does_not_repeat_itself(open_store: Open) -> None:
+    open_store(duplicates=DEDUP).put(item("a", SAME))
+    again = open_store(duplicates=DEDUP)  # which has read no texts yet
+    again.put(item("a", SAME))
+    assert ids(again) == ["a"]
+    assert again.stats().evicted == {}
+
+
 SPOILS = "CREATE TRIGGER spoils {} DELETE ON memory_items BEGIN {}; END"
 MENDS = "DROP TRIGGER spoils"
 LAST_USED = "UPDATE memory_signals SET last_accessed_at = {}"

@@ -140,7 +140,7 @@ class Odek:
     def write(self, name: str, text: str, now: datetime, *, trusted: bool) -> None:
         self.episodes.pop(name, None)
         rows = [(other, each.text, "", (each.written, 0)) for other, each in self.episodes.items()]
-        alike = TextIndex(ALIKE, lambda: rows).most_similar(text, "")
+        alike = TextIndex(ALIKE, lambda: rows).most_similar(name, text, "")
         if alike and (trusted or not self.episodes[alike].trusted):
             del self.episodes[alike]
         self.episodes[name] = Episode(text, now, trusted)
