@@ -233,9 +233,8 @@ def lowest_within(
     if not found:
         return []
     ids, importance, accessed, position = zip(*found, strict=True)
-    times = [
-        each and each.removesuffix("+00:00") for each in accessed
-    ]  # UTC, as put and touch have it
+    # In UTC, as put and touch have it.
+    times = [each and each.removesuffix("+00:00") for each in accessed]
     rows: dict[str, Any] = {
         c.POSITION: np.array(position),
         c.IMPORTANCE: np.array(importance, np.float64),

@@ -39,7 +39,7 @@ AT_ONCE: Final = 900
 """Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
 
 
-_LARGE: Final = 2**18
+_LARGE: Final = 2**17
 """Bytes of a value above which its row is read alone."""
 
 
