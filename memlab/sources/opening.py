@@ -281,7 +281,8 @@ def _stores_at(
         is_named = name in archived or name.endswith(DATABASES)
         is_database = begins_as_sqlite(path)
         with suppress(ChangedWhileReadError):
-            if (is_database or path.is_dir() or not is_named) and (found := recognise(path)):
+            may_be = is_database or path.is_dir() or not name.endswith(DATABASES)
+            if may_be and (found := recognise(path)):
                 yield found
                 continue
             if is_database and name not in archived and tables_of(path):

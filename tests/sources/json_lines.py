@@ -13,6 +13,7 @@ from memlab.clock import moment_of
 from memlab.errors import StoreError
 from memlab.files import limit_like, ordinary_file, write_whole
 from memlab.sources.base import FileSource, Key, Reader, WholeReader, WholeWriter, Writer, place_of
+from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, listed, text, whole
 
@@ -27,9 +28,11 @@ class JsonLines(FileSource):
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
-        """Return a file of such a name whose first line is a memory."""
+        """Return a file of such a name whose first line is a memory, or of which all were taken."""
         with suppress(OSError, ValueError), ordinary_file(path) as file:
-            if path.suffix == ".jsonl" and record_of(file.readline(2**24).decode()):
+            first = file.readline(2**24).decode()
+            taken = not first and archive_path(path).exists()
+            if path.suffix == ".jsonl" and (taken or record_of(first)):
                 return path
         return None
 
