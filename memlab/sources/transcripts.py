@@ -204,7 +204,8 @@ class _Scan:
         for touch in self._look.touches(line):
             key = (touch.call, touch.memory_id, touch.writes, touch.place)
             if key not in self._calls:
-                at = reads.moment(line.get("timestamp"), self._found)
+                counted = None if touch.outcome else self._found
+                at = reads.moment(line.get("timestamp"), counted)
                 self._calls[key] = _Call(touch, at, [])
             self._calls[key].sightings.append(_sighting(file, line))
             if touch.outcome is None and touch.call not in self._results:

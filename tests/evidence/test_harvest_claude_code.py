@@ -11,13 +11,14 @@ from claude_store import write_memories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import files_in
-from transcripts import READ, SLUG, WRITE, Session, World, shell
+from transcripts import OF_PROJECT, READ, SLUG, WRITE, Session, World, shell
 
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import Harvest, harvest, read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
+from memlab.systems.claude_code.reads import NO_MEMORY
 
 Reads = set[tuple[str, datetime]]
 
@@ -178,11 +179,13 @@ def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
 def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
     session = desk.session("s1", "m1.md", "m2.md", "m3.md")
     session.lines[0]["timestamp"] = "yesterday"
-    session.lines[2]["timestamp"] = session.lines[2]["timestamp"].removesuffix("Z")
+    shell("cat {path} /srv/" + OF_PROJECT)(session, "RETIRED.md")
+    for line in session.lines[2::4]:
+        line["timestamp"] = line["timestamp"].removesuffix("Z")
     del session.lines[4]["message"]["content"][0]["id"]
     found = desk.save(session)
     assert desk.logged == ["m2.md"]
-    assert found.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1}
+    assert found.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1, NO_MEMORY: 2}
     assert found.notes[0] == "1 time without a zone, taken as UTC"
 
 

@@ -109,7 +109,8 @@ class _Uses:
         if name not in (INDEX, RETIRED) and name.endswith(".md"):
             yield Touch(call, name, tool, writes, folder)
         elif not writes:
-            yield Touch(call, name, tool, outcome=IS_INDEX if name == INDEX else NO_MEMORY)
+            why = IS_INDEX if name == INDEX else NO_MEMORY
+            yield Touch(call, name, tool, place=folder, outcome=why)
 
     def _holds(self, path: str) -> bool:
         return self._place(f"{path}/x") is not None
