@@ -166,8 +166,8 @@ def mark_trade_off(
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
-    """Return the line of the curve that holds at `cap`: the nearest at or below it."""
-    return curve.loc[:cap].iloc[-1]
+    """Return the line that holds at `cap`: the nearest at or below it, else the first."""
+    return curve.loc[: max(cap, curve.index[0])].iloc[-1]
 
 
 def _served(row: "pd.Series[float]", marked: MarkedCap, paint: Palette) -> float:

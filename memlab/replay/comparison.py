@@ -4,6 +4,7 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -118,11 +119,11 @@ def _replays(
     """Replay a history that has been prepared; see :func:`replay_each`."""
     every = whole_number("every", every, least=1)
     if workers is None:
-        little = len(asked) < 2 or len(life) * len(asked) < SMALL
-        try:
-            workers = 1 if little or not pickle.dumps(asked) else os.cpu_count() or 1
-        except (pickle.PicklingError, AttributeError, TypeError):
-            workers = 1
+        workers = 1
+        if len(asked) > 1 and len(life) * len(asked) >= SMALL:
+            with suppress(pickle.PicklingError, AttributeError, TypeError):
+                pickle.dumps(asked)  # what does not travel is replayed here
+                workers = os.cpu_count() or 1
     workers = whole_number("workers", workers, least=1)
     bar = partial(
         tqdm, total=len(asked), desc="replays", unit="policy", disable=not progress, leave=False

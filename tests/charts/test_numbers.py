@@ -140,6 +140,13 @@ def test_marks_outside_the_axes_are_left_out(sizing: Sizing) -> None:
     assert "budget" not in note(ax)
 
 
+@pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
+def test_a_cap_below_a_part_of_a_curve_has_its_first_line(sizing: Sizing, name: str) -> None:
+    part = sizing.curve.loc[20:]
+    served = f"{100 * part['served'].iloc[0]:.1f}%"
+    assert served in title(getattr(charts, f"plot_{name}")(part, cap=10))
+
+
 # References, cuts and reads
 
 
