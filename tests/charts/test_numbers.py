@@ -14,6 +14,7 @@ from reading import drawn, line_named, lines_named, note, points_of, title, upri
 from memlab import charts, recommend_cap
 from memlab import columns as c
 from memlab.charts.figure import LIGHT
+from memlab.charts.parts import share
 from memlab.evidence import AgeOrUse, age_or_use, find_references, law_lines, read_access_log
 from memlab.frame.loading import load
 from memlab.growth import growth_curve
@@ -143,8 +144,7 @@ def test_marks_outside_the_axes_are_left_out(sizing: Sizing) -> None:
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
 def test_a_cap_below_a_part_of_a_curve_has_its_first_line(sizing: Sizing, name: str) -> None:
     part = sizing.curve.loc[20:]
-    served = f"{100 * part['served'].iloc[0]:.1f}%"
-    assert served in title(getattr(charts, f"plot_{name}")(part, cap=10))
+    assert share(part["served"].iloc[0]) in title(getattr(charts, f"plot_{name}")(part, cap=10))
 
 
 # References, cuts and reads
