@@ -234,7 +234,7 @@ class TextIndex:
         self._read = read
         self.forget()
         if self._policy:
-            self._unit([""])  # what it needs is there, or said now
+            self._unit(["\n"])  # what it needs is there, or said now
 
     def forget(self) -> None:
         """Read the texts again when they are next asked for."""
