@@ -184,18 +184,23 @@ class CappedPolicy(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the lowest rows of each scope, as many as it has no room for."""
+        beyond = self.beyond_room(rows, np.ones(len(rows), dtype=bool), now=now)
+        return pd.Series(self.reason, index=beyond, dtype="str")
+
+    def beyond_room(self, rows: pd.DataFrame, here: Flags, *, now: datetime) -> Ints:
+        """Return the places of those that go, where but some of the rows are there."""
         if self.slots is None or rows.empty:
-            return pd.Series(dtype="str")
-        here, floor = np.ones(len(rows), dtype=bool), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+            return np.empty(0, dtype=np.int64)
+        left, floor = here.copy(), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
         size = self.sizes(rows) * (~floor | self.counts_load_bearing)
         keys = cache(partial(self.eviction_keys, rows, now=now))
 
         def keys_of(some: Ints) -> Keys:
             return tuple(key[some] for key in keys())
 
-        for lowest in evicted(self, self.scopes(rows), size, here, ~spared(rows), keys_of):
-            here[lowest] = False
-        return pd.Series(self.reason, index=np.flatnonzero(~here), dtype="str")
+        for lowest in evicted(self, self.scopes(rows), size, left, ~spared(rows), keys_of):
+            left[lowest] = False
+        return np.flatnonzero(here & ~left)
 
 
 @dataclass(frozen=True)
@@ -361,12 +366,12 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     numbered = pd.RangeIndex(len(rows))
     if not rows.index.equals(numbered):  # to set what is so already takes time
         rows = rows.set_axis(numbered, axis=0)
-    named = named_by(policy, rows, now=now)
-    gone = order[named.index.to_numpy(dtype=np.int64)]
+    gone, why = named_by(policy, rows, now=now)
+    gone = order[gone]
     code: Ints = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[retired_rows(frame)] = 3
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
-    numbers, reasons = pd.factorize(named, sort=True)
+    numbers, reasons = pd.factorize(why, sort=True)
     code[gone] = numbers + len(STAYS)
     used, code = np.unique(code, return_inverse=True)
     named_so = [*STAYS, *reasons]
@@ -375,11 +380,20 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     return Decision(keep, code, [named_so[place] for place in used.tolist()])
 
 
-def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-    """Return why rows go under a policy: those of its population that are not load-bearing."""
+def named_by(
+    policy: Policy, rows: pd.DataFrame, *, now: datetime
+) -> tuple[Ints, npt.NDArray[np.object_]]:
+    """Return which rows of its population go, by place, and why: none that is load-bearing."""
     active, retired = rows[col.ACTIVE].to_numpy(dtype=bool), retired_rows(rows)
     among = {"active": active, "superseded": ~active & ~retired, "retired": retired}
-    where = np.flatnonzero(among.get(policy.population, ~retired))
+    here = among.get(policy.population, ~retired)
+    if isinstance(policy, CappedPolicy) and runner_for(policy) in ("capped", "ranked"):
+        _check_reasons(
+            policy, [policy.reason]
+        )  # a frame of the others alone takes most of the time
+        gone = policy.beyond_room(rows, here, now=now)
+        return gone, np.full(len(gone), policy.reason, dtype=object)
+    where = np.flatnonzero(here)
     if len(where) < len(rows):
         part = rows.iloc[where].reset_index(drop=True)
     else:
@@ -388,23 +402,30 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     _check_named(policy, named, len(where))
     gone = where[named.index.to_numpy(dtype=np.int64)]
     may_go = ~spared(rows)[gone]
-    named = named.set_axis(gone, axis=0)
-    named = named if may_go.all() else named[may_go]
-    return named if named.dtype == "str" else named.astype("str")
+    return gone[may_go], named.to_numpy(dtype=object)[may_go]
+
+
+_WANTED: Final = "return a Series of reasons, indexed by the labels of the rows that go"
 
 
 def _check_named(policy: Policy, named: Any, count: int) -> None:
     """Refuse what says nothing about single rows, or would be taken for what it is not."""
     who = f"{type(policy).__qualname__}.evict"
-    wanted = "return a Series of reasons, indexed by the labels of the rows that go"
     if not isinstance(named, pd.Series):
-        raise ValueError(f"{who} returned {type(named).__name__}: {wanted}")  # noqa: TRY004
+        raise ValueError(f"{who} returned {type(named).__name__}: {_WANTED}")  # noqa: TRY004
     if named.empty:
         return
     if not pd.api.types.is_integer_dtype(named.index.dtype):
-        raise ValueError(f"{who} named rows by {named.index.dtype}: {wanted}")
+        raise ValueError(f"{who} named rows by {named.index.dtype}: {_WANTED}")
     if named.index.min() < 0 or named.index.max() >= count or not named.index.is_unique:
-        raise ValueError(f"{who} named rows that are not there, or one twice: {wanted}")
-    for reason in named.unique() if named.dtype == "str" else named:
+        raise ValueError(f"{who} named rows that are not there, or one twice: {_WANTED}")
+    _check_reasons(policy, named.unique() if named.dtype == "str" else named)
+
+
+def _check_reasons(policy: Policy, reasons: Iterable[Any]) -> None:
+    for reason in reasons:
         if not isinstance(reason, str) or reason in STAYS:
-            raise ValueError(f"{who} let rows go for {reason!r}, which is no reason to: {wanted}")
+            raise ValueError(
+                f"{type(policy).__qualname__}.evict let rows go for {reason!r}, which is no reason "
+                f"to: {_WANTED}"
+            )

@@ -12,7 +12,6 @@ from os import environ
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
-import numpy as np
 import pandas as pd
 
 from memlab import columns as col
@@ -117,9 +116,8 @@ class Pipeline(Policy):
         """Name the rows that go at each step, among those that the steps before left."""
         left, gone = rows, [pd.Series(dtype="str")]
         for number, step in enumerate(self.steps, start=1):
-            labels = left.index
-            named = named_by(step, left.reset_index(drop=True), now=now)
-            named.index = labels[named.index.to_numpy(dtype=np.int64)]
+            places, why = named_by(step, left.reset_index(drop=True), now=now)
+            named = pd.Series(why, index=left.index[places], dtype="str")
             left = left.drop(index=named.index)
             gone.append(f"step {number}: " + named if len(self.steps) > 1 else named)
         every: pd.Series[str] = pd.concat(gone).astype("str")

@@ -159,8 +159,8 @@ class Runner:
             arisen = np.searchsorted(self.life.at, moment, side="right")
             policy = policy.after(past, self.life.references.iloc[:arisen])
         present = self.signals.as_frame(rows, active=self.signals.active[rows])
-        named = named_by(policy, present, now=now)
-        return zip(rows[named.index.to_numpy(dtype=np.int64)].tolist(), named, strict=True)
+        places, why = named_by(policy, present, now=now)
+        return zip(rows[places].tolist(), why, strict=True)
 
 
 class Capped(Runner):
