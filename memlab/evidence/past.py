@@ -115,7 +115,8 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
     def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
         return frame_of(batches, name=name, protected=source.protected, **how)
 
-    gone = sound(read(source.gone(with_body=bodies), source.name))
+    batches = [*source.gone(with_body=bodies)]  # mostly none, and an empty frame takes its time
+    gone = sound(read(batches, source.name)) if batches else pd.DataFrame()
     for name in (c.DELETED_AT, c.WRITTEN_AT):
         if name in gone:
             gone[name] = pd.to_datetime(gone[name], utc=True).astype(c.TIME)

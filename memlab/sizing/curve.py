@@ -175,7 +175,7 @@ class Sizing:
 
     def end(self, number: int) -> TradeEnd:
         """Return what a number serves and costs; of past starts under a budget nothing."""
-        (row,) = self.at([number]).to_dict("records")
+        row = {name: values[0].item() for name, values in self._columns(np.array([number])).items()}
         p95, limits = row.get("boot_tokens_p95"), (row["low"], row["high"])
         costs = row["served"], limits, row["boot_tokens"], p95, row["days"]
         if "kept" in row:
@@ -202,7 +202,7 @@ class Sizing:
             caps = caps[caps <= every[-1]]
         over_history = self.history.boot_at(exact)
         between = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
-        curve = self._curve(caps, between)
+        curve = pd.DataFrame(self._columns(caps, between), index=pd.Index(caps, name=KEEP_RECENT))
         # a range where it can be: pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
         curve.attrs = {
@@ -217,7 +217,7 @@ class Sizing:
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these caps, each computed exactly."""
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
-        return self._curve(wanted, self.history.boot_at(wanted))
+        return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=KEEP_RECENT))
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap whose boot context stays within a budget; None where none does.
@@ -235,26 +235,25 @@ class Sizing:
             fails = int(caps[most > token_budget].min(initial=fails))
         return None if fits < 0 else fits
 
-    def _curve(self, caps: Ints, over_history: Columns) -> pd.DataFrame:
+    def _columns(self, caps: Ints, over_history: Columns | None = None) -> Columns:
         """Return the shares served, and what the caps would leave of the store."""
         present = self.present
         kept = np.minimum(caps, present.prunable)
         memories = present.floor.memories + kept
         tokens = present.floor.tokens + present.tokens_newest[kept]
-        columns = {
+        return {
             **self._served(caps),
             "served_own": self.ahead.own_share_at(caps),
             "served_elsewhere": self.ahead.law_share_at(caps),
             "served_observed": self.references.share_at(caps),
             "boot_memories": memories,
             "boot_tokens": tokens,
-            **over_history,
+            **(over_history or self.history.boot_at(caps)),
             "prunable_share": kept / np.maximum(memories, 1),
             "prunable_share_tokens": present.tokens_newest[kept] / np.maximum(tokens, 1),
             "pruned": present.prunable - kept,
             "days": present.days_newest[kept],
         }
-        return pd.DataFrame(columns, index=pd.Index(caps, name=KEEP_RECENT))
 
 
 @dataclass(frozen=True)
@@ -292,10 +291,13 @@ class BudgetSizing(Sizing):
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these budgets."""
         wanted = np.array([arguments.whole_number(MAX_TOKENS, each) for each in budgets], np.int64)
-        present, room = self.present, np.maximum(wanted - self.floor, 0)
+        return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=MAX_TOKENS))
+
+    def _columns(self, budgets: Ints, _: Columns | None = None) -> Columns:
+        present, room = self.present, np.maximum(budgets - self.floor, 0)
         kept = np.searchsorted(present.tokens_newest, room, side="right") - 1
-        observed = np.searchsorted(np.sort(self.took), wanted, side="right")
-        columns: Columns = {
+        observed = np.searchsorted(np.sort(self.took), budgets, side="right")
+        return {
             **self._served(np.floor(room / self.mean + 1e-9).astype(np.int64)),
             "served_observed": observed / (len(self.took) or np.nan),
             "kept": kept,
@@ -303,7 +305,6 @@ class BudgetSizing(Sizing):
             "pruned": present.prunable - kept,
             "days": present.days_newest[kept],
         }
-        return pd.DataFrame(columns, index=pd.Index(wanted, name=MAX_TOKENS))
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the budget itself; None where the load-bearing memories take more."""
