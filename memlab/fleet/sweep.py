@@ -15,7 +15,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from memlab.clock import moment_or_now
 from memlab.compaction.reclaim import space
@@ -181,6 +180,8 @@ class Parts:
         return Outcome(store, self._task.row(**value), state=state)
 
     def _write(self, part: Path, table: Any) -> None:
+        import pyarrow.parquet as pq  # with file systems of clouds, which take their time
+
         with whole_file(part, limit=ALONE) as draft:
             pq.write_table(table, draft, compression="zstd")
 
@@ -244,6 +245,8 @@ def _parts_of(folder: Path) -> list[Path]:
 
 
 def _read(part: Path, schema: Any) -> Any:
+    import pyarrow.parquet as pq
+
     try:
         table = pq.read_table(part, columns=schema.names, partitioning=None)
     except (OSError, pa.ArrowInvalid, KeyError) as error:
