@@ -298,8 +298,7 @@ def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "had", "wanted"),
-    [(0o600, None, 0o600), (0o660, None, 0o640), (0o644, 0o640, 0o640)],
+    ("mode", "had", "wanted"), [(0o600, None, 0o600), (0o660, None, 0o640), (0o644, 0o640, 0o640)]
 )
 def test_the_file_is_no_looser_than_the_store_or_than_it_was_and_its_owners_alone_to_write(
     store: Path, mode: int, had: int | None, wanted: int

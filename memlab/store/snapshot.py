@@ -24,7 +24,14 @@ _LOOKS: Final = 5
 
 @contextmanager
 def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the store at `path` as it is now, and leave no trace.
+    """Open the store at `path` as it is now, and leave no trace."""
+    with open_snapshots(path, 1) as (connection,):
+        yield connection
+
+
+@contextmanager
+def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
+    """Open a store so up to `most` times: all connections see the same rows.
 
     Opening a WAL store read-only makes files beside it, so one that nobody has open is read as
     immutable, and looked at again afterwards; one left in a transaction is recovered in a copy.
@@ -39,14 +46,34 @@ def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
             f"{path} is rewritten faster than it can be read; try again when it is quiet"
         )
         try:
-            with closing(database.connect_reading(uri)) as connection:
-                yield connection
+            with ExitStack() as opened:
+                ways = (closing(database.connect_reading(uri)) for _ in range(most))
+                connections = [opened.enter_context(each) for each in ways]
+                yield connections if most == 1 else _at_one_moment(connections)
         except Exception as error:  # what is half rewritten can fail in any way
             if before == _state(file, before):
                 raise
             raise changed from error
         if before != _state(file, before):
             raise changed
+
+
+def _at_one_moment(connections: list[sqlite3.Connection]) -> list[sqlite3.Connection]:
+    """Begin to read over those that see one moment: all of them, or the first alone."""
+    before = [_version(each) for each in connections[1:]]
+    for each in connections:
+        each.execute("BEGIN")
+    _, *after = [_version(each) for each in connections]
+    # As long as no version has changed between the first and the second look at it, there was
+    # a moment between all first and all second looks, and every connection sees that moment.
+    return connections if before == after else connections[:1]
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes when somebody else commits; begins to read if in a BEGIN."""
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (version,) = connection.execute("PRAGMA data_version").fetchone()
+    return int(version)
 
 
 def retry_if_changed(look: Callable[[], Result]) -> Result:

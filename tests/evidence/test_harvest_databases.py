@@ -175,8 +175,7 @@ class TestLangGraph:
             moved = "UPDATE store SET updated_at = datetime(updated_at, '-1 hour')"
             connection.execute(moved + ", expires_at = datetime(expires_at, '-1 hour')")
             store.get(("users", "1"), "a")
-        found = harvest(path)
-        assert ids_of(found) == ["users.1/a"]
+        assert ids_of(harvest(path)) == ["users.1/a"]
 
 
 @pytest.fixture(scope="module")

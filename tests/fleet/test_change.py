@@ -164,8 +164,7 @@ def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list
         ended = children.run(plan, sources=four, policy=KEEP, now=NOW, save=file, **dies)
         assert ended.code == -signal.SIGKILL
         assert not file.exists()
-        made = plan(four, KEEP, now=NOW, save=file)
-        assert [each.deleted for each in made.stores] == [5] * 4
+        assert [each.deleted for each in plan(four, KEEP, now=NOW, save=file).stores] == [5] * 4
         assert children.run(apply, plan=file, now=NOW, **dies).code == -signal.SIGKILL
     assert counts(four) == [5, 5, 5, 10]
     assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]

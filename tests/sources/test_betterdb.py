@@ -198,8 +198,7 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed(lab: BetterdbLab) 
 def test_what_has_ended_is_not_put_back(lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = keys_of(lab)
     lab.client.pexpire(keys[3], 60_000)
-    made = memlab.plan(lab.name, KEEP_3)
-    receipt = memlab.apply(made)
+    receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
     assert keys[3] not in lab.exactly()
     monkeypatch.setattr(betterdb, "_ENDING", 61_000)  # as a minute later
     restored = memlab.restore(receipt)

@@ -350,8 +350,7 @@ def test_under_row_level_security_one_agent_is_read_and_none_changed(own: TwoAge
 def test_the_least_privileges_of_the_documentation_are_enough(own: TwoAgents) -> None:
     before = own.everything()
     own.become("worker", bypass=True)
-    records = delete(own, *own.mine)
-    assert put_back(own, records) == 4
+    assert put_back(own, delete(own, *own.mine)) == 4
     assert own.everything() == before
 
 

@@ -14,7 +14,7 @@ from stores import episodes, files_in, item, write_rows
 import memlab
 from memlab import SqliteMemoryStore
 from memlab.errors import StoreError
-from memlab.store import database
+from memlab.store import database, snapshot
 from memlab.store.database import connect_reading
 from memlab.store.snapshot import read_snapshot
 
@@ -182,3 +182,20 @@ def test_reading_does_not_let_another_process_delete_an_open_stores_log(tmp_path
         assert len(store.list_active()) == len(memlab.load(path)) == 1
         assert run_program(TRY_TO_WRITE, path).returncode == 0
         assert (tmp_path / "memory.db-wal").exists()
+
+
+@pytest.mark.parametrize(("look", "count"), [(4, 1), (5, 1), (9, 3)])
+def test_connections_that_see_different_rows_are_not_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int, count: int
+) -> None:
+    path, version = write_rows(tmp_path / "memory.db", episodes(1)), snapshot._version
+    looks = iter(range(1, 9))
+
+    def version_and_write(connection: sqlite3.Connection) -> int:
+        if next(looks) == look:
+            put(path, "later")
+        return version(connection)
+
+    monkeypatch.setattr(snapshot, "_version", version_and_write)
+    with SqliteMemoryStore(path), snapshot.open_snapshots(path, 3) as connections:
+        assert len(connections) == count

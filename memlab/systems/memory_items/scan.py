@@ -8,7 +8,11 @@ the file: another copy would drop the locks of a store that this process has ope
 import json
 import sqlite3
 from codecs import getincrementaldecoder
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +39,8 @@ _MOST_JOINED: Final = 2**23
 _PIECE: Final = 2**20
 """Bytes of a large text that are read at once."""
 _RECORDS_AT_ONCE: Final = 4096
+_MOST_GAPS: Final = 4
+"""Rowids for each row, up to which rows are taken to lie close together."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
@@ -78,10 +84,23 @@ _TYPES: Final[dict[type, str]] = {
 _COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *tables.TEXTS)
 
 
-def scan_rows(connection: sqlite3.Connection, *, with_body: bool = True) -> Iterator[Rows]:
-    """Yield all rows of ``memory_items``, some at a time, in rowid order."""
-    for rowids in list(_ranges(connection)):
-        yield _read(connection, rowids, with_body=with_body)
+def scan_rows(
+    connections: Sequence[sqlite3.Connection], *, with_body: bool = True
+) -> Iterator[Rows]:
+    """Yield all rows of ``memory_items``, some at a time, in rowid order; a thread a connection."""
+    ranges = list(_ranges(connections[0]))
+    if len(connections) == 1:
+        yield from (_read(connections[0], rowids, with_body=with_body) for rowids in ranges)
+        return
+    with ExitStack() as stack:
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in connections]
+        running = deque[Future[Rows]]()
+        for rowids, (pool, each) in zip(ranges, cycle(zip(pools, connections, strict=True))):
+            running.append(pool.submit(_read, each, rowids, with_body=with_body))
+            if len(running) > 2 * len(pools):  # what is read must not pile up
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
 def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
@@ -91,6 +110,10 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
         "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
     size = min(max(_BYTES_AT_ONCE * count // room, 1), _ROWS_AT_ONCE)
+    if start is not None and highest - start < _MOST_GAPS * count:
+        firsts = range(start, highest + 1, size)
+        yield from ((first, min(first + size - 1, highest)) for first in firsts)
+        return
     following = "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?"
     while start is not None:
         (after,) = connection.execute(following, (start, size)).fetchone() or (None,)

@@ -1,6 +1,7 @@
 """The store of an agent that writes ``memory_items``: one SQLite file."""
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -19,9 +20,12 @@ from memlab.store.archive.facts import RetiredMemories
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.opening import identity_sample_of
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
-from memlab.store.snapshot import open_snapshot
+from memlab.store.snapshot import open_snapshot, open_snapshots
 
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
+_LARGE: Final = 2**24
+"""Bytes of a file from which on a thread per core reads it."""
+_MOST_CONNECTIONS: Final = 4
 
 
 class MemoryItems(base.Source):
@@ -71,10 +75,15 @@ class MemoryItems(base.Source):
                 yield _Reader(copy)
             return
         path = database.store_file(self._where)
-        with open_snapshot(path) as connection:
-            connection.execute("BEGIN")
-            database.check_table(connection, path)
-            yield _Reader(connection, self.retired())
+        if path.stat().st_size < _LARGE:
+            with open_snapshot(path) as connection:
+                connection.execute("BEGIN")
+                database.check_table(connection, path)
+                yield _Reader(connection, self.retired())
+            return
+        with open_snapshots(path, 1 + min(os.cpu_count() or 1, _MOST_CONNECTIONS)) as connections:
+            database.check_table(connections[0], path)
+            yield _Reader(connections[0], self.retired(), connections[1:])
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
@@ -147,16 +156,20 @@ class MemoryItems(base.Source):
 
 class _Reader(base.Reader):
     def __init__(
-        self, connection: sqlite3.Connection, retired: RetiredMemories | None = None
+        self,
+        connection: sqlite3.Connection,
+        retired: RetiredMemories | None = None,
+        others: Sequence[sqlite3.Connection] = (),
     ) -> None:
         self._retired = retired or RetiredMemories()
         self._connection = connection
+        self._scanning = others or [connection]
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
 
         base.check_asked(columns, self._layout.columns, "memory_items")
-        scanned = scan_rows(self._connection, with_body=with_body)
+        scanned = scan_rows(self._scanning, with_body=with_body)
         found = add_signals(scanned, self._connection, self._layout, columns)
         yield from (with_retired(rows, self._retired) for rows in found) if self._retired else found
 
