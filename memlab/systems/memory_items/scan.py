@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import cycle
 from typing import Any, Final
 
@@ -89,14 +90,16 @@ def scan_rows(
 ) -> Iterator[Rows]:
     """Yield all rows of ``memory_items``, some at a time, in rowid order; a thread a connection."""
     ranges = list(_ranges(connections[0]))
-    if len(connections) == 1:
-        yield from (_read(connections[0], rowids, with_body=with_body) for rowids in ranges)
+    readers = [partial(_read, each, [], with_body=with_body) for each in connections]
+    if len(readers) == 1:
+        yield from map(readers[0], ranges)
         return
     with ExitStack() as stack:
-        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in connections]
+        pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in readers]
         running = deque[Future[Rows]]()
-        for rowids, (pool, each) in zip(ranges, cycle(zip(pools, connections, strict=True))):
-            running.append(pool.submit(_read, each, rowids, with_body=with_body))
+        turns = cycle(zip(pools, readers, strict=True))
+        for rowids, (pool, read) in zip(ranges, turns, strict=False):
+            running.append(pool.submit(read, rowids))
             if len(running) > 2 * len(pools):  # what is read must not pile up
                 yield running.popleft().result()
         while running:
@@ -121,8 +124,14 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
         start = after
 
 
-def _read(connection: sqlite3.Connection, rowids: Range, *, with_body: bool) -> Rows:
-    """Read some rows; in halves where their texts together are too large to be joined."""
+def _read(
+    connection: sqlite3.Connection, kept: list[Any], rowids: Range, *, with_body: bool
+) -> Rows:
+    """Read some rows; in halves where their texts together are too large to be joined.
+
+    What was read before is `kept` so long: its memory would go back to the system, and be fetched
+    from it again page by page, which takes as long as the reading.
+    """
     first, last = rowids
     connection.text_factory = bytes
     try:
@@ -132,13 +141,14 @@ def _read(connection: sqlite3.Connection, rowids: Range, *, with_body: bool) -> 
         if first < last:
             middle = first + (last - first) // 2
             parts = ((first, middle), (middle + 1, last))
-            halves = [_read(connection, part, with_body=with_body) for part in parts]
+            halves = [_read(connection, kept, part, with_body=with_body) for part in parts]
             together = pa.concat_tables([half.table for half in halves], promote_options="default")
             return Rows(together, [fault for half in halves for fault in half.faults])
         alone = one_by_one if with_body else without_reading_body
         rows = alone(connection, rowids)
     else:
         table = _apart(connection, rowids, found)
+        kept[:] = found
         rows = one_by_one(connection, rowids) if table is None else Rows(table)
     return rows if with_body else _without_body(rows)
 
