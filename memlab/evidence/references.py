@@ -257,7 +257,7 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     mentions.add("evidence", at, _or_gap(gap, target, names, at))
     at, names = _unrolled(frame[c.SUPERSEDES])
     mentions.add("supersedes", at, _or_gap(gap, row_named(ids, names, at), names, at))
-    superseded, by = successors(frame)
+    superseded, by = successors(frame, ids)
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
     mentions.leave_out("superseded", "dangling", ~known)
@@ -335,12 +335,12 @@ def row_named(ids: "pd.Index[Any]", names: Objects, at: Ints) -> Ints:
     return _newest_before(ids.to_series(), names, at)
 
 
-def successors(frame: pd.DataFrame) -> tuple[Ints, Ints]:
+def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple[Ints, Ints]:
     """Return the rows that were superseded, and for each the one in its place, or nowhere."""
     rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     names = frame[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
     last = np.full(len(rows), len(frame), np.int64)
-    return rows, row_named(pd.Index(frame[c.MEMORY_ID]), names, last)
+    return rows, row_named(pd.Index(frame[c.MEMORY_ID]) if ids is None else ids, names, last)
 
 
 def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
