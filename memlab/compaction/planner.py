@@ -356,7 +356,7 @@ def _planned(
         _fingerprints(reader, source, keys, lasting=source.like is None),
         strict=True,
     )
-    return map(partial(tuple.__new__, PlannedMemory), said)  # which its own class takes in Python
+    return map(partial(tuple.__new__, PlannedMemory), said)  # its own __new__ is Python's, and slow
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:

@@ -387,11 +387,11 @@ def named_by(
     active, retired = rows[col.ACTIVE].to_numpy(dtype=bool), retired_rows(rows)
     among = {"active": active, "superseded": ~active & ~retired, "retired": retired}
     here = among.get(policy.population, ~retired)
-    if isinstance(policy, CappedPolicy) and runner_for(policy) in ("capped", "ranked"):
-        _check_reasons(
-            policy, [policy.reason]
-        )  # a frame of the others alone takes most of the time
+    capped = runner_for(policy) in ("capped", "ranked")
+    if isinstance(policy, CappedPolicy) and capped and type(policy).evict is CappedPolicy.evict:
+        # A frame of these rows alone takes longer to make than all else.
         gone = policy.beyond_room(rows, here, now=now)
+        _check_reasons(policy, {policy.reason} if len(gone) else ())
         return gone, np.full(len(gone), policy.reason, dtype=object)
     where = np.flatnonzero(here)
     if len(where) < len(rows):

@@ -37,8 +37,7 @@ def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
     """The panel shows a cap, what the curve says about it, its command and its picture."""
     served = f"{curve.loc[cap, 'served']:.1%} (limits "
     for name, text in (("keep_recent", f"{cap:,}"), ("references served", served)):
-        row = panel.locator("tr", has_text=name).locator("td").last
-        expect(row).to_contain_text(text)
+        expect(panel.locator("tr", has_text=name).locator("td").last).to_contain_text(text)
     if cap == curve.index[-1]:
         expect(panel.locator("pre")).to_have_count(0)
         expect(panel).to_contain_text("no command: that cap deletes nothing today")

@@ -114,8 +114,7 @@ def test_drawn_anew_it_says_the_same_at_any_width_on_other_paper(chart: Chart, s
 
 
 def test_a_long_curve_is_a_small_svg() -> None:
-    curve = growth_curve(make_episodes(100_000), freq="h")
-    assert len(plot_growth(curve).figure.svg()) < 60_000
+    assert len(plot_growth(growth_curve(make_episodes(100_000), freq="h")).figure.svg()) < 60_000
 
 
 @pytest.mark.parametrize("width", [4.0, 8.0])

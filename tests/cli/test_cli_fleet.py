@@ -28,8 +28,7 @@ def test_show_lists_the_largest_first_and_says_what_all_take(agents: Path) -> No
     assert shown.startswith("3 stores, all read\n")
     assert "336 memories" in shown
     assert re.findall(r"agent-(\d+)/memory.db$", shown, re.MULTILINE) == ["300", "30", "3"]
-    over = said("fleet", "show", names, "--backlog", 100, code=1)
-    assert "1 of 3 stores" in over
+    assert "1 of 3 stores" in said("fleet", "show", names, "--backlog", 100, code=1)
     for command in ("show", "size"):
         none = said("fleet", command, agents / "none", code=1)
         assert "there is no file" in none

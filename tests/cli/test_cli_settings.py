@@ -37,8 +37,7 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     words = (
         word for name, value in asked.items() for word in (f"--{name}".replace("_", "-"), value)
     )
-    told = said("size", two_years, *words, "--save")
-    assert f"remembered in {two_years.parent / FILE}" in told
+    assert f"remembered in {two_years.parent / FILE}" in said("size", two_years, *words, "--save")
     advice = memlab.recommend_cap(memlab.load(two_years), **asked)
     found = remembered(two_years)
     assert (found.keep_recent, found.target) == (advice.keep_recent, 0.85)

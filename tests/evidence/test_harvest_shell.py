@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlab.systems.claude_code.reads import file_uses
+from memlab.systems.claude_code.shell import file_uses
 
 
 def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:

@@ -96,8 +96,7 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(steps: list[Any]
     assert past[c.MEMORY_ID].tolist() == whole[c.MEMORY_ID].tolist()
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
-    still = present_rows(past)
-    assert set(still[c.MEMORY_ID]) == {f"m{place + 1}" for place in there}
+    assert set(present_rows(past)[c.MEMORY_ID]) == {f"m{place + 1}" for place in there}
     assert not past.loc[past[c.DELETED_AT].notna(), [c.ACTIVE, c.PRUNABLE]].any(axis=None)
 
 

@@ -98,8 +98,7 @@ def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
     week_before, week = (pd.Timestamp(day, tz="UTC") for day in ("2026-06-18", "2026-06-25"))
     assert after.iloc[-2:].to_numpy().tolist() == [[week_before, 0, 0], [week, -35, 0]]
     archive_path(names[0]).write_bytes(b"torn")
-    left = examine_fleet(names, now=NOW, runner=Serial()).weeks
-    assert left["memories"].sum() == 6 + 41
+    assert examine_fleet(names, now=NOW, runner=Serial()).weeks["memories"].sum() == 6 + 41
 
 
 def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_path: Path) -> None:

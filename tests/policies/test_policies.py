@@ -55,6 +55,15 @@ def test_a_class_without_a_name_gets_one() -> None:
     assert TimeToLive().name == "ttl"
 
 
+def test_a_plan_asks_a_policy_that_says_what_goes_though_a_replay_need_not() -> None:
+    words = {
+        "runner": "ranked",
+        "evict": lambda self, rows, **_: pd.Series({0: "mine"}, dtype="str"),
+    }
+    vouches = type("Vouches", (KeepRecent,), words)(2)
+    assert decide(memories([{}, {}]), vouches, now=NOW)["reason"].tolist()[0] == "mine"
+
+
 def test_a_pipeline_decides_by_itself() -> None:
     frame = memories([{"importance": 0.1}, {}, {}, {"active": False}])
     pipeline = Pipeline(ImportanceFloor(0.3), KeepRecent(1))

@@ -76,5 +76,4 @@ def test_a_past_without_reads_gives_no_budget() -> None:
     past, references = searched()
     found = budget_by_use(past, references[:0])
     assert (found.reads, found.likely, found.safe) == (0, None, None)
-    nothing = budget_by_use(past[:0], references[:0])
-    assert "too few reads" in str(nothing)
+    assert "too few reads" in str(budget_by_use(past[:0], references[:0]))

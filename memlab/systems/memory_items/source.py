@@ -20,7 +20,7 @@ from memlab.store.archive.facts import RetiredMemories
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.opening import identity_sample_of
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
-from memlab.store.snapshot import open_snapshot, open_snapshots
+from memlab.store.snapshot import open_snapshots
 
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 _LARGE: Final = 2**24
@@ -75,15 +75,15 @@ class MemoryItems(base.Source):
                 yield _Reader(copy)
             return
         path = database.store_file(self._where)
-        if path.stat().st_size < _LARGE:
-            with open_snapshot(path) as connection:
+        found = database.looked_at(path)
+        more = (
+            min(os.cpu_count() or 1, _MOST_CONNECTIONS) if found and found.st_size >= _LARGE else 0
+        )
+        with open_snapshots(path, 1 + more) as (connection, *others):
+            if not connection.in_transaction:  # a large one's are at one moment already
                 connection.execute("BEGIN")
-                database.check_table(connection, path)
-                yield _Reader(connection, self.retired())
-            return
-        with open_snapshots(path, 1 + min(os.cpu_count() or 1, _MOST_CONNECTIONS)) as connections:
-            database.check_table(connections[0], path)
-            yield _Reader(connections[0], self.retired(), connections[1:])
+            database.check_table(connection, path)
+            yield _Reader(connection, self.retired(), others)
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:

@@ -1,0 +1,289 @@
+"""Which files a shell command shows to the agent or changes: those that it names, no patterns."""
+
+import os.path
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple
+
+Verb = Literal["read", "write", "search"]
+
+
+class Use(NamedTuple):
+    """A file that a command names: shown, changed, or searched together with others."""
+
+    path: str
+    verb: Verb
+
+
+class _Word(NamedTuple):
+    """A word without its quotes, a home as ``~``; exact where the shell passes it on as it is."""
+
+    text: str
+    exact: bool
+
+
+_SEARCHERS: Final = dict.fromkeys(("grep", "egrep", "fgrep"), "efmABCdD") | {"rg": "efgtTmABCjMrEd"}
+_READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_SEARCHERS}
+"""What shows files, with its short options that take a value."""
+_PATTERNS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
+"""Options that give the pattern or the script, which is the first argument otherwise."""
+_CHANGERS: Final = {"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"}
+_PREFIXES: Final = {
+    *("command", "builtin", "nohup", "sudo", "env"),
+    *("time", "exec", "timeout", "nice", "stdbuf"),
+}
+"""What runs the command after it and after options of its own."""
+_LONG_VALUED: Final = {
+    *("--expression", "--file", "--regexp", "--lines", "--bytes", "--pid", "--sleep-interval"),
+    *("--line-length", "--max-count", "--after-context", "--before-context", "--context"),
+    *("--glob", "--type", "--type-not", "--replace"),
+}
+_SHELLS: Final = {"sh", "bash", "dash", "zsh", "ksh"}
+_KNOWN: Final = {*_READERS, *_CHANGERS, *_SHELLS, "cd"}
+_LONGEST: Final = 2**14
+"""Bytes: the grammar takes the square of them for lists that are never closed."""
+_GROUPS: Final = {
+    *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
+    *("if_statement", "while_statement", "for_statement", "c_style_for_statement"),
+    *("case_statement", "case_item", "negated_command", "pipeline"),
+}
+"""Nodes of the grammar whose commands run one after the other."""
+_COMMANDS: Final = {*_GROUPS, "command", "list", "redirected_statement"}
+_OUTPUTS: Final = {">", ">>", ">|", ">&", "&>", "&>>", "<>"}
+_TERMINALS: Final = {"/dev/stdout", "/dev/stderr", "/dev/tty"}
+_ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
+_ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
+_SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
+"""What makes a bare word a pattern, or several words."""
+
+
+def file_uses(command: str, cwd: str | None) -> list[Use]:
+    """Return the files that a command names, in order; no relative ones where `cwd` is unknown."""
+    return _Script(command, cwd).uses
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+class _Streams(NamedTuple):
+    """What redirections name: other inputs and outputs, and arguments that stand behind them."""
+
+    inputs: list[_Word]
+    outputs: list[_Word]
+    arguments: list[_Word]
+
+
+class _Script:
+    """Goes through the syntax tree of a script, from the folder that it starts in."""
+
+    def __init__(self, command: str, cwd: str | None) -> None:
+        self.uses: list[Use] = []
+        self._text = command.encode(errors="replace")
+        self._cwd = cwd
+        if len(self._text) <= _LONGEST:
+            known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # beyond it, the grammar can crash
+            with suppress(RecursionError):
+                self._visit(_parser().parse(known).root_node, [])
+
+    def _visit(self, node: Any, redirects: list[Any]) -> None:
+        """Take in what a node uses; redirections outside of it are those of its last command."""
+        start, cwd = len(self.uses), self._cwd
+        if node.type == "command":
+            self._command(node, redirects)
+        elif node.type in _GROUPS:
+            streams = self._streams(redirects)
+            for child in node.named_children:
+                self._visit(child, [])
+                if node.type == "pipeline":
+                    self._cwd = cwd
+            self._put_out(streams, start, cwd)
+            if node.type == "subshell":
+                self._cwd = cwd
+        elif node.type == "list":  # joined by && or ||: of alternatives the first
+            left, *_, right = node.named_children
+            self._visit(left, [])
+            if all(child.type != "||" for child in node.children):
+                self._visit(right, redirects)
+        elif node.type == "redirected_statement":
+            documents = _children(node, "heredoc_redirect")
+            own = [each for one in (node, *documents) for each in _children(one, "file_redirect")]
+            self._visit(node.child_by_field_name("body") or node.named_children[0], own + redirects)
+            for following in (child for one in documents for child in _children(one, *_COMMANDS)):
+                self._keep_writes(start)  # what is read with a here-document goes on to a pipe
+                self._visit(following, redirects)
+
+    def _command(self, node: Any, redirects: list[Any]) -> None:
+        start, cwd = len(self.uses), self._cwd
+        streams = self._streams(_children(node, "file_redirect") + redirects)
+        parts = (*node.children_by_field_name("name"), *node.children_by_field_name("argument"))
+        called, arguments = _name_and_words([*map(self._word, parts), *streams.arguments])
+        self.uses += _of_command(called, arguments, cwd)
+        if called in _READERS:
+            self.uses += _uses(streams.inputs, "read", cwd)
+        if called in _SHELLS and (script := _command_string(arguments)):
+            self.uses += file_uses(script, cwd)
+        if called in {"cd", "pushd"}:
+            folders = [word for word in arguments if not word.text.startswith("-")]
+            self._cwd = _resolved(folders[0], cwd) if folders else "~"
+        self._put_out(streams, start, cwd)
+
+    def _streams(self, redirects: Sequence[Any]) -> _Streams:
+        streams = _Streams([], [], [])
+        for node in redirects:
+            words = [self._word(each) for each in node.children_by_field_name("destination")]
+            operators = [child.type for child in node.children if not child.is_named]
+            if not (words and operators):
+                continue
+            target, operator = words[0], operators[0]
+            given = node.child_by_field_name("descriptor")
+            descriptor = given.text.decode() if given else ""
+            stays = target.text in _TERMINALS or (operator == ">&" and target.text.isdigit())
+            if operator == "<" and descriptor in {"", "0"}:
+                streams.inputs.append(target)
+            elif operator in _OUTPUTS and descriptor in {"", "1"} and not stays:
+                streams.outputs.append(target)
+            streams.arguments.extend(words[1:])
+        return streams
+
+    def _put_out(self, streams: _Streams, start: int, cwd: str | None) -> None:
+        """Let the output of what was used since `start` go where it does."""
+        if streams.outputs:
+            self._keep_writes(start)
+            self.uses += _uses(streams.outputs, "write", cwd)
+
+    def _keep_writes(self, start: int) -> None:
+        self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
+
+    def _word(self, node: Any) -> _Word:
+        raw = self._text[node.start_byte : node.end_byte].decode(errors="replace")
+        if node.type in {"word", "number"}:
+            return _Word(_ESCAPED.sub(_unescaped, raw), not _SPECIAL.search(raw))
+        if node.type == "raw_string":
+            return _Word(raw[1:-1], exact=True)
+        if node.type in {"string", "concatenation", "command_name"}:
+            return self._joined(node)
+        return _Word("~", exact=True) if raw in {"$HOME", "${HOME}"} else _Word(raw, exact=False)
+
+    def _joined(self, node: Any) -> _Word:
+        """Return a word of several parts; in a string there is text between expansions."""
+        quoted = node.type == "string"
+        at, exact = node.start_byte + quoted, True
+        parts: list[str] = []
+        for child in [each for each in node.named_children if each.type != "string_content"]:
+            one = self._word(child)
+            parts += _plain(self._text[at : child.start_byte]), one.text
+            exact = exact and one.exact
+            at = child.end_byte
+        return _Word("".join([*parts, _plain(self._text[at : node.end_byte - quoted])]), exact)
+
+
+def _children(node: Any, *kinds: str) -> list[Any]:
+    return [child for child in node.named_children if child.type in kinds]
+
+
+def _plain(text: bytes) -> str:
+    return _ESCAPED_IN_QUOTES.sub(_unescaped, text.decode(errors="replace"))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "" if match[1] == "\n" else match[1]
+
+
+def _uses(words: Iterable[_Word], verb: Verb, cwd: str | None) -> Iterator[Use]:
+    """Yield the files that words name; a pattern is a search, and changes nothing that is known."""
+    for word in words:
+        path = _resolved(word, cwd)
+        if path is not None and (word.exact or verb != "write"):
+            yield Use(path, verb if word.exact else "search")
+
+
+def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:
+    verb: Verb
+    if name in _READERS:
+        files = _files(name, words)
+        changes = name == "sed" and any(_edits_in_place(word.text) for word in words)
+        together = name in _SEARCHERS and len(files) != 1
+        verb = "write" if changes else "search" if together else "read"
+    elif name in _CHANGERS:
+        named = [word for word in words if not word.text.startswith("-")]
+        files, verb = named[-1:] if name == "cp" else named, "write"
+    else:
+        return
+    yield from _uses(files, verb, cwd)
+
+
+def _edits_in_place(text: str) -> bool:
+    return text.startswith(("--in-place", "-i")) or (
+        text.startswith("-") and text[1:].isalpha() and "i" in text and "e" not in text
+    )
+
+
+def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
+    options, files = _options_and_others(_READERS[name], words)
+    has_pattern_first = (name in _SEARCHERS or name == "sed") and not _PATTERNS & {*options}
+    return files[1:] if has_pattern_first else files
+
+
+def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str], list[_Word]]:
+    """Return options, of which some letters take a value, and the words that are neither."""
+    options: list[str] = []
+    others: list[_Word] = []
+    rest = iter(words)
+    for word in rest:
+        if word.text == "--":
+            others += rest
+        elif not word.text.startswith("-") or word.text == "-":
+            others.append(word)
+        else:
+            option, takes_next = _option(valued, word.text)
+            options.append(option)
+            if takes_next:
+                next(rest, None)
+    return options, others
+
+
+def _option(valued: str, text: str) -> tuple[str, bool]:
+    """Return the option that takes a value, if one does, and whether that is the next word."""
+    if text.startswith("--"):
+        name, has_value, _ = text.partition("=")
+        return name, name in _LONG_VALUED and not has_value
+    for place, letter in enumerate(text[1:], 1):
+        if letter in valued:
+            return f"-{letter}", place == len(text) - 1
+    return text, False
+
+
+def _command_string(words: Sequence[_Word]) -> str | None:
+    """Return the script that ``-c`` hands to a shell, where it is known."""
+    options, others = _options_and_others("o", words)  # -o pipefail
+    is_script = any(re.fullmatch("-[a-z]*c[a-z]*", option) for option in options)
+    return others[0].text if is_script and others and others[0].exact else None
+
+
+def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
+    """Return a command's name and its arguments; what a prefix runs is the first that is known."""
+    names = [word.text.rpartition("/")[2] if word.exact else "" for word in words] or [""]
+    at = 0
+    if names[0] in _PREFIXES or names[0].startswith("-"):  # as of the keyword time
+        at = next((at for at, name in enumerate(names) if name in _KNOWN), 0)
+    return names[at], words[at + 1 :]
+
+
+def _resolved(word: _Word, cwd: str | None) -> str | None:
+    """Return an absolute path, or one that begins at home; None where it cannot be known."""
+    text = word.text
+    if not word.exact:
+        known = text[: min((text.find(c) for c in "*?[{$`<" if c in text), default=0)]
+        text = known.rpartition("/")[0]
+        if not text:
+            return None if word.text.startswith(("$", "`", "<", "/")) else cwd
+    if text.startswith(("/", "~")):
+        return os.path.normpath(text)
+    return None if cwd is None or not text else os.path.normpath(f"{cwd}/{text}")
