@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain
+from itertools import chain, tee
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -149,6 +149,10 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         leaves = ~decision.keep
     watch("decided")
     kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
+    decided = np.flatnonzero(leaves | columns[col.PRUNABLE])
+    expires = _expiring(frame, columns[col.KEY], decided, now)
+    del frame  # and what Arrow keeps of it: what is made of some columns is larger than all of them
+    pa.default_memory_pool().release_unused()
 
     def planned(which: Flags) -> tuple[PlannedMemory, ...]:
         places = np.flatnonzero(which)
@@ -174,9 +178,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         returns=returns,
         entries=entries_of(reader, source, (*leaving, *returns)) if retire else (),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
-        expires=_expiring(
-            frame, columns[col.KEY], np.flatnonzero(leaves | columns[col.PRUNABLE]), now
-        ),
+        expires=expires,
         last_goes=source.agents_own and bool((leaves & (not retire))[-1:].any()),
     )
 
@@ -351,12 +353,18 @@ def _planned(
         kind,
         (each[: plans.TITLE] for each in title),
         np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
-        tokens,
-        _when(created),
+        _once(tokens),
+        _once(_when(created)),
         _fingerprints(reader, source, keys, lasting=source.like is None),
         strict=True,
     )
     return map(partial(tuple.__new__, PlannedMemory), said)  # its own __new__ is Python's, and slow
+
+
+def _once(values: Iterable[Any]) -> Iterator[Any]:
+    """Let equal values be one object: a million rows have a hundred counts of tokens."""
+    first: dict[Any, Any] = {}
+    return map(first.setdefault, *tee(values))
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
