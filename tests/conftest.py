@@ -137,16 +137,15 @@ def _takes_long(item: pytest.Item) -> bool:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say each reason of a skip once, and what was left out."""
-    skipped = Counter(_reason(report) for report in terminalreporter.getreports("skipped"))
+    skipped = Counter(
+        each.longrepr[2].removeprefix("Skipped: ") if each.longrepr else "no reason"
+        for each in terminalreporter.getreports("skipped")
+    )
     for reason, count in sorted(skipped.items()):
         terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
     if config.stash[PARTLY]:
         needs = "; ".join(dict.fromkeys((*LEFT_OUT.values(), *NEEDED.values(), "much time")))
         terminalreporter.write_line(f"left out: {needs} (pytest --all runs everything)")
-
-
-def _reason(report: Any) -> str:
-    return report.longrepr[2].removeprefix("Skipped: ") if report.longrepr else "no reason"
 
 
 EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "25"))

@@ -22,7 +22,7 @@ class Calls:
         self.made = 0
         self._crash_at = crash_at
 
-    def counted(self, call: Callable[..., Any], *, when: Callable[..., bool] | None = None) -> Any:
+    def counted(self, call: Callable[..., Any], *, when: Callable[..., Any] | None = None) -> Any:
         def counting(*args: Any, **kwargs: Any) -> Any:
             if when is None or when(*args, **kwargs):
                 self.made += 1
@@ -38,13 +38,10 @@ def crashing(at: int | None = None) -> Iterator[Calls]:
     """Crash at the call with this number, from 1; never without one."""
     calls = Calls(at)
 
-    def creates(path: Any, flags: int, *args: Any, **kwargs: Any) -> bool:
-        return bool(flags & os.O_CREAT)
-
     patches = [patch.object(os, name, calls.counted(getattr(os, name))) for name in CALLS]
     patches += [
         patch.object(os, "fsync", calls.counted(lambda _: None)),  # takes long, changes nothing
-        patch.object(os, "open", calls.counted(os.open, when=creates)),
+        patch.object(os, "open", calls.counted(os.open, when=lambda *a, **_: a[1] & os.O_CREAT)),
         patch.object(Folder, "exchange", calls.counted(Folder.exchange)),
     ]
     with ExitStack() as stack:

@@ -308,7 +308,7 @@ class Plot:
     def percent_axis(self, axis: Axis, name: str, limits: tuple[float, float] = (0, 1.03)) -> None:
         """Label `axis`, which holds shares between 0 and 1, in percent."""
         self.ax.set_xlim(limits) if axis is self.ax.xaxis else self.ax.set_ylim(limits)
-        axis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
+        axis.set_major_locator(_Shares(nbins=6, steps=STEPS))
         axis.set_major_formatter(PERCENT)
         self.name_axis(axis, name)
 
@@ -443,6 +443,13 @@ def share(value: float) -> str:
 def percent_of(value: float) -> str:
     """Write a target as it was set: 90%, 97.5%."""
     return f"{100 * value:.4g}%"
+
+
+class _Shares(MaxNLocator):
+    """Round shares, none above the whole, whatever room there is above it."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        return super().tick_values(vmin, min(vmax, 1.0))
 
 
 PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))

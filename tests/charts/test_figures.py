@@ -186,6 +186,11 @@ def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
     assert labels <= {label.get_text() for label in ax.get_yticklabels()}
 
 
+def test_an_axis_of_shares_ends_at_the_whole() -> None:
+    Plot(ax := bare()).percent_axis(ax.yaxis, "share", (0.8, 1.06))
+    assert max(ax.get_yticks()) == pytest.approx(1.0)
+
+
 def test_text_is_never_read_as_mathematics() -> None:
     ax = bare()
     plot = Plot(ax)
