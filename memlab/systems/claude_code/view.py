@@ -37,7 +37,7 @@ _FROM_FILE: Final = "file time"
 PROJECTS: Final = "projects"
 """The folder in which Claude Code keeps what belongs to projects."""
 
-WRITERS: Final = ("Write", "Edit", "MultiEdit", "NotebookEdit")
+WRITERS: Final = ("Write", "Edit", "MultiEdit")
 """The tools that write a file."""
 
 _CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
