@@ -102,8 +102,8 @@ def record_of(line: str) -> bytes:
     """Return what a line says, and the line itself; ValueError where it is no memory."""
     try:
         memory = json.loads(line)
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError("it is not JSON, or nested too deep") from error
     fields(MEMORY, others=anything)(memory)
     moment_of(memory["at"])
     return encoded({name: memory[name] for name in MEMORY} | {"line": line})
