@@ -7,11 +7,11 @@ from memlab.charts.comparison import plot_comparison as plot_comparison
 from memlab.charts.comparison import plot_overlap as plot_overlap
 from memlab.charts.comparison import plot_reads_served as plot_reads_served
 from memlab.charts.comparison import plot_regret as plot_regret
+from memlab.charts.fleet import plot_fleet_caps as plot_fleet_caps
+from memlab.charts.fleet import plot_fleet_growth as plot_fleet_growth
+from memlab.charts.fleet import plot_fleet_tokens as plot_fleet_tokens
 from memlab.charts.growth import plot_before_after as plot_before_after
 from memlab.charts.growth import plot_boot_context as plot_boot_context
-from memlab.charts.growth import plot_fleet_caps as plot_fleet_caps
-from memlab.charts.growth import plot_fleet_growth as plot_fleet_growth
-from memlab.charts.growth import plot_fleet_tokens as plot_fleet_tokens
 from memlab.charts.growth import plot_growth as plot_growth
 from memlab.charts.history import plot_age_ranks as plot_age_ranks
 from memlab.charts.history import plot_backtest as plot_backtest
