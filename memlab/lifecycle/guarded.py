@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from memlab.arguments import expect, texts
+from memlab.arguments import expect, texts, whole_number
 from memlab.clock import Age, aware, moment_and_zone, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
@@ -200,9 +200,15 @@ class LifecycleStore(SqliteMemoryStore):
 
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id; None when there is none or it has expired."""
-        item = super().get(memory_id)
-        is_gone = item and self._expired("AND signal.memory_id = ?", memory_id)
-        return None if is_gone else item
+        expect(memory_id, str, call="store.get", name="memory_id")
+        is_gone = self._expired("AND signal.memory_id = ?", memory_id)
+        return None if is_gone else super().get(memory_id)  # which logs a read
+
+    def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
+        """Return items in which words occur, best first, without those that have expired."""
+        limit, expired = whole_number("limit", limit, least=1), self._expired()
+        found = super().search(words, limit + len(expired))
+        return tuple(item for item in found if item.memory_id not in expired)[:limit]
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced and that have not expired."""

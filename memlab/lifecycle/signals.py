@@ -257,7 +257,7 @@ class LifecycleStats:
         Rows removed since the store began, by reason: ``lowest-value``, ``expired``,
         ``near-duplicate``.
     enforcement_failures : int
-        How often this object could not enforce a capacity after a put. The puts stand.
+        How often this object could not evict or archive what a put asked for. The puts stand.
     last_failure : str or None
         What the last of them said.
     floor_over_capacity : mapping of str to int

@@ -69,14 +69,15 @@ def test_another_scope_regroups_the_rows_that_are_there(open_store: Open) -> Non
 
 
 def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, clock: Any) -> None:
-    store = open_store()
+    read = list[str]()
+    store = open_store(access_log=SimpleNamespace(add=read.append))
     store.put(item("a"), ttl=HOUR)
     store.put(item("b"), ttl=2 * HOUR)
     clock.now = START + HOUR
     assert ids(store) == ["a", "b"]
     clock.now += TICK
-    assert store.get("a") is None
-    assert ids(store) == ["b"]
+    assert (store.get("a"), read) == (None, [])
+    assert ids(store) == [one.memory_id for one in store.search("a b")] == ["b"]
     assert store.touch(["a"], now=clock.now) == 0  # which brings nothing back
     assert store.touch(["b"], now=clock.now) == 1
     assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
