@@ -263,6 +263,8 @@ def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(s
 
 
 def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (store.parent / FILE).write_text('log = "reads.log"\nharvest = "sessions"\n')
+    assert outcomes(maintain(store, now=NOW))["harvest"] == "would"
     (store.parent / FILE).write_text(f'{RETIRE}harvest = "sessions"\n')
     (store.parent / "reads.log").touch()
     where = store.parent / "sessions"

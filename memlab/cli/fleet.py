@@ -429,9 +429,9 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
     failed = table["status"].eq("FAILED").fillna(value=False)
     counts = table["status"].value_counts().items()
     told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
-    why = table[["vacuum", "drop", "compact", "doctor"]].bfill(axis=1)["vacuum"]
     title = f"maintenance of {counted(len(table), 'stores')}: {told}"
     steps = [] if do_it else ["nothing was changed; add --apply to do it"]
+    why = table["error"].mask(failed, table["failed"])
     silent = table["error"].str.startswith("nothing is remembered of").fillna(value=False)
     if silent.any():
         steps.append("next: memlab size STORE --save    remembers a cap of one that has none")
@@ -441,6 +441,6 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
         MAINTAINED,
         *steps,
         most=table["deleted"],
-        errors=table["error"].mask(failed, why).mask(silent, "nothing is remembered of it"),
+        errors=why.mask(silent, "nothing is remembered of it"),
         fails=failed.any(),
     )

@@ -377,10 +377,9 @@ def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Appl
         raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
     status = "applied"
     try:
-        apply_to_store(plan, store=where, **how)
+        done = apply_to_store(plan, store=where, **how)
     except AlreadyAppliedError:
-        status = "applied before"
-    done = receipt_of(plan, open_source(where), plan.made_at)
+        status, done = "applied before", receipt_of(plan, open_source(where), plan.made_at)
     starts = (done.boot_before.tokens, done.boot_after.tokens)
     return Applied(plan.digest, status, done.deleted, *starts, done.archive, done.undo)
 
@@ -399,7 +398,8 @@ class MaintainedStore:
 
     `status` is ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``. `doctor`, `compact`,
     `drop` and `vacuum` say what there is to say of each step, None of one that it did not come
-    to; `undo` is the command that takes the deletion back.
+    to, `failed` what the step said that failed, whichever it was; `undo` is the command that takes
+    the deletion back.
     """
 
     status: str
@@ -408,6 +408,7 @@ class MaintainedStore:
     compact: str | None
     drop: str | None
     vacuum: str | None
+    failed: str | None
     undo: str | None
 
 
@@ -456,12 +457,14 @@ def _maintained(where: str, **how: Any) -> MaintainedStore:
     outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
     ends = (StepOutcome.WOULD, StepOutcome.DONE)
     status = next((each for each in ends if each in outcomes), StepOutcome.NOTHING)
-    ahead = found.plan if found.has_work else None
+    failed = (step.words for step in found.steps if step.outcome == StepOutcome.FAILED)
+    ahead = found.plan if found.has_work and not found.failed else None
     planned = len(ahead.memories) if ahead else 0
     return MaintainedStore(
         status=str(StepOutcome.FAILED if found.failed else status),
         deleted=found.deleted or planned,
         doctor=said.get("doctor", said.get("clock")),
         **{name: said.get(name) for name in ("compact", "drop", "vacuum")},
+        failed=next(failed, None),
         undo=found.undo,
     )

@@ -130,9 +130,9 @@ def maintain(
     In this order: look at its health, and stop where something fails, or where the clock cannot be
     right; with ``keep_copies = true`` copy what is new or changed into its archive, so that
     :func:`memlab.lost` knows what somebody else deletes; harvest reads into its log; compact it by
-    the remembered policy, and stop where its number was found for a store of less than half the
-    size it has now (``"auto"`` in its place is found each time); drop from its archive what was
-    kept for ``archive_for``; rewrite its file where a share ``vacuum_free`` of it is free. With
+    the remembered policy, and stop where its number was found for a store that has grown past what
+    it speaks for (``"auto"`` in its place is found each time); drop from its archive what was kept
+    for ``archive_for``; rewrite its file where a share ``vacuum_free`` of it is free. With
     ``retire = true`` what the policy does not keep is retired instead, what was needed since
     returns, and what has been retired for ``delete_retired_after`` is deleted. What is not
     remembered is not done. A run that would delete or retire more than ``max_per_run``, or all that
@@ -181,7 +181,7 @@ class _Work:
         if source.like is not None and not source.like.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
         has_work = settings.policy is not None or kept_for is not None
-        if not (has_work or settings.vacuum_free or settings.keep_copies):
+        if not (has_work or settings.vacuum_free or settings.keep_copies or settings.harvest):
             raise SettingsError(
                 f"nothing is remembered of {source.name}: save a cap with "
                 f"{command('size', source.name, '--save')}, or write memlab.toml by hand"

@@ -10,7 +10,7 @@ import pytest
 from fleets import NOW, DiesAfter, agent_store, applied, mixed_fleet
 from invariants import rows_of
 from programs import forked
-from stores import episodes, files_in, row, run_sql, write_rows
+from stores import episodes, files_in, row, run_sql, write_rows, write_signals
 
 import memlab
 from memlab.errors import PlanError
@@ -38,9 +38,9 @@ def one(tmp_path: Path) -> Path:
     return agent_store(tmp_path / "memory.db", 9)
 
 
-def remember(store: Path, keep: int) -> None:
+def remember(store: Path, keep: int, more: str = "") -> None:
     toml = f'policy = {{ name = "recent", keep = {keep} }}\n'
-    store.with_name("memlab.toml").write_text(toml)
+    store.with_name("memlab.toml").write_text(toml + more)
 
 
 # Plan
@@ -124,6 +124,13 @@ def test_applying_does_to_each_store_what_its_own_plan_does(tmp_path: Path, save
     assert counts(good_ones(names)) == [1 + 3 * n for n in range(12)]
 
 
+def test_what_has_ended_by_itself_since_is_not_counted_as_deleted(one: Path) -> None:
+    write_signals(one, "e1", expires_at=(NOW + timedelta(hours=1)).isoformat())
+    made = plan(one, KEEP, now=NOW)
+    run_sql(one, "DELETE FROM memory_items WHERE memory_id = 'e1'")
+    assert apply(made, now=NOW + timedelta(hours=2))["deleted"].tolist() == [4]
+
+
 def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
     made = plan(four, KEEP, now=NOW)
     run_sql(four[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
@@ -178,6 +185,10 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     names = four[:3]
     remember(names[0], 2)
     remember(names[1], 20)
+    remember(four[3], 2, "max_per_run = 1\nkeep_copies = true\n")
+    stopped = maintain(four[3], now=NOW).iloc[0]
+    assert (stopped["status"], stopped["deleted"]) == ("FAILED", 0)
+    assert "max_per_run" in stopped["failed"]
     for do_it, status, left in ((False, "would", 10), (True, "done", 3)):
         found = maintain(names, apply=do_it, now=NOW)
         assert found["status"].tolist()[:2] == [status, "nothing"]
