@@ -329,7 +329,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
         if count.stay:
             lines.append(f"{counted(count.stay)} stay: memlab deletes nothing load-bearing")
     elif not count and not count.left_out:
-        lines.append("what that plan deleted is in the store already, each memory in its place")
+        lines.append("what that plan took out is back already, each memory in its place")
     if count.left_out:
         left_out = counted(count.left_out)
         lines.append(f"{left_out} left in the archive, whose own time has passed since")

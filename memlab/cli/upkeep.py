@@ -88,22 +88,13 @@ def archive(
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
         return
     if drop_before is not None or drop is not None:
-        if drop_before is not None and drop is not None:
-            raise click.UsageError("give either --drop-before or --drop")
-        before = drop_before.replace(tzinfo=UTC) if drop_before else None
-        act = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
-        found = act(store, before=before, digest=drop, facts_too=facts_too)
-        after = "nothing was dropped; add --apply to do it"
-        after = "nothing to drop" if found.is_empty else after
-        after = f"dropped {counted(found.memories)} for good" if do_it else after
-        output.print_result(found, after, applied=do_it)
+        if rows or digest or search or export:
+            raise click.UsageError("--drop and --drop-before take whole plans: choose no memories")
+        _drop(store, drop_before, drop, facts_too=facts_too, do_it=do_it)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
-        if export.suffix not in {".jsonl", ".parquet"}:
-            raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
-        count = memlab.compaction.export_archived(store, export, digest=digest, search=search)
-        output.print_lines(f"{counted(count)} written to {export}")
+        _export(store, export, digest, search)
     elif rows or digest or search:
         listed = memlab.compaction.archived_rows(store, digest=digest, search=search)
         if output.wants_json():
@@ -121,6 +112,30 @@ def archive(
             )
     else:
         output.print_result(archive_listing(store))
+
+
+def _drop(
+    store: Path, before: datetime | None, digest: str | None, *, facts_too: bool, do_it: bool
+) -> None:
+    if before is not None and digest is not None:
+        raise click.UsageError("give either --drop-before or --drop")
+    until = before.replace(tzinfo=UTC) if before else None
+    act = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
+    found = act(store, before=until, digest=digest, facts_too=facts_too)
+    after = "nothing was dropped; add --apply to do it"
+    after = "nothing to drop" if found.is_empty else after
+    after = f"dropped {counted(found.memories)} for good" if do_it else after
+    output.print_result(found, after, applied=do_it)
+
+
+def _export(store: Path, file: Path, digest: str | None, search: str | None) -> None:
+    if file.suffix not in {".jsonl", ".parquet"}:
+        raise click.UsageError(f"--export must end in .jsonl or .parquet, not {file.name!r}")
+    count = memlab.compaction.export_archived(store, file, digest=digest, search=search)
+    if output.wants_json():
+        output.print_json({"written": count, "file": str(file)})
+    else:
+        output.print_lines(f"{counted(count)} written to {file}")
 
 
 @click.command(short_help="Show what somebody else deleted; with --restore, take it back.")
@@ -180,10 +195,11 @@ def vacuum(store: Path, do_it: bool) -> None:
         done = memlab.compaction.vacuum(store, watch=output.telling("rewriting the file"))
         output.print_result(done, applied=True)
         return
+    refused = None
     try:
         found = checked_for_vacuum(store)
         size = in_bytes(found.file + found.wal - found.after_vacuum)
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
-        found, after = memlab.compaction.space(store), str(error)
-    output.print_result(found, after, applied=False)
+        found, after = memlab.compaction.space(store), (refused := str(error))
+    output.print_result(found, after, applied=False, refused=refused)

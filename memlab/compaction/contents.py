@@ -261,6 +261,8 @@ def _found(
 ) -> Iterator[Any]:
     """Read the chosen memories as tables, some at a time, in the order of their deletion."""
     for entry in archive.entries() if digest is None else [archive.entry(digest)]:
+        if entry.recovers:  # which put something back and took nothing out
+            continue
         for copies in archive.batches(entry):
             rows = source.rows_of([(copy.key, record) for copy, record in copies], with_body=True)
             table = pa.concat_tables([each.table for each in rows], promote_options="default")

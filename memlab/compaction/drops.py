@@ -181,6 +181,8 @@ def _chosen(
     dropped, doubts = archive.dropped() if facts_too else [], dict[Entry, str]()
     if digest is not None:
         facts = [each for each in dropped if digest and each.digest.startswith(digest)]
+        if len(facts) > 1:
+            raise archive.several(digest, facts)
         entries = [] if facts else [archive.entry(digest)]
     else:
         latest = _NEVER

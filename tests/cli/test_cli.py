@@ -48,6 +48,7 @@ def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_pa
     assert "Merged #12:" in said("archive", store, "--search", "Merged #12:")
     export = store.with_name("a.jsonl")
     assert "542 memories written" in said("archive", store, "--export", export)
+    assert json.loads(said("archive", store, "--export", export, "--json"))["written"] == 542
     assert len(export.read_text().splitlines()) == 542
     assert run("archive", store, "--export", store.with_name("a.xls")).exit_code == 2
     assert f"memlab archive {store} lists their digests" in said("restore", store, code=2)
@@ -55,12 +56,14 @@ def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_pa
     assert rows_of(store) == before
     again = said("restore", store, digest)
     assert "0 memories restored" in again
-    assert "is in the store already" in again
+    assert "is back already" in again
     told = json.loads(said("restore", store, digest, "--json"))
     assert told == {"restored": 0, "left_out": 0, "rows_left_out": {}, "into": str(store)}
     assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
     both = ("--drop-before", "2000-01-01", "--drop", "")
     assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
+    chosen = ("--drop", digest, "--search", "no such words")
+    assert "choose no memories" in said("archive", store, *chosen, "--apply", code=2)
     shown = said("archive", store, "--drop", digest)
     assert "nothing was dropped; add --apply to do it" in shown
     assert "dropped 542 memories for good" in said("archive", store, "--drop", digest, "--apply")

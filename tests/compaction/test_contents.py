@@ -24,6 +24,7 @@ from memlab.compaction import (
     restore,
     what_drops,
 )
+from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.frame.loading import load
 from memlab.store.archive.archive import Archive
@@ -232,6 +233,10 @@ class TestDropping:
             drop_archived(secrets, digest=digest, now=NOON)
         assert dropped_plans(secrets) == []
         assert restore(digest, store=secrets, now=NOON) == 7
+        twins = 2 * archived_plans(secrets)
+        monkeypatch.setattr(Archive, "dropped", lambda _: twins)
+        with pytest.raises(ArchiveError, match="names several plans"):
+            what_drops(secrets, digest=digest[:1], facts_too=True)
 
     def test_it_takes_one_name_and_a_zone(self, store: Path) -> None:
         with pytest.raises(ValueError, match="either before=None or digest=None"):

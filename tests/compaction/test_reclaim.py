@@ -144,6 +144,7 @@ def test_a_table_whose_rows_would_be_numbered_anew_is_named(tmp_path: Path) -> N
     before = store.read_bytes()
     with pytest.raises(StoreError, match="would number the rows of notes anew"):
         vacuum(store)
+    assert "rows of notes anew" in json.loads(said("vacuum", store, "--json"))["refused"]
     assert store.read_bytes() == before
     run_sql(store, "UPDATE notes SET rowid = 1")
     vacuum(store)  # of a table that counts from 1 every row stays where it is

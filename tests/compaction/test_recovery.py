@@ -271,6 +271,7 @@ def test_load_bearing_memories_come_back_and_stay(tmp_path: Path) -> None:
     run_sql(store, "UPDATE memory_items SET body = '' WHERE memory_id IN ('s', 'e2')")
     done = recover(store)
     assert rows_of(store) == before
+    assert memlab.compaction.archived_rows(store).empty  # nothing was taken out
     back = memlab.restore(done.digest, store=store)
     assert (back, back.stay) == (2, 2)
     assert lost(store) == ["e1", "e2"]

@@ -140,8 +140,13 @@ class Archive:
             raise ArchiveError(
                 f"no plan {name} in {self.path}; memlab archive {self.location.store} lists them"
             )
-        names = ", ".join(entry.digest[:16] for entry in found)
-        raise ArchiveError(f"{name} names several plans in {self.path}: {names}; write more")
+        raise self.several(digest, found)
+
+    def several(self, digest: str, found: Iterable[Entry | Dropped]) -> ArchiveError:
+        """Say that a digest is too short to name one."""
+        names = ", ".join(each.digest[:16] for each in found)
+        words = f"{shortened(digest)} names several plans in {self.path}: {names}; write more"
+        return ArchiveError(words)
 
     def plan_text(self, entry: Entry) -> bytes:
         """Return the plan that an entry carried out, as text."""
