@@ -45,7 +45,8 @@ class LoadBearing(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Return what a script reads."""
         listed = self.supersedable.to_dict(orient="records")
-        return {"store": self.store, "floor": asdict(self.floor), "supersedable": listed}
+        said = {"store": self.store, "floor": asdict(self.floor), "loaded": self.loaded}
+        return {**said, "supersedable": listed, "unseen": self.unseen}
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

@@ -138,7 +138,8 @@ class SqliteMemoryStore:
         expect(path, str, PathLike, call=type(self).__name__, name="path")
         expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
         expect(archive, bool, call=type(self).__name__, name="archive")
-        self.path: Final = None if str(path) == ":memory:" else Path(path)
+        named = database.path_named(path)
+        self.path: Final = None if str(named) == ":memory:" else named
         """The store's file; None for a store in memory."""
         self.archive: Final = location_beside(self.path) if archive and self.path else None
         """Where deleted rows are archived; None for nowhere."""
@@ -149,7 +150,7 @@ class SqliteMemoryStore:
             )
         if self.path is not None:
             _prepare(self.path)
-        self.connection: Final = database.connect(path, busy_timeout=busy_timeout)
+        self.connection: Final = database.connect(named, busy_timeout=busy_timeout)
         """For code that keeps tables of its own in the same file."""
         try:
             with database.sqlite_errors_in_words(path):
@@ -231,7 +232,7 @@ class SqliteMemoryStore:
         """Return the items that no other has replaced, in rowid order."""
         if kind is None:
             return self._items("WHERE superseded_by IS NULL ORDER BY rowid")
-        expect(kind, str, call="store.list_active", name="kind", optional=True)
+        expect(kind, str, call="store.list_active", name="kind")
         return self._items("WHERE superseded_by IS NULL AND kind = ? ORDER BY rowid", kind)
 
     def list_rejected_paths(self) -> tuple[MemoryItem, ...]:

@@ -209,6 +209,7 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
     shown = said("floor", twins)
     assert "The costliest" in shown
     assert "not looked for  near-duplicates: this needs sklearn, " in shown
+    assert "near-duplicates" in json.loads(said("floor", twins, "--json"))["unseen"]
     assert run("floor", twins, "--save-plan", twins.with_name("plan.json")).exit_code == 2
 
 

@@ -141,7 +141,8 @@ def test_a_search_gives_the_best_first_whatever_its_state() -> None:
 
 def test_a_search_is_no_read_and_what_is_then_got_is(path: Path) -> None:
     log = path.with_name("reads.log")
-    with SqliteMemoryStore(path, access_log=AccessLog(log)) as store:
+    with SqliteMemoryStore(f"file:{path}", access_log=AccessLog(log)) as store:
+        assert store.path == path
         (found, *_) = store.search("title of e2")
         store.get(found.memory_id)
     assert read_access_log(log).memory_id.tolist() == ["e2"]
