@@ -96,12 +96,12 @@ def write_whole(
     return Path(path)
 
 
-def read_whole(path: Path | str, *, most: int = LARGEST) -> bytes:
+def read_whole(path: Path | str) -> bytes:
     """Return everything in an ordinary file that a user named."""
     expect(path, str, PathLike, call="memlab", name="file")
     try:
-        with ordinary_file(path, most=most) as file:
-            return file.read(most)
+        with ordinary_file(path) as file:
+            return file.read(LARGEST)
     except (OSError, ValueError) as error:
         words = refused(f"{path} cannot be read", error, "the path and its permissions")
         raise MemlabError(words) from error

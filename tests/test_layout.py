@@ -5,7 +5,6 @@ import doctest
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -93,35 +92,30 @@ def test_every_module_has_its_place_in_the_order() -> None:
     assert {part_of(path) for path in MODULES} == set(FLOOR)
 
 
-def imports_upwards() -> Iterator[str]:
+def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
+    wrong = []
     for path in MODULES:
         own = part_of(path)
         for name in imported_names(path):
             package, _, rest = name.partition(".")
             part = rest.partition(".")[0]
             if package == "memlab" and part in FLOOR and part != own and FLOOR[part] >= FLOOR[own]:
-                yield f"{path.relative_to(PACKAGE)} imports {name}"
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert wrong == []
 
 
-def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
-    assert list(imports_upwards()) == []
-
-
-def naming_systems() -> Iterator[str]:
-    """Where a system is named but in the table, or by another system."""
+def test_no_system_names_another_and_below_them_the_table_alone_does() -> None:
+    seen = []
     systems = {path.stem for path in (PACKAGE / "systems").iterdir()} - {"__init__", "__pycache__"}
     for path in MODULES:
         part, *below = path.relative_to(PACKAGE).with_suffix("").parts
         others = systems - set(below) if part == "systems" else systems
         named = {name.split(".")[2] for name in imported_names(path) if name.count(".") > 1}
         if part in ("systems", "sources") and (wrong := named & others):
-            yield f"{path.relative_to(PACKAGE)} names {sorted(wrong)}"
+            seen.append(f"{path.relative_to(PACKAGE)} names {sorted(wrong)}")
         elif part == "sources" and below != ["opening"] and "memlab.systems" in path.read_text():
-            yield f"{path.relative_to(PACKAGE)} names memlab.systems"
-
-
-def test_no_system_names_another_and_below_them_the_table_alone_does() -> None:
-    assert list(naming_systems()) == []
+            seen.append(f"{path.relative_to(PACKAGE)} names memlab.systems")
+    assert seen == []
 
 
 def test_no_module_needs_itself_by_way_of_others() -> None:
@@ -142,22 +136,11 @@ def parts_calling(*names: str) -> set[str]:
     return {part_of(path) for path in MODULES if called_names(path) & set(names)}
 
 
-def is_for_a_runtime(path: Path) -> bool:
-    """The package without its dependencies gives a runtime the store and the access log."""
-    own = path.relative_to(PACKAGE)
-    return part_of(path) in STANDARD_LIBRARY_ONLY or own in {
-        Path("evidence/__init__.py"),
-        Path("evidence/access_log.py"),
-    }
-
-
 def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
-    tops = {
-        name.partition(".")[0]
-        for path in MODULES
-        if is_for_a_runtime(path)
-        for name in imported_names(path)
-    }
+    """The package without its dependencies gives a runtime the store and the access log."""
+    log = {PACKAGE / "evidence" / name for name in ("__init__.py", "access_log.py")}
+    light = [path for path in MODULES if path in log or part_of(path) in STANDARD_LIBRARY_ONLY]
+    tops = {name.partition(".")[0] for path in light for name in imported_names(path)}
     assert tops - sys.stdlib_module_names == {"memlab"}
 
 
@@ -239,12 +222,6 @@ def test_the_top_is_small_enough_to_learn() -> None:
     import memlab
 
     assert 30 < len(memlab.__all__) <= 42
-
-
-def test_packages_are_found_below_the_top() -> None:
-    assert "growth.context" in run_python(
-        "import memlab; print(memlab.growth.growth_curve.__module__)"
-    )
 
 
 def test_every_name_that_a_page_gives_is_there() -> None:

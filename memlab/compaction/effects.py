@@ -176,7 +176,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         facts += [("log", words) for words in describe_log(reads)]
     if by == NEED:
         needs = c.REFERENCES if reads is None else READS
-        words = f"{needs}, each fading by half in 14 days, per 1,000 tokens"
+        words = f"{needs}, each fading by half in {HALF_LIFE:g} days, per 1,000 tokens"
         searched = past.attrs.get(c.RECALLED) and found[NEED].any()
         facts.append((NEED, words + "; the first are worth loading at start" * bool(searched)))
     chosen = _chosen(found, where)

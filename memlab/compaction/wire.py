@@ -121,9 +121,10 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
             _check_parts(said)
         content = json.loads(said)
     except (ValueError, RecursionError) as error:
-        raise PlanError(f"this is not a {what}: it is not JSON ({error})") from error
+        words = f"this is not a {what}: it is not JSON ({error}); give what memlab wrote"
+        raise PlanError(words) from error
     if not isinstance(content, dict) or marker not in content:
-        raise PlanError(f"this is not a {what}: it has no {marker!r}")
+        raise PlanError(f"this is not a {what}: it has no {marker!r}; give what memlab wrote")
     with fields_checked(what):
         _check_texts(said, content)
         check_depth(content, _DEEPEST)

@@ -118,7 +118,8 @@ def find_references(
     only_log : bool
         Leave what the store itself says aside, for a log that is the whole truth.
     now : datetime, optional
-        Reads after this moment, with a time zone, are left out. By default none is.
+        Reads after this moment, with a time zone, are left out: by default none, and where a store
+        itself is named, those after the present.
 
     Returns
     -------

@@ -15,12 +15,12 @@ from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
 from memlab.settings import FILE as SETTINGS
 from memlab.settings import read_settings
-from memlab.sources.opening import ARCHIVES, find_below, open_source, recognise
-from memlab.store.archive.location import archive_path
-from memlab.store.database import path_named
+from memlab.sources.opening import find_below, open_source, recognise
+from memlab.store.archive.location import SUFFIX, archive_path
+from memlab.store.database import SIDE_FILES, path_named
 from memlab.text import without_passwords
 
-_BESIDE: Final = (ARCHIVES, "-wal", "-shm", "-journal")
+_BESIDE: Final = (SUFFIX, *SIDE_FILES)
 """Ends of the names of files that lie beside stores."""
 
 

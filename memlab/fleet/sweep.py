@@ -197,7 +197,7 @@ class Parts:
         if before and before.get("question") != self._question:
             raise MemlabError(
                 f"{self.folder} holds the answers to another question, or those of another memlab; "
-                "name a new folder, or add --fresh to throw these away"
+                "name a new folder, or empty this one, as --fresh does"
             )
         is_fresh, rests_on = bool(before.get("finished", True)), self._task.rests_on
         if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):

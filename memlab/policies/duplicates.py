@@ -308,18 +308,15 @@ Follows = tuple[int, int, str, str]
 
 def supersedable(
     frame: pd.DataFrame,
-    references: pd.DataFrame | None = None,
     *,
     policy: NearDuplicate | None = None,
     by_likeness: bool = True,
 ) -> pd.DataFrame:
     """Return active load-bearing memories that a newer one could stand for: a person decides."""
     rows = frame.reset_index(drop=True)
-    if references is None:
-        references = find_references(rows)
     floor: list[int] = np.flatnonzero(rows[col.ACTIVE] & rows[col.LOAD_BEARING]).tolist()
     alike = _repeated(rows.iloc[floor], policy or NearDuplicate()) if by_likeness else ()
-    said = *alike, *_said(rows, floor, references)
+    said = *alike, *_said(rows, floor, find_references(rows))
     follows: dict[int, tuple[int, str, str]] = {}
     for older, newer, reason, why in said:
         follows.setdefault(older, (newer, reason, why))

@@ -14,6 +14,7 @@ from memlab.settings import NOTHING, Settings, read_settings, write_settings
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
 from memlab.store import SqliteMemoryStore
+from memlab.store.archive.location import SUFFIX
 from memlab.store.database import looked_at
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
@@ -223,7 +224,6 @@ def _as_chosen(source: Source) -> Source:
     return source
 
 
-ARCHIVES: Final = ".archive.db"
 NOT_ENTERED: Final = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".cache", ".Trash"}
 )
@@ -271,8 +271,8 @@ def _stores_at(
     ) and (found := recognise(folder)):
         yield found
     endings = {ending for kind in kinds().values() for ending in kind.endings}
-    archives = {name for name in files if name.endswith(ARCHIVES)}
-    archived = {name.removesuffix(ARCHIVES) for name in archives} - {""}
+    archives = {name for name in files if name.endswith(SUFFIX)}
+    archived = {name.removesuffix(SUFFIX) for name in archives} - {""}
     named = {name for name in files if name.endswith(tuple(endings))}
     for name in sorted(archived | (named - archives)):
         path = folder / name

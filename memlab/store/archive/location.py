@@ -89,7 +89,7 @@ def begun_path(location: ArchiveLocation) -> Path:
             )
         raise ArchiveError(
             f"there is no archive {location.path}: no plan has taken anything out of "
-            f"{location.store}"
+            f"{location.store}; check the path"
         )
     return location.path
 
