@@ -273,7 +273,10 @@ class _ProcessPool(WorkerPool):
             return self._executor.submit(_work_through, task, chunk)
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """End them; a second Ctrl-C meanwhile would leave Python waiting for them for ever."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._executor.shutdown(cancel_futures=True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _started(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("forkserver")

@@ -4,10 +4,11 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -131,8 +132,21 @@ def _replays(
     replayed = partial(_replay_one, life=life, every=every)
     if workers == 1:
         return [*map(replayed, bar(asked))]
-    with ProcessPoolExecutor(min(workers, len(asked))) as pool:
-        return list(bar(pool.map(replayed, asked)))
+    # A worker that Ctrl-C stops amid its work, or a second Ctrl-C while workers end, would leave
+    # Python waiting for ever. They are started without it, and ended.
+    with _ctrl_c(SIG_BLOCK), ProcessPoolExecutor(min(workers, len(asked))) as pool:
+        found = pool.map(replayed, asked)
+        with _ctrl_c(SIG_UNBLOCK):
+            return list(bar(found))
+
+
+@contextmanager
+def _ctrl_c(how: int) -> Iterator[None]:
+    before = pthread_sigmask(how, {SIGINT})
+    try:
+        yield
+    finally:
+        pthread_sigmask(SIG_SETMASK, before)
 
 
 def _policies_of(policies: object) -> list[Policy]:
@@ -456,9 +470,8 @@ class Comparison(Shown):
         ]
         if len(caps):
             cap = str(caps["boot_tokens_mean"].idxmin()).removeprefix("recent ")
-            shows = "what that would delete; deletes nothing yet"
             does = command("compact", self.store, "--keep-recent", cap, *self.log)
-            lines.append(f"      {does}    {shows}")
+            lines.append(f"      {does}    shows what would go")
         retired = table[table["retire"] & (table["options"] != "")]
         good = retired[retired["served"] >= GOOD].sort_values("boot_tokens_mean")
         best = pd.concat([good, retired.sort_values("served", ascending=False)])["options"]

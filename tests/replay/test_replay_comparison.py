@@ -1,6 +1,7 @@
 """Comparison: every policy on the same history, the bounds, and who deletes what."""
 
 from datetime import datetime
+from signal import SIG_BLOCK, SIGINT, pthread_sigmask
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from memlab import KeepRecent, Learned, Policy, TimeToLive, TokenBudget
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.policies import ImportanceBudget, KeepAll, ValueCap
-from memlab.replay import compare, oracle, overlap, replay, replay_each
+from memlab.replay import compare, comparison, oracle, overlap, replay, replay_each
 from memlab.replay.comparison import Comparison
 
 
@@ -48,6 +49,16 @@ def test_references_are_those_of_the_store_itself_unless_others_are_given() -> N
     empty = compare(frame[:0], policies=[KeepRecent(5)]).table
     assert empty[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
     assert empty["floor_memories"].tolist() == [0, 0]
+
+
+def interruptible(*_: object, **__: object) -> bool:
+    return SIGINT not in pthread_sigmask(SIG_BLOCK, ())
+
+
+def test_ctrl_c_stops_the_process_that_asked_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "_replay_one", interruptible)
+    assert replay_each(*history(), POLICIES, workers=2) == [False] * len(POLICIES)
+    assert interruptible()
 
 
 def test_processes_give_what_one_process_gives() -> None:
