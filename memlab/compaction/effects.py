@@ -14,8 +14,9 @@ from memlab.clock import moment_or_now
 from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED, Plan
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
+from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
-from memlab.evidence.reads import CHANCE, Log, describe_chances, describe_log, reading_chances
+from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.references import Evidence, evidence_of
 from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows
@@ -163,16 +164,19 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     found = _joined(evidence)
     present = present_rows(past)
     if policy is not None:
-        decided = decide(present, policy.after(past), now=now)
+        decided = decide(present, policy.after(past, evidence.references), now=now)
         found[c.KEEP] = decided[c.KEEP].astype("boolean")
         found[c.REASON] = decided[c.REASON]
         facts.append(("policy", in_words(as_data(policy))))
     if reads is None:
         facts.append((READS, _NO_LOG))
     else:
-        found[CHANCE] = reading_chances(present, reads[reads[c.AT] <= now])
-        if len(reads):
-            facts.append((READS, describe_chances(found[CHANCE].dropna())))
+        seen = reads[reads[c.AT] <= now]
+        found[CHANCE] = reading.reading_chances(present, reading.own_reads(seen, past))
+        if reading.is_anothers(reads, past):
+            facts.append((READS, reading.ANOTHERS))
+        elif len(reads):
+            facts.append((READS, reading.describe_chances(found[CHANCE].dropna())))
         facts += [("log", words) for words in describe_log(reads)]
     if by == NEED:
         needs = c.REFERENCES if reads is None else READS

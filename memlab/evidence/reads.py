@@ -296,6 +296,19 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
     )
 
 
+ANOTHERS: Final = "not one line names a memory of this store; is it another store's log?"
+
+
+def own_reads(log: pd.DataFrame, memories: pd.DataFrame) -> pd.DataFrame:
+    """Return what a log says of a store's own memories."""
+    return log[log[c.MEMORY_ID].isin(memories[c.MEMORY_ID])]
+
+
+def is_anothers(log: pd.DataFrame, memories: pd.DataFrame) -> bool:
+    """Whether a log holds reads, and none of a memory of the store."""
+    return len(log) > 0 and own_reads(log, memories).empty
+
+
 def describe_chances(chances: pd.Series) -> str:
     """Say in a sentence how many memories were read, and how many could not have been.
 

@@ -263,6 +263,7 @@ class Advice(Shown):
         *,
         log: Path | None = None,
         log_option: Sequence[str] = (),
+        asked: Sequence[object] = (),
         brief: bool = False,
     ) -> list[str]:
         """Return lines that say what to run next, never none; `brief` keeps to looking first."""
@@ -272,7 +273,7 @@ class Advice(Shown):
         acts = [*self._to_act_on(name, source, log_option, brief=brief)]
         if brief:
             acts += [line.strip() for line in more if line.startswith("  memlab harvest")]
-            explain = command("size", name, *self.BY, *log_option, "--explain")
+            explain = command("size", name, *self.BY, *asked, *log_option, "--explain")
             acts.append(f"{explain}    why{'; how to have a number of its own' * to_know_more}")
             more = []
         first = [f"{'      ' if place else 'next: '}{act}" for place, act in enumerate(acts)]

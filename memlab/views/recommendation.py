@@ -12,8 +12,9 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.errors import MemlabError
+from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, present_rows
-from memlab.evidence.reads import Log, describe_chances, describe_log, reading_chances
+from memlab.evidence.reads import Log
 from memlab.evidence.references import Evidence, counted_in_words, evidence_of, not_counted_in_words
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
@@ -100,8 +101,8 @@ class Recommendation(Shown):
         past, log, now = self.evidence.past, self.evidence.log, self.evidence.now
         if log is None:
             return None
-        ours = log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)
-        return reading_chances(present_rows(past), log[ours])
+        ours = reading.own_reads(log[log[c.AT] <= now], past)
+        return reading.reading_chances(present_rows(past), ours)
 
     def sheet(self) -> Sheet:
         """Return what is printed: first whether age or use decides what to load."""
@@ -126,7 +127,14 @@ class Recommendation(Shown):
     def next_steps(self) -> list[str]:
         """Say what to run next: retire by use where that is the answer, and look at the number."""
         found = self.evidence
-        how: Any = {"log": found.log_file, "log_option": found.log_option}
+        plain = Question.of(found.settings)._asdict()
+        asked = [
+            word
+            for name, value in self.asked._asdict().items()
+            if value != plain[name]
+            for word in (f"--{name.replace('_', '-')}", value)
+        ]
+        how: Any = {"log": found.log_file, "log_option": found.log_option, "asked": asked}
         steps = self.advice.next_steps(found.name, found.source, **how, brief=not self.explain)
         first = [] if self.by_use is None else self.by_use.next_steps()
         return (
@@ -193,16 +201,12 @@ class Recommendation(Shown):
         if zoneless := past.attrs[c.WITHOUT_ZONE]:
             yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
         if log is not None and self.chances is not None:
-            unknown = counts["dangling"]["log"]
-            if unknown and unknown == len(log):
-                yield (
-                    "the log",
-                    "not one line names a memory of this store; is it another store's log?",
-                )
+            if reading.is_anothers(log, past):
+                yield "the log", reading.ANOTHERS
             else:
                 if len(log):
-                    yield "by the log", describe_chances(self.chances)
-                yield from (line.partition(": ")[::2] for line in describe_log(log))
+                    yield "by the log", reading.describe_chances(self.chances)
+                yield from (line.partition(": ")[::2] for line in reading.describe_log(log))
         present = present_rows(past)
         if found.source is not None and found.source.cuts_index and c.LOADED_AT_START in present:
             named = int(present[c.ACTIVE].sum())

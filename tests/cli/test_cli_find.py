@@ -202,8 +202,9 @@ def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: 
     store = write_rows(tmp_path / "own.db", rows)
     late = datetime.now(UTC) + timedelta(days=9)
     log = tmp_path / "reads.log"
-    log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n')
-    assert "is it another store's log?" in said("size", store, "--log", log)
+    log.write_text('{"memory_id": "zz", "at": "2026-06-01T00:00:00"}\n' * 2)
+    for look in ("size", "rows"):
+        assert "is it another store's log?" in said(look, store, "--log", log)
     with memlab.AccessLog(log) as reads:
         for memory_id, at in (("e1", days[2]), ("another store's", days[4]), ("e2", late)):
             reads.add(memory_id, at)
@@ -213,7 +214,7 @@ def test_what_a_log_held_who_had_a_chance_and_what_is_no_read_is_said(tmp_path: 
     for words in (
         f"  5 memories: {needed}, 2 written after the last read in the log\n",
         "1 cut short, or no JSON object",
-        "1 time without a zone, taken as UTC",
+        "2 times without a zone, taken as UTC",
         "1 with a time after now",
         "2 of something that was never in the store",
     ):

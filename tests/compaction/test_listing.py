@@ -213,9 +213,12 @@ def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(issues:
     "policy", [memlab.KeepRecent(50), memlab.TimeToLive(timedelta(days=20)), memlab.Learned(90)]
 )
 def test_a_plan_counts_the_references_to_what_goes(issues: Path, policy: memlab.Policy) -> None:
+    targets = memlab.find_references(issues)["target_id"].tolist()
+    how: Any = {"log": read(*((target, 1) for target in targets[:30])), "now": NOW}
+    listed = memlab.rows(issues, policy, where="not-kept", **how)["memory_id"]
+    assert {each.memory_id for each in memlab.plan(issues, policy, **how).memories} == {*listed}
     plan = memlab.plan(issues, policy, now=NOW)
     gone = {memory.memory_id for memory in plan.memories}
-    targets = memlab.find_references(issues)["target_id"].tolist()
     cost = cost_of(plan)
     assert cost.to_deleted == sum(target in gone for target in targets) > 0
     assert f"{cost.to_deleted} of {len(targets)} references led to what it deletes" in str(cost)
