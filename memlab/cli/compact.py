@@ -157,7 +157,12 @@ def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None
 
 def _carry_out(made: "memlab.Plan", told: list[str], *, all_prunable: bool = False) -> None:
     watch = output.telling("applying")
-    receipt = memlab.apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
+    try:
+        receipt = memlab.apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
+    except KeyboardInterrupt:
+        said = f"{command('archive', made.store)}    says what plan {made.digest[:12]} did"
+        output.print_lines(f"next: {said}, and how it goes on")
+        raise
     output.print_text(receipt.to_json()) if output.wants_json() else output.print_lines(
         *told, made, "", receipt
     )
@@ -296,6 +301,11 @@ def _compare(before: Path, made: "memlab.Plan", *, do_it: bool) -> None:
 
 
 def _plan_in(file: Path) -> "memlab.Plan":
+    from memlab.sources.sqlite_rows import begins_as_sqlite
+
+    if begins_as_sqlite(file):
+        digests = command("archive", file)
+        raise click.UsageError(f"{file} is a store: name a DIGEST too; {digests} lists them")
     try:
         return memlab.Plan.from_json(read_whole(file))
     except PlanError as error:

@@ -162,6 +162,8 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                 back = not plan.moves or any(each.key in retired for each in plan.moves)
             if back and entry.finished_at and not entry.recovers:
                 undo = undo_line(name, entry.digest)
+            elif entry.planned and not (entry.finished_at or entry.recovers):
+                undo = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
         dropped, copied = tuple(archive.dropped()), last_copied(archive)
         return ArchiveListing(name, tuple(entries), dropped, moved, undo, copied)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -62,8 +63,8 @@ def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_pa
     assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
     both = ("--drop-before", "2000-01-01", "--drop", "")
     assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
-    chosen = ("--drop", digest, "--search", "no such words")
-    assert "choose no memories" in said("archive", store, *chosen, "--apply", code=2)
+    assert "choose no memories" in said("archive", store, "--drop", digest, "--rows", code=2)
+    assert "name a DIGEST too" in said("apply", store, code=2)
     shown = said("archive", store, "--drop", digest)
     assert "nothing was dropped; add --apply to do it" in shown
     assert "dropped 542 memories for good" in said("archive", store, "--drop", digest, "--apply")
@@ -117,8 +118,6 @@ def test_whatever_a_file_is_called_it_is_compacted_and_what_takes_that_back_is_f
 
 
 def test_a_collation_of_the_agents_own_is_told_in_words(small: Path) -> None:
-    import sqlite3
-
     connection = sqlite3.connect(small)
     connection.create_collation("mine", lambda a, b: (a > b) - (a < b))
     connection.execute("CREATE INDEX by_title ON memory_items (title COLLATE mine)")

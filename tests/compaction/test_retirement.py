@@ -21,6 +21,7 @@ from stores import Row, item, row, row_lists, run_sql, write_rows
 import memlab
 from memlab import KeepRecent, Plan
 from memlab.compaction import archived_plans, cost_of, drop_archived, finish, plan_supersession
+from memlab.compaction.contents import archive_listing
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import CAME_BACK
 from memlab.compaction.plans import NEEDED
@@ -307,6 +308,7 @@ def test_one_that_was_cut_short_can_be_finished_or_forgotten_and_no_other_plan_d
     plan = plan_supersession(store, {"d1": "s1"})
     with pytest.raises(StoppedError):
         memlab.apply(plan, watch=stop_at("archived"))
+    assert f"apply {store} {plan.digest[:12]}    fini" in archive_listing(store).next_steps()[0]
     memlab.apply(memlab.plan(store, KeepRecent(1)))
     assert superseded(store) == {"old": "e1"}
     found = check(store)
