@@ -62,7 +62,7 @@ NOT_A_STORE: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "{}-journal is no ordinary file",
         MOVE,
     ),
-    "a folder": (Path.mkdir, "{} is a folder", "name the memory.db inside it"),
+    "a folder": (Path.mkdir, "{} is a folder", "lists those inside"),
     "a pipe": (os.mkfifo, "{} is not a file", NAME),
     "an empty file": (Path.touch, "{} is empty", NAME),
     "a short text": (lambda path: path.write_text("# Notes"), "{} is not a SQLite database", NAME),

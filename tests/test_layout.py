@@ -13,25 +13,17 @@ from pathlib import Path
 import pytest
 from stores import episodes, row, write_rows
 
+import memlab
+
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
     *("errors", "lazy", "text", "arguments", "clock", "items", "columns", "files"),
-    "store",
-    "settings",
-    "sources",
-    "systems",
-    "frame",
-    "evidence",
+    *("store", "settings", "sources", "systems", "frame", "evidence"),
     ("growth", "policies"),
     "sizing",
     ("replay", "compaction", "lifecycle"),
-    "charts",
-    "views",
-    "upkeep",
-    "fleet",
-    "cli",
-    "__main__",
+    *("charts", "views", "upkeep", "fleet", "cli", "__main__"),
 ]
 """From the ground up; on one floor nobody imports another."""
 
@@ -153,19 +145,11 @@ def test_what_one_part_alone_may_do_no_other_does() -> None:
 
 def test_no_module_or_package_is_called_like_a_public_function() -> None:
     """Importing ``memlab.report`` would put a module in the place of the function."""
-    import memlab
-
     called = {path.parent.name if path.stem == "__init__" else path.stem for path in MODULES}
     assert called & set(memlab.__all__) == set()
     for path in MODULES:
         own = {node.name for node in tree_of(path).body if isinstance(node, ast.FunctionDef)}
         assert part_of(path) == "cli" or path.stem not in own, path
-
-
-def run_python(program: str) -> str:
-    """What a fresh interpreter prints."""
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
 
 
 OPENED = "open_source('redis://localhost/0'), open_source('postgresql://localhost/db')"
@@ -190,8 +174,9 @@ def test_what_is_not_needed_is_not_loaded(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
-    loaded = run_python(f"import sys\n{program}\nprint(*sys.modules)").split()
-    assert LOADS[program] & {*loaded} == set()
+    command = [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"]
+    loaded = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert LOADS[program] & {*loaded.split()} == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
@@ -219,15 +204,11 @@ def test_a_lazy_package_is_the_same_for_a_type_checker(name: str) -> None:
 
 
 def test_the_top_is_small_enough_to_learn() -> None:
-    import memlab
-
     assert 30 < len(memlab.__all__) <= 42
 
 
 def test_every_name_that_a_page_gives_is_there() -> None:
     """In docstrings, in the README and in notebooks."""
-    import memlab
-
     checkout = PACKAGE.parent
     pages = [*MODULES, checkout / "README.md", *(checkout / "notebooks").glob("*.ipynb")]
     named = {

@@ -317,6 +317,9 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
     if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")
+    if above := int(good["verdict"].eq(VERDICTS[0]).sum()):
+        of = f"of {counted(above, 'stores')} that no budget can help: leave them out of a plan"
+        steps.append(f"      memlab floor STORE    {of}")
     fails = table["verdict"].isin(VERDICTS).any()
     job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
 

@@ -53,6 +53,8 @@ def report(
     file = file or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and file.suffix not in {".svg", ".png"}:
         raise click.UsageError(f"{file.name} must end in .svg or .png")
+    if not name and file.suffix != ".html":
+        raise click.UsageError(f"{file.name} must end in .html; --chart NAME writes a picture")
     if narrow and not name:
         raise click.UsageError("--narrow needs --chart NAME")
     if record and name:

@@ -79,7 +79,8 @@ class Drop(Shown):
         """Return what is printed."""
         plans = counted(len(self.entries), "plans")
         title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
-        facts = [("never restored", f"{self.never_restored:,}: nothing brings these back")]
+        gone = f"{self.never_restored:,}: nothing brings these back" * bool(self.never_restored)
+        facts = [("never restored", gone or "none")]
         for entry in self.entries:
             archived = f"archived {minute(entry.archived_at)}"
             facts.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))

@@ -30,6 +30,9 @@ _EACH: Final = 12
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
+_GIVE: Final = "give what memlab wrote"
+_CARRIED_OUT: Final = {"memlab_plan": "memlab apply", "memlab_fleet_plan": "memlab fleet apply"}
+
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
@@ -121,10 +124,12 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
             _check_parts(said)
         content = json.loads(said)
     except (ValueError, RecursionError) as error:
-        words = f"this is not a {what}: it is not JSON ({error}); give what memlab wrote"
+        words = f"this is not a {what}: it is not JSON ({error}); {_GIVE}"
         raise PlanError(words) from error
     if not isinstance(content, dict) or marker not in content:
-        raise PlanError(f"this is not a {what}: it has no {marker!r}; give what memlab wrote")
+        there = _CARRIED_OUT.keys() & content if isinstance(content, dict) else ()
+        does = next((f"{_CARRIED_OUT[one]} carries it out" for one in there), _GIVE)
+        raise PlanError(f"this is not a {what}: it has no {marker!r}; {does}")
     with fields_checked(what):
         _check_texts(said, content)
         check_depth(content, _DEEPEST)

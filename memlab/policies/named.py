@@ -305,7 +305,10 @@ def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
     """Refuse settings that none of some policies has."""
     if foreign := [name for name in names if not any(name in one.settings for one in policies)]:
         known = (f"{one.name!r}, which takes {_in_words(one, one.settings)}" for one in policies)
-        raise PolicyError(f"{', '.join(foreign)} is no setting of the policy {'; '.join(known)}")
+        takers = [name for name, one in NAMED.items() if {*foreign} <= one.settings.keys()]
+        other = f"; --policy {' or '.join(takers)} takes it" if takers else ""
+        words = f"{', '.join(foreign)} is no setting of the policy {'; '.join(known)}"
+        raise PolicyError(words + other)
 
 
 def _in_words(named: Named, names: Iterable[str]) -> str:

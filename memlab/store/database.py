@@ -212,7 +212,7 @@ def store_file(source: Path | str) -> Path:
     if found is None:
         raise StoreError(f"there is no file {path}; check the path")
     if S_ISDIR(found.st_mode):
-        raise StoreError(f"{path} is a folder and no store; name the memory.db inside it")
+        raise StoreError(f"{path} is a folder and no store; memlab find {path} lists those inside")
     if not S_ISREG(found.st_mode) or found.st_size == 0:
         is_what = "empty" if S_ISREG(found.st_mode) else "not a file"
         raise StoreError(f"{path} is {is_what}; name the memory.db that an agent writes")

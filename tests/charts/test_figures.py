@@ -1,7 +1,4 @@
-"""A chart shows itself as text, as SVG in either theme and as PNG; its parts can be read.
-
-Its colours stay apart for every kind of sight, can be read on their paper, and follow the paper.
-"""
+"""A chart as text, as SVG in either theme and as PNG; its parts, and its colours on any paper."""
 
 import itertools
 import re

@@ -147,6 +147,7 @@ WRONG = {
     "house_rules:Modulo --set every=1 --set order=odd": "order='odd' is not 'old' or 'new'",
     "house_rules:Modulo --set every=1 --set extra=1": "extra cannot be given as text",
     "house_rules:Breaks": "house_rules:Breaks failed: KeyError",
+    "recent --max-tokens 9": "; --policy tokens or learned takes it",
     "recent": "the policy 'recent' needs keep (--keep-recent)",
     "ttl": "the policy 'ttl' needs --ttl, such as 30d",
     "ttl --ttl 30": "'30' is not an age; write one like 30d",

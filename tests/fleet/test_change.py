@@ -144,7 +144,7 @@ def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
     ("spoil", "words"),
     [
         (lambda f: f.write_text(f.read_text().replace('"deleted": 5', '"deleted": 4')), "edited"),
-        (lambda f: f.write_text("{}"), "this is not a fleet_plan"),
+        (lambda f: f.write_text('{"memlab_plan": 2}'), "; memlab apply carries it out"),
         (lambda f: f.with_name("plan.json.plans").rename(f.with_name("moved")), "are missing"),
     ],
     ids=["edited", "no plan", "without the plans beside it"],
