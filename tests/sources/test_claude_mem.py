@@ -24,7 +24,7 @@ pytestmark = needs_claude_mem
 START = 1_780_000_000_000
 INSERT = (
     "INSERT INTO observations (memory_session_id, project, type, title, concepts, created_at, "
-    "created_at_epoch) VALUES ('s1', 'web', 'change', 'pair {}', '[\"pattern\"]', '', {})"
+    "created_at_epoch) VALUES ('s1', 'web', 'change', 'pair {}', '[\"pattern\"]', '', {});"
 )
 
 
@@ -61,7 +61,7 @@ class ClaudeMemLab(Lab):
         run_sql(self.path, "UPDATE observations SET narrative = x'ff00fe' WHERE id = 5")
 
     def add_pair(self, number: int) -> None:
-        run_sql(self.path, *[INSERT.format(number, START * 2 + number)] * 2)
+        run_sql(self.path, f"BEGIN; {INSERT.format(number, START * 2 + number) * 2} COMMIT")
 
     def change(self, key: Key) -> None:
         run_sql(self.path, f"UPDATE observations SET title = 'changed' WHERE id = {key}")

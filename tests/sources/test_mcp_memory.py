@@ -66,7 +66,7 @@ class McpMemoryLab(Lab):
     def add_pair(self, number: int) -> None:
         into = "INSERT INTO memories (content_hash, content, tags, metadata, created_at) VALUES"
         values = f"'pair {number}', '', '{{}}', {START * 1.1 + number}"
-        run_sql(self.path, *(f"{into} ('{number}{side}', {values})" for side in "ab"))
+        run_sql(self.path, f"{into} ('{number}a', {values}), ('{number}b', {values})")
 
     def change(self, key: Key) -> None:
         run_sql(self.path, f"UPDATE memories SET tags = 'changed' WHERE id = {key}")
