@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from multiprocessing import active_children
 from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from typing import Any, Final, Literal
 
@@ -134,10 +135,16 @@ def _replays(
         return [*map(replayed, bar(asked))]
     # A worker that Ctrl-C stops amid its work, or a second Ctrl-C while workers end, would leave
     # Python waiting for ever. They are started without it, and ended.
+    others = active_children()
     with _ctrl_c(SIG_BLOCK), ProcessPoolExecutor(min(workers, len(asked))) as pool:
-        found = pool.map(replayed, asked)
-        with _ctrl_c(SIG_UNBLOCK):
-            return list(bar(found))
+        found = [pool.submit(replayed, each) for each in asked]
+        try:
+            with _ctrl_c(SIG_UNBLOCK):
+                return [each.result() for each in bar(found)]
+        except BaseException:
+            for worker in {*active_children()}.difference(others):
+                worker.terminate()
+            raise
 
 
 @contextmanager
