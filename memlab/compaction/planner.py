@@ -152,7 +152,8 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
     decided = np.flatnonzero(leaves | columns[col.PRUNABLE])
     expires = _expiring(frame, columns[col.KEY], decided, now)
     del frame  # and what Arrow keeps of it: what is made of some columns is larger than all of them
-    pa.default_memory_pool().release_unused()
+    if len(label) > _AT_ONCE:
+        pa.default_memory_pool().release_unused()
 
     def planned(which: Flags) -> tuple[PlannedMemory, ...]:
         places = np.flatnonzero(which)
