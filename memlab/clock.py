@@ -43,7 +43,7 @@ def file_clock() -> int:
     return time.time_ns()
 
 
-def wait_out(changed: int) -> None:
+def wait_for_clock_tick(changed: int) -> None:
     """Wait until a file that is written from now on gets another time than `changed`."""
     since = file_clock() - changed
     if 0 <= since < _STEP:

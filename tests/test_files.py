@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memlab import clock
-from memlab.clock import wait_out
+from memlab.clock import wait_for_clock_tick
 from memlab.errors import MemlabError
 from memlab.files import ALONE, Limit, check_writable, limit_like, whole_file, write_whole
 
@@ -118,7 +118,7 @@ def test_what_is_written_after_the_wait_has_another_time(tmp_path: Path) -> None
     for _ in range(10):
         file.write_text("once")
         first = file.stat().st_mtime_ns
-        wait_out(first)
+        wait_for_clock_tick(first)
         file.write_text("more")
         assert file.stat().st_mtime_ns != first
 
@@ -130,5 +130,5 @@ def test_no_longer_than_a_step_is_waited_and_only_for_a_time_that_is_now(
     waited = list[float]()
     monkeypatch.setattr(time, "sleep", waited.append)
     monkeypatch.setattr(clock, "file_clock", lambda: 10**18)
-    wait_out(10**18 - ago)
+    wait_for_clock_tick(10**18 - ago)
     assert waited == [(vars(clock)["_STEP"] - ago) / 1e9] * waits

@@ -95,7 +95,7 @@ def compact(
         check_writable(save_plan, replace=False)
     policy, number = remembered_policy(source) if policy is None else (policy, "")
     retires = settings_of(source).retire if retire is None else retire
-    watch = output.telling("planning")
+    watch = output.progress_callback("planning")
     with faults_of(policy):
         made = memlab.plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
@@ -156,7 +156,7 @@ def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None
 
 
 def _carry_out(made: "memlab.Plan", told: list[str], *, all_prunable: bool = False) -> None:
-    watch = output.telling("applying")
+    watch = output.progress_callback("applying")
     try:
         receipt = memlab.apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
     except KeyboardInterrupt:
@@ -184,7 +184,7 @@ def _cost(
     source: "Source", made: "memlab.Plan", log: Path | None
 ) -> "memlab.compaction.Cost | str":
     """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
-    output.doing("looking at what was referred to later")
+    output.progress("looking at what was referred to later")
     try:
         return memlab.compaction.cost_of(made, store=source, log=log)
     except MemlabError as error:
@@ -273,14 +273,14 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
     memlab doctor STORE says whether one was cut short, and by which digest it is finished.
     """
-    output.doing("reading the plan")
+    output.progress("reading the plan")
     if digest is None:
-        made, watch = _plan_in(place), output.telling("applying")
+        made, watch = _plan_in(place), output.progress_callback("applying")
         receipt = memlab.apply(
             made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
         )
     elif store is None:
-        watch = output.telling("applying")
+        watch = output.progress_callback("applying")
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
@@ -325,7 +325,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     """
     if digest is None:
         raise click.UsageError(f"which plan? {command('archive', store)} lists their digests")
-    watch = output.telling("restoring")
+    watch = output.progress_callback("restoring")
     count = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
     if output.wants_json():

@@ -154,16 +154,16 @@ def working(doing: str) -> Iterator[None]:
         quiet()
 
 
-def doing(what: str) -> None:
+def progress(what: str) -> None:
     """Change what is said."""
     for one in _running:
         one.doing = what
 
 
-def telling(what: str) -> Callable[[str], None]:
+def progress_callback(what: str) -> Callable[[str], None]:
     """Say what is done, and return what says after each step how far that is."""
-    doing(what)
-    return lambda step: doing(f"{what}: {step}")
+    progress(what)
+    return lambda step: progress(f"{what}: {step}")
 
 
 def quiet() -> None:

@@ -32,7 +32,7 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
-    output.doing("looking after the store")
+    output.progress("looking after the store")
     found = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
     output.print_result(found)
     output.fail_if(found.failed)
@@ -84,7 +84,7 @@ def archive(
     if copy:
         if drop_before or drop or facts_too or do_it or export or rows or digest or search:
             raise click.UsageError("--copy stands alone: it does what it says")
-        output.doing("copying what is new")
+        output.progress("copying what is new")
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
         return
     if drop_before is not None or drop is not None:
@@ -165,14 +165,14 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
 
     if do_it and not ids:
         raise click.UsageError("--apply belongs to --restore ID, or --restore all")
-    output.doing("looking for what has gone")
+    output.progress("looking for what has gone")
     now = now_utc()
     if not ids:
         output.print_result(losses_of(store, now=now))
         return
     some = None if ids == ("all",) else ids
     if do_it:
-        watch = output.telling("restoring")
+        watch = output.progress_callback("restoring")
         found = memlab.compaction.recover(store, some, now=now, watch=watch)
     else:
         found = memlab.compaction.plan_recovery(store, some, now=now)
@@ -192,7 +192,7 @@ def vacuum(store: Path, do_it: bool) -> None:
     from memlab.compaction.reclaim import checked_for_vacuum
 
     if do_it:
-        done = memlab.compaction.vacuum(store, watch=output.telling("rewriting the file"))
+        done = memlab.compaction.vacuum(store, watch=output.progress_callback("rewriting the file"))
         output.print_result(done, applied=True)
         return
     refused = None

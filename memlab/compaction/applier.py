@@ -338,7 +338,7 @@ def _check_against_store(
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
     for fate, memories in {**plan.fates, **named}.items():
-        compared = source.lasting if fate == _KEEPS else archive.location.compared
+        compared = source.without_usage if fate == _KEEPS else archive.location.compared
         for memory, record in _with_records(writer, memories):
             if record is None:
                 absent.append((fate, memory))

@@ -166,7 +166,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
     keys = _taken(columns[col.KEY], kept)
-    prints = _fingerprints(reader, source, keys, lasting=True)
+    prints = _fingerprints(reader, source, keys, without_usage=True)
     return Plan(
         store=source.name,
         made_at=now,
@@ -329,9 +329,13 @@ def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArr
     return np.asarray(values[first:end], dtype)[places - first]
 
 
-def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: bool) -> list[str]:
+def _fingerprints(
+    reader: Reader, source: Source, keys: list[Key], *, without_usage: bool
+) -> list[str]:
     records: Iterator[bytes] = map(itemgetter(1), reader.records(keys))
-    fingerprints = [*map(fingerprint_of, map(source.lasting, records) if lasting else records)]
+    fingerprints = [
+        *map(fingerprint_of, map(source.without_usage, records) if without_usage else records)
+    ]
     if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
     return fingerprints
@@ -356,7 +360,7 @@ def _planned(
         np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
         _once(tokens),
         _once(_when(created)),
-        _fingerprints(reader, source, keys, lasting=source.like is None),
+        _fingerprints(reader, source, keys, without_usage=source.like is None),
         strict=True,
     )
     return map(partial(tuple.__new__, PlannedMemory), said)  # its own __new__ is Python's, and slow

@@ -293,7 +293,7 @@ class Writer(Reader):
         raise NotImplementedError
 
     def compared(self, record: bytes) -> bytes:
-        """Return what of a record must be as a plan saw it; on a server :meth:`Source.lasting`."""
+        """Return what of a record must be as a plan saw it; on a server that without usage."""
         return record
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow] | None:  # noqa: ARG002
@@ -489,7 +489,7 @@ class Source(ABC):
         except ValueError:
             return unsure
 
-    def lasting(self, record: bytes) -> bytes:
+    def without_usage(self, record: bytes) -> bytes:
         """Return what of a record mere use does not change: no count, last access or time to live.
 
         A plan is stale when a memory that it deletes was used since, but not on a server, where use
@@ -559,7 +559,7 @@ class Source(ABC):
 
     def content(self, record: bytes) -> bytes:
         """Return what of a record differs once somebody has written the memory."""
-        return self.lasting(record)
+        return self.without_usage(record)
 
     def is_empty(self, record: bytes) -> bool:
         """Whether a memory has no words in it."""
@@ -702,7 +702,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         source.check_record,
         source.check_copy,
         source.scheme,
-        unchanged if source.like else source.lasting,
+        unchanged if source.like else source.without_usage,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
     )

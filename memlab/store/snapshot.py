@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from memlab.arguments import expect
-from memlab.clock import wait_out
+from memlab.clock import wait_for_clock_tick
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import limit_like, whole_file
 from memlab.store import database
@@ -185,7 +185,7 @@ def _side_file(path: Path, suffix: str) -> Path:
 def _state(file: Path, suffixes: Iterable[str]) -> State:
     """Return what differs once somebody has written one of the files."""
     state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
-    wait_out(max((changed for changed, *_ in state.values()), default=0))
+    wait_for_clock_tick(max((changed for changed, *_ in state.values()), default=0))
     return state
 
 

@@ -255,7 +255,7 @@ class BetterdbWriter(HashReader, base.Writer):
 
     def compared(self, record: bytes) -> bytes:
         """Return what of a record a recall does not change."""
-        return self.source.lasting(record)
+        return self.source.without_usage(record)
 
     def _count(self) -> int:
         return 0  # others write all the while

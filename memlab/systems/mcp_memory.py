@@ -142,7 +142,7 @@ class McpMemory(TableSource):
             "faults": faults,
         }
 
-    def lasting(self, record: bytes) -> bytes:
+    def without_usage(self, record: bytes) -> bytes:
         """Return what of a record a search does not change, nor a neighbour that goes."""
         row = json.loads(record)
         left_out = (EDGES, "last_accessed", "metadata")

@@ -285,7 +285,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
 
     def compared(self, record: bytes) -> bytes:
         """Return what of a record a retrieval does not change."""
-        return self.source.lasting(record)
+        return self.source.without_usage(record)
 
     def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
         """Lock the memories, in order, against changes of them and what refers to them; compare."""

@@ -233,8 +233,7 @@ class TestDropping:
             drop_archived(secrets, digest=digest, now=NOON)
         assert dropped_plans(secrets) == []
         assert restore(digest, store=secrets, now=NOON) == 7
-        twins = 2 * archived_plans(secrets)
-        monkeypatch.setattr(Archive, "dropped", lambda _: twins)
+        monkeypatch.setattr(Archive, "dropped", lambda archive: 2 * archive.entries())
         with pytest.raises(ArchiveError, match="names several plans"):
             what_drops(secrets, digest=digest[:1], facts_too=True)
 

@@ -416,7 +416,8 @@ class OnServer(Compacted):
         assert memlab.restore(receipt) == receipt.deleted == len(made.memories)
         assert lab.exactly() == before
         lab.change(keys[3])
-        assert source.lasting(dict(records_of(lab, keys))[keys[3]]) != source.lasting(used[3][1])
+        each = (source.without_usage(dict(now)[keys[3]]) for now in (used, records_of(lab, keys)))
+        assert len({*each}) == 2
 
 
 FORGED = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
@@ -508,7 +509,7 @@ def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
     """What a plan holds memories to."""
     source = source_of(lab)
     return {
-        key: fingerprint_of(source.lasting(record) if source.like is None else record)
+        key: fingerprint_of(source.without_usage(record) if source.like is None else record)
         for key, record in records
     }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, NamedTuple, Protocol
 
-from memlab.clock import file_clock, wait_out
+from memlab.clock import file_clock, wait_for_clock_tick
 from memlab.errors import StoreError
 from memlab.sources.folder.files import (
     FileCopy,
@@ -373,7 +373,7 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
             seen = _before(operation, seen, index)
         if pending != folder.inode_of(PENDING):
             raise changed(folder.path)
-        wait_out(max((seen.stamp_of(name).changed for name in seen.names), default=0))
+        wait_for_clock_tick(max((seen.stamp_of(name).changed for name in seen.names), default=0))
         yield seen
         seen.check()
 

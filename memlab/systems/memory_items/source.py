@@ -119,7 +119,7 @@ class MemoryItems(base.Source):
         kind, tags = texts.get("kind", ""), texts.get("tags_json", "")
         return base.Facts(texts.get("memory_id"), kind, tags, texts.get("title"))
 
-    def lasting(self, record: bytes) -> bytes:
+    def without_usage(self, record: bytes) -> bytes:
         """Return a record without its signals."""
         return stored.without_signals(record)
 
