@@ -155,14 +155,21 @@ def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None
         write_whole(file, made.to_json(), limit=limit_like(source.like), replace=False)
 
 
-def _carry_out(made: "memlab.Plan", told: list[str], *, all_prunable: bool = False) -> None:
+def _applied(made: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt":
+    """Apply a plan; after Ctrl-C, say where to see what was done."""
     watch = output.progress_callback("applying")
     try:
-        receipt = memlab.apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
+        return memlab.apply(
+            made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
+        )
     except KeyboardInterrupt:
-        said = f"{command('archive', made.store)}    says what plan {made.digest[:12]} did"
+        said = f"{command('archive', store)}    says what plan {made.digest[:12]} did"
         output.print_lines(f"next: {said}, and how it goes on")
         raise
+
+
+def _carry_out(made: "memlab.Plan", told: list[str], *, all_prunable: bool = False) -> None:
+    receipt = _applied(made, made.store, all_prunable=all_prunable)
     output.print_text(receipt.to_json()) if output.wants_json() else output.print_lines(
         *told, made, "", receipt
     )
@@ -271,14 +278,12 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
-    memlab doctor STORE says whether one was cut short, and by which digest it is finished.
+    memlab archive STORE says whether one was cut short, and how it is finished.
     """
     output.progress("reading the plan")
     if digest is None:
-        made, watch = _plan_in(place), output.progress_callback("applying")
-        receipt = memlab.apply(
-            made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
-        )
+        made = _plan_in(place)
+        receipt = _applied(made, store or made.store, all_prunable=all_prunable)
     elif store is None:
         watch = output.progress_callback("applying")
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)

@@ -318,8 +318,8 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")
     if above := int(good["verdict"].eq(VERDICTS[0]).sum()):
-        of = f"of {counted(above, 'stores')} that no budget can help: leave them out of a plan"
-        steps.append(f"      memlab floor STORE    {of}")
+        each = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
+        steps.append(f"{'      ' if steps else 'next: '}memlab floor STORE    {each}")
     fails = table["verdict"].isin(VERDICTS).any()
     job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
 

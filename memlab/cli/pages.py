@@ -60,6 +60,7 @@ def report(
     if record and name:
         raise click.UsageError("--record goes with the report: leave out --chart")
     path, now = options.store_and_moment(store)
+    watch = output.progress_callback("drawing")
     output.progress("reading the store and sizing it")
     if name:
         from memlab.charts.figure import NARROW
@@ -70,8 +71,7 @@ def report(
         output.write_picture(drawn.at(width=NARROW) if narrow else drawn, file, open_source(path))
         output.print_lines(f"chart: {file}", f"  {drawn.title}")
         return
-    telling = lambda title: output.progress(f"drawing: {title}")  # noqa: E731
-    found = memlab.report(path, file, record=record, now=now, progress=telling, **asked)
+    found = memlab.report(path, file, record=record, now=now, progress=watch, **asked)
     output.print_result(found, is_example=store is None)
 
 

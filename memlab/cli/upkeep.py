@@ -89,7 +89,9 @@ def archive(
         return
     if drop_before is not None or drop is not None:
         if rows or digest or search or export:
-            raise click.UsageError("--drop and --drop-before take whole plans: choose no memories")
+            raise click.UsageError(
+                "a drop takes whole plans: leave out --rows, --digest, --search, --export"
+            )
         _drop(store, drop_before, drop, facts_too=facts_too, do_it=do_it)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")

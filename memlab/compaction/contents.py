@@ -75,7 +75,7 @@ class ArchiveListing(Shown):
     entries: tuple[Entry, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
-    undo: str = ""
+    steps: tuple[str, ...] = ()
     copied: datetime | None = None
 
     def to_json(self) -> str:
@@ -108,8 +108,8 @@ class ArchiveListing(Shown):
         return Sheet(title, [], [Table("", (), rows, whole=True)] * bool(rows))
 
     def next_steps(self) -> list[str]:
-        """Say how the last one is taken back."""
-        return [self.undo] if self.undo else []
+        """Say how one that was cut short is finished, and how the last one is taken back."""
+        return [*self.steps]
 
     def _line(self, entry: Entry) -> tuple[str, ...]:
         state = "applied" if entry.finished_at else "CUT SHORT"
@@ -151,7 +151,8 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         return ArchiveListing(name)
 
     def read(archive: Archive) -> ArchiveListing:
-        entries, retired, moved, undo = archive.entries(), retired_in(archive), {}, ""
+        entries, retired, moved = archive.entries(), retired_in(archive), {}
+        undo = unfinished = ""
         for entry in entries:
             back = entry.left > entry.restored
             if entry.planned and not entry.memories and not entry.recovers:
@@ -163,9 +164,10 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
             if back and entry.finished_at and not entry.recovers:
                 undo = undo_line(name, entry.digest)
             elif entry.planned and not (entry.finished_at or entry.recovers):
-                undo = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
+                unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
         dropped, copied = tuple(archive.dropped()), last_copied(archive)
-        return ArchiveListing(name, tuple(entries), dropped, moved, undo, copied)
+        steps = tuple(filter(None, (unfinished, undo)))
+        return ArchiveListing(name, tuple(entries), dropped, moved, steps, copied)
 
     return look_into(source, read)
 

@@ -79,8 +79,8 @@ class Drop(Shown):
         """Return what is printed."""
         plans = counted(len(self.entries), "plans")
         title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
-        gone = f"{self.never_restored:,}: nothing brings these back" * bool(self.never_restored)
-        facts = [("never restored", gone or "none")]
+        gone = self.never_restored
+        facts = [("never restored", f"{gone:,}: nothing brings these back" if gone else "none")]
         for entry in self.entries:
             archived = f"archived {minute(entry.archived_at)}"
             facts.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))
@@ -183,7 +183,7 @@ def _chosen(
     if digest is not None:
         facts = [each for each in dropped if digest and each.digest.startswith(digest)]
         if len(facts) > 1:
-            raise archive.several(digest, facts)
+            raise archive.ambiguous(digest, facts)
         entries = [] if facts else [archive.entry(digest)]
     else:
         latest = _NEVER

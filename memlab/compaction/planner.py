@@ -1,11 +1,11 @@
 """Deciding what would go, retire or be superseded, with the evidence that it is still so."""
 
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import chain, tee
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -166,7 +166,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) ->
         returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
     keys = _taken(columns[col.KEY], kept)
-    prints = _fingerprints(reader, source, keys, without_usage=True)
+    prints = _fingerprints(reader, source, keys, source.without_usage)
     return Plan(
         store=source.name,
         made_at=now,
@@ -330,12 +330,10 @@ def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArr
 
 
 def _fingerprints(
-    reader: Reader, source: Source, keys: list[Key], *, without_usage: bool
+    reader: Reader, source: Source, keys: list[Key], compared: Callable[[bytes], bytes]
 ) -> list[str]:
     records: Iterator[bytes] = map(itemgetter(1), reader.records(keys))
-    fingerprints = [
-        *map(fingerprint_of, map(source.without_usage, records) if without_usage else records)
-    ]
+    fingerprints = [*map(fingerprint_of, map(compared, records))]
     if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
     return fingerprints
@@ -360,16 +358,16 @@ def _planned(
         np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
         _once(tokens),
         _once(_when(created)),
-        _fingerprints(reader, source, keys, without_usage=source.like is None),
+        _fingerprints(reader, source, keys, archive_at(source).compared),
         strict=True,
     )
     return map(partial(tuple.__new__, PlannedMemory), said)  # its own __new__ is Python's, and slow
 
 
-def _once(values: Iterable[Any]) -> Iterator[Any]:
+def _once(values: list[Any]) -> Iterator[Any]:
     """Let equal values be one object: a million rows have a hundred counts of tokens."""
     first: dict[Any, Any] = {}
-    return map(first.setdefault, *tee(values))
+    return map(first.setdefault, values, values)
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:

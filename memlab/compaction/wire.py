@@ -30,7 +30,7 @@ _EACH: Final = 12
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
-_GIVE: Final = "give what memlab wrote"
+_GIVE: Final = "give one that memlab wrote"
 _CARRIED_OUT: Final = {"memlab_plan": "memlab apply", "memlab_fleet_plan": "memlab fleet apply"}
 
 Row = TypeVar("Row", bound=tuple[Any, ...])

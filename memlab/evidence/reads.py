@@ -299,14 +299,14 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
 ANOTHERS: Final = "not one line names a memory of this store; is it another store's log?"
 
 
-def own_reads(log: pd.DataFrame, memories: pd.DataFrame) -> pd.DataFrame:
-    """Return what a log says of a store's own memories."""
-    return log[log[c.MEMORY_ID].isin(memories[c.MEMORY_ID])]
+def own_reads(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.DataFrame:
+    """Return the reads of what was ever in a store, until a moment."""
+    return log[log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)]
 
 
-def is_anothers(log: pd.DataFrame, memories: pd.DataFrame) -> bool:
-    """Whether a log holds reads, and none of a memory of the store."""
-    return len(log) > 0 and own_reads(log, memories).empty
+def is_anothers(log: pd.DataFrame, past: pd.DataFrame) -> bool:
+    """Whether a log holds reads, and none of what was ever in a store."""
+    return len(log) > 0 and not log[c.MEMORY_ID].isin(past[c.MEMORY_ID]).any()
 
 
 def describe_chances(chances: pd.Series) -> str:

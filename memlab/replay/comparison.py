@@ -149,6 +149,7 @@ def _replays(
 
 @contextmanager
 def _ctrl_c(how: int) -> Iterator[None]:
+    """Hold Ctrl-C back from this thread and those who start from it, or let it through."""
     before = pthread_sigmask(how, {SIGINT})
     try:
         yield

@@ -101,8 +101,7 @@ class Recommendation(Shown):
         past, log, now = self.evidence.past, self.evidence.log, self.evidence.now
         if log is None:
             return None
-        ours = reading.own_reads(log[log[c.AT] <= now], past)
-        return reading.reading_chances(present_rows(past), ours)
+        return reading.reading_chances(present_rows(past), reading.own_reads(log, past, now))
 
     def sheet(self) -> Sheet:
         """Return what is printed: first whether age or use decides what to load."""

@@ -63,7 +63,7 @@ def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_pa
     assert "nothing to drop" in said("archive", store, "--drop-before", "2000-01-01")
     both = ("--drop-before", "2000-01-01", "--drop", "")
     assert "give either --drop-before or --drop" in said("archive", store, *both, code=2)
-    assert "choose no memories" in said("archive", store, "--drop", digest, "--rows", code=2)
+    assert "whole plans" in said("archive", store, "--drop", digest, "--rows", code=2)
     assert "name a DIGEST too" in said("apply", store, code=2)
     shown = said("archive", store, "--drop", digest)
     assert "nothing was dropped; add --apply to do it" in shown

@@ -145,7 +145,7 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert {each["verdict"] for each in over} == {"floor-exceeds-budget"}
     without = run(*asked).output
     assert "a cap for 0 of 3 stores" in without
-    assert "of 3 stores that no budget can help" in without
+    assert "next: memlab floor STORE    for each of 3 stores that no budget" in without
     assert not {"keep_recent", "--keep-recent"} & set(without.split())
 
 

@@ -140,9 +140,9 @@ class Archive:
             raise ArchiveError(
                 f"no plan {name} in {self.path}; memlab archive {self.location.store} lists them"
             )
-        raise self.several(digest, found)
+        raise self.ambiguous(digest, found)
 
-    def several(self, digest: str, found: Iterable[Entry | Dropped]) -> ArchiveError:
+    def ambiguous(self, digest: str, found: Iterable[Entry | Dropped]) -> ArchiveError:
         """Say that a digest is too short to name one."""
         names = ", ".join(each.digest[:16] for each in found)
         words = f"{shortened(digest)} names several plans in {self.path}: {names}; write more"
