@@ -1,0 +1,216 @@
+"""What every earlier format left can be read, undone and added to; see tests/golden."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from golden_files import CLAUDE, FORMATS, copy_golden, write_first_rows
+from invariants import archive_of, rows_of
+from shell import run, said
+from stores import files_in
+
+import memlab
+from memlab import fleet
+from memlab.compaction import Plan, Receipt, archived_plans, archived_rows, dropped_plans, recover
+from memlab.compaction.contents import last_applied
+from memlab.errors import StalePlanError
+from memlab.sources.opening import open_source, settings_of
+
+
+@pytest.fixture(params=FORMATS)
+def golden(request: pytest.FixtureRequest) -> str:
+    """The name of the folder of one format."""
+    return str(request.param)
+
+
+@pytest.fixture
+def items(golden: str, tmp_path: Path) -> Path:
+    """A copy of the golden store with its archive, settings and log."""
+    return copy_golden(golden, "items", tmp_path) / "memory.db"
+
+
+@pytest.fixture
+def claude(golden: str, tmp_path: Path) -> Path:
+    """A copy of the golden folder of Claude Code's memory."""
+    return copy_golden(golden, "claude", tmp_path) / CLAUDE
+
+
+def digests_of(store: Path) -> list[str]:
+    return [entry.digest for entry in archived_plans(store)]
+
+
+def test_golden_store_lists_every_entry_of_its_archive(items: Path) -> None:
+    entries = archived_plans(items)
+    assert [entry.memories for entry in entries] == [4, 0, 5, 1, 0, 0, 4]
+    assert [entry.restored for entry in entries] == [1, 0, 0, 0, 0, 0, 0]
+    assert [entry.finished_at is None for entry in entries] == [False] * 6 + [True]
+    assert [entry.planned for entry in entries] == [True, True, False, False, True, True, True]
+    assert [entry.recovers for entry in entries] == [False, False, False, True, False, False, False]
+    assert [dropped.memories for dropped in dropped_plans(items)] == [2]
+    assert len(archived_rows(items)) == 13
+    found = last_applied(items)
+    assert found is not None
+    assert [memory.memory_id for memory in found[0].memories] == ["e3", "e4", "e5", "e6"]
+
+
+COMMANDS = (
+    "archive {}",
+    "archive {} --rows",
+    "archive {} --json",
+    "lost {}",
+    "rows {}",
+    "show {}",
+    "size {}",
+    "doctor {}",
+    "report {} -o {out}/page.html",
+    "maintain {}",
+    "archive {} --drop-before 2030-01-01",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_reading_golden_store_changes_no_byte(
+    items: Path, tmp_path: Path, command: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = files_in(tmp_path)
+    out = tmp_path_factory.mktemp("out")
+    done = run(*command.format(items, out=out).split())
+    assert done.exit_code in (0, 1), done.output
+    assert "move it away" not in done.output
+    assert files_in(tmp_path) == before
+
+
+def test_golden_store_loses_one_memory_and_recovers_it(items: Path) -> None:
+    assert json.loads(said("lost", items, "--json"))["lost"][0]["memory_id"] == "e13"
+    recovered = recover(items)
+    assert list(recovered.kept) == ["e13"]
+    assert memlab.restore(recovered.digest, store=items) == 1
+
+
+def test_every_undo_of_golden_store_brings_back_its_first_rows(items: Path, tmp_path: Path) -> None:
+    recover(items)
+    for digest in reversed(digests_of(items)[:-1]):
+        if not any(entry.digest == digest and entry.recovers for entry in archived_plans(items)):
+            memlab.restore(digest, store=items)
+    first = rows_of(write_first_rows(tmp_path / "first.db"))
+    dropped = {position for position, row in first.items() if row[1] in (b"e1", b"e2")}
+    assert rows_of(items) == {p: row for p, row in first.items() if p not in dropped}
+
+
+@pytest.mark.parametrize("name", ["deletion", "supersession", "retirement", "return"])
+def test_each_plan_of_golden_store_is_undone_by_its_receipt(items: Path, name: str) -> None:
+    memlab.restore(digests_of(items)[-1], store=items)  # it took what one of them returned
+    before = rows_of(items)
+    receipt = Receipt.from_json(items.with_name(f"{name}.receipt.json").read_text())
+    back = memlab.restore(receipt, store=items)
+    assert back == {"deletion": 4, "supersession": 1, "retirement": 2, "return": 2}[name]
+    assert rows_of(items) != before
+
+
+def test_deletion_of_one_memory_is_undone_by_id(items: Path) -> None:
+    digest = digests_of(items)[0]
+    assert memlab.restore(digest, store=items, ids=["e5"]) == 1
+    assert b"e5" in {row[1] for row in rows_of(items).values()}
+
+
+def test_plan_cut_short_in_golden_store_is_finished(items: Path) -> None:
+    digest = digests_of(items)[-1]
+    before = rows_of(items)
+    assert said("apply", items, digest[:12], "--json")
+    assert rows_of(items) == before
+    assert all(entry.finished_at for entry in archived_plans(items))
+    assert memlab.restore(digest, store=items) == 4
+
+
+def test_golden_archive_takes_another_plan(items: Path) -> None:
+    before = rows_of(items)
+    plan = Plan.from_json(items.with_name("open.plan.json").read_text())
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan, store=items)
+    receipt = memlab.apply(memlab.plan(items, memlab.KeepRecent(4)))
+    assert receipt.deleted > 0
+    assert memlab.restore(receipt) == receipt.deleted
+    assert rows_of(items) == before
+
+
+def test_golden_archive_is_dropped_and_copied(items: Path) -> None:
+    done = said("archive", items, "--drop", digests_of(items)[0], "--apply")
+    assert "4 memories" in done
+    assert len(dropped_plans(items)) == 2
+    said("archive", items, "--copy")
+    assert archive_of(items).exists()
+
+
+def test_golden_settings_mean_what_they_meant(items: Path) -> None:
+    found = settings_of(open_source(items))
+    assert found.keep_recent == 16
+    assert found.sized is not None
+    assert (found.sized.memories, found.sized.until) == (30, 60)
+    assert (found.target, found.confidence, found.token_budget) == (0.9, 0.8, 2000)
+    assert found.archive_for == timedelta(days=365)
+    assert found.delete_retired_after == timedelta(days=90)
+    assert found.protected_tags == {"keep"}
+    assert (found.keep_copies, found.retire) == (True, True)
+    assert found.log == (items.with_name("reads.jsonl"),)
+
+
+def test_golden_claude_folder_undoes_retirement_and_deletion(claude: Path) -> None:
+    deletion, retirement = archived_plans(claude)
+    assert memlab.restore(retirement.digest, store=claude) == 3
+    assert not (claude / "RETIRED.md").exists()
+    assert memlab.restore(deletion.digest, store=claude) == 3
+    lines = [f"- [About {n}](topic_{n}.md) — a hook, {n}\n" for n in range(1, 13)]
+    assert (claude / "MEMORY.md").read_text() == "".join(["# Memory index\n", "\n", *lines])
+    for number in range(1, 13):
+        assert f"né 🦀 {number}." in (claude / f"topic_{number}.md").read_text()
+
+
+def test_golden_odek_folder_undoes_deletion(golden: str, tmp_path: Path) -> None:
+    folder = copy_golden(golden, "odek", tmp_path) / "episodes"
+    (entry,) = archived_plans(folder)
+    assert memlab.restore(entry.digest, store=folder) == 3
+    listed = json.loads((folder / "index.json").read_text())
+    assert [each["session_id"] for each in listed] == [f"s{number}" for number in range(8)]
+    for number in range(8):
+        text = (folder / f"s{number}.md").read_text()
+        assert text == f"summary {number}\nof a session, né\n"
+
+
+def test_pending_change_of_golden_folder_is_taken_back(golden: str, tmp_path: Path) -> None:
+    folder = copy_golden(golden, "pending", tmp_path) / CLAUDE
+    said("show", folder)
+    assert (folder / ".memlab").exists()
+    assert not (folder / "topic_7.md").exists()
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(5)))
+    assert not (folder / ".memlab").exists()
+    assert receipt.deleted == 1
+    assert not (folder / "topic_7.md").exists()
+    assert "What was found out" in (folder / "topic_8.md").read_text()
+    assert "topic_8.md" in (folder / "MEMORY.md").read_text()
+
+
+def test_golden_fleet_plan_is_applied(
+    golden: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy_golden(golden, "fleet", tmp_path)
+    monkeypatch.chdir(folder)
+    text = (folder / "fleet.json").read_text()
+    assert fleet.FleetPlan.from_json(text).to_json() == text
+    done = fleet.apply(folder / "fleet.json")
+    assert done["deleted"].tolist() == [3, 3]
+    assert done["error"].isna().all()
+    survey = fleet.survey(["a/memory.db", "b/memory.db"], out=folder / "survey")
+    assert survey["memories"].tolist() == [9, 9]
+
+
+PLANS = ("deletion", "dropped", "supersession", "retirement", "return", "open")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_golden_plan_and_receipt_are_written_again_alike(items: Path, name: str) -> None:
+    written = items.with_name(f"{name}.plan.json").read_text()
+    assert Plan.from_json(written).to_json() == written
+    receipt = items.with_name(f"{name}.receipt.json")
+    if receipt.exists():
+        assert Receipt.from_json(receipt.read_text()).to_json() == receipt.read_text()
