@@ -56,6 +56,20 @@ TRUSTED: Final = "trusted"
 LOADED_AT_START: Final = "loaded_at_start"
 """Whether the agent loads it at start, where a source knows better than ``active``."""
 
+INDEX_STATE: Final = "index_state"
+"""How a start leads to a memory of a folder that has an index: one of :data:`INDEX_STATES`. Only in
+frames of such stores; missing where it is not known, and such a memory counts as listed."""
+LISTED: Final = "listed"
+"""The index that a start reads names the memory."""
+REACHED: Final = "reached"
+"""The index does not name it, and a hub does: a file of links that the index names."""
+UNLISTED: Final = "unlisted"
+"""Neither does. No start leads to it, so no cap can take it and no law counts it."""
+INDEX_STATES: Final = (LISTED, REACHED, UNLISTED)
+DOUBT: Final = "doubt"
+"""Why a memory counts as load-bearing until a person says otherwise; missing where nothing is in
+doubt. Only in frames of stores in which that can be."""
+
 AGENT_SCOPE: Final = (AGENT_ID, THREAD_ID, NAMESPACE)
 """What a memory belongs to."""
 

@@ -37,8 +37,8 @@ def show(store: Path | None, example: bool, **asked: Any) -> None:
 
 _BY: Final = ("tokens", "age", "reads", "references", "need")
 _WHERE: Final = (
-    *("load-bearing", "prunable", "superseded", "retired"),
-    *("deleted", "not-kept", "unread"),
+    *("load-bearing", "prunable", "superseded", "retired", "reached", "unlisted"),
+    *("deleted", "doubtful", "not-kept", "unread"),
 )
 
 
@@ -70,8 +70,9 @@ def rows(
 ) -> None:
     """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
 
-    A label is load-bearing, prunable, superseded, retired, or deleted (in the archive). By need
-    comes first what would be worth loading at start: what was needed most of late for its length.
+    A label is load-bearing, prunable, superseded, retired, reached (a hub names it), unlisted (no
+    index does), or deleted (in the archive). By need comes first what would be worth loading at
+    start: what was needed most of late for its length.
 
     \b
     memlab rows memory.db                                 the costliest

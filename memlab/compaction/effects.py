@@ -19,7 +19,7 @@ from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.references import Evidence, evidence_of
 from memlab.evidence.usage import HALF_LIFE
-from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows
+from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows, rows_in_state
 from memlab.growth.context import Boot, boot_of, size_of
 from memlab.items import Size
 from memlab.policies import KeepRecent, Policy, decide
@@ -37,16 +37,17 @@ NEED: Final = "need"
 DELETED: Final = "deleted"
 UNREAD: Final = "unread"
 NOT_KEPT: Final = "not-kept"
+DOUBTFUL: Final = "doubtful"
 
-LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, DELETED)
-WHERE: Final = (*LABELS, NOT_KEPT, UNREAD)
+LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, c.REACHED, c.UNLISTED, DELETED)
+WHERE: Final = (*LABELS, DOUBTFUL, NOT_KEPT, UNREAD)
 BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
 FACTS: Final = "facts"
 """Key of ``attrs``: by which policy, log and evidence, as names and words."""
 
 _ORDER: Final = (
     *(c.MEMORY_ID, LABEL, c.KEEP, c.TITLE, c.TOKENS, AGE_DAYS, READS, c.REFERENCES, NEED, CHANCE),
-    *(c.REASON, c.KIND, c.TAGS, c.AUTHORED_BY, c.CREATED_AT, c.DELETED_AT, c.POSITION),
+    *(c.REASON, c.DOUBT, c.KIND, c.TAGS, c.AUTHORED_BY, c.CREATED_AT, c.DELETED_AT, c.POSITION),
 )
 _GRID: Final = 5_000
 """Rows of a grid: a browser sorts so many at once."""
@@ -119,10 +120,11 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     policy : Policy, optional
         The rule; of a store itself what ``memlab.toml`` remembers by default.
     where : str, optional
-        "load-bearing", "prunable", "superseded", "retired", "deleted", "not-kept" or "unread".
-        Which memories: those with a label, those that the policy does not keep, or those that the
-        log could show read and does not. By default all that are in the store, whose archive has
-        the deleted ones.
+        "load-bearing", "prunable", "superseded", "retired", "reached", "unlisted", "deleted",
+        "doubtful", "not-kept" or "unread". Which memories: those with a label, those that count as
+        load-bearing until a person says otherwise, those that the policy does not keep, or those
+        that the log could show read and does not. By default all that are in the store, whose
+        archive has the deleted ones.
     tag, author : str, optional
         Only those with this tag, or that this one wrote.
     by : {"tokens", "age", "reads", "references", "need"}
@@ -198,8 +200,15 @@ def _joined(evidence: Evidence) -> pd.DataFrame:
     past, references, has_log = evidence.past, evidence.references, evidence.log is not None
     found = past[[name for name in _ORDER if name in past]].copy()
     deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
-    states = [deleted, retired_rows(past), ~past[c.ACTIVE], past[c.LOAD_BEARING]]
-    label = np.select(states, [DELETED, RETIRED, SUPERSEDED, LOAD_BEARING], PRUNABLE)
+    by_label = {
+        DELETED: deleted,
+        RETIRED: retired_rows(past),
+        c.REACHED: rows_in_state(past, c.REACHED),
+        c.UNLISTED: rows_in_state(past, c.UNLISTED),
+        SUPERSEDED: ~past[c.ACTIVE],
+        LOAD_BEARING: past[c.LOAD_BEARING],
+    }
+    label = np.select(list(by_label.values()), list(by_label), PRUNABLE)
     found[LABEL] = pd.Categorical(label, list(LABELS))
     found[AGE_DAYS] = ((evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400).round(2)
     is_read = references[c.KIND] == "log"
@@ -221,6 +230,9 @@ def _joined(evidence: Evidence) -> pd.DataFrame:
 def _chosen(found: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
     if where is None:
         return found[LABEL] != DELETED
+    if where == DOUBTFUL:
+        is_there = found[LABEL] != DELETED
+        return found[c.DOUBT].notna() & is_there if c.DOUBT in found else is_there & False
     column, value = {NOT_KEPT: (c.KEEP, False), UNREAD: (CHANCE, UNREAD)}.get(where, (LABEL, where))
     if column not in found:
         raise MemlabError(_NEEDS[where])

@@ -25,7 +25,7 @@ from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
 from memlab.evidence.reads import Log, reads_in, remembered_reads
 from memlab.evidence.references import find_references
-from memlab.frame.fields import Flags, as_instant, retired_rows
+from memlab.frame.fields import Flags, as_instant, retired_rows, rows_in_state
 from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import HELD, Decision, decision_of
@@ -59,6 +59,8 @@ _LABELS: Final = (
     plans.RETIRED,
     plans.RETIRES,
     plans.RETURNS,
+    col.REACHED,
+    col.UNLISTED,
 )
 
 _AT_ONCE: Final = 4_000
@@ -265,6 +267,8 @@ def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
     label = np.where(frame[col.LOAD_BEARING], 1, 0)
     label[~frame[col.ACTIVE].to_numpy(dtype=bool)] = 2
     label[retired_rows(frame)] = 3
+    for state in (col.REACHED, col.UNLISTED):
+        label[rows_in_state(frame, state)] = _LABELS.index(state)
     return label
 
 

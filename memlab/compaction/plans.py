@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 from memlab.clock import moment_of
+from memlab.columns import REACHED, UNLISTED
 from memlab.compaction import wire
 from memlab.errors import PlanError
 from memlab.items import Size
@@ -29,7 +30,7 @@ DELETES: Final = "deletes"
 SUPERSEDES: Final = "supersedes"
 RETIRES: Final = "retires"
 RETURNS: Final = "returns"
-_NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS}
+_NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
 
 NEEDED: Final = "needed"
 """Why a retired memory returns that was read or referred to since."""
@@ -191,6 +192,11 @@ class Plan(Shown):
         return _total(self.groups)
 
     @property
+    def in_reach(self) -> Size:
+        """All memories of the store but those that no index names, which no plan takes."""
+        return _total(group for group in self.groups if group.label != UNLISTED)
+
+    @property
     def deletes(self) -> Size:
         """What it deletes."""
         return _total(group for group in self.groups if group.deleted)
@@ -208,7 +214,7 @@ class Plan(Shown):
     @property
     def boot_after(self) -> Size:
         """What that would be afterwards."""
-        away = {SUPERSEDED, RETIRED, RETIRES}
+        away = {SUPERSEDED, RETIRED, RETIRES, REACHED, UNLISTED}
         left = _total(g for g in self.groups if g.label not in away and not g.deleted)
         return Size(*(size - less for size, less in zip(left, self.superseded, strict=True)))
 
@@ -309,7 +315,7 @@ class Plan(Shown):
         """Return what is printed."""
         title = f"plan {self.digest[:12]} for {self.store}"
         floor = self.floor
-        does = [("deletes", wire.share(self.deletes, self.total))]
+        does = [("deletes", wire.share(self.deletes, self.in_reach))]
         if self.supersedes:
             does = [("supersedes", f"{wire.share(self.superseded, floor)}; it deletes nothing")]
         if self.moves:
@@ -324,6 +330,7 @@ class Plan(Shown):
             (start_words(self.store), wire.change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
+        facts += _out_of_reach(self)
         if self.last_goes:
             facts.append(("restore", _LAST_GOES))
         if self.supersedes:
@@ -448,6 +455,17 @@ class Receipt(Shown):
             what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
             facts.append(("finished", f"{what}; undo: {undo}"))
         return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)
+
+
+def _out_of_reach(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield as facts how many memories no plan takes because the index does not name them."""
+    if reached := plan.labelled(REACHED).memories:
+        yield (
+            REACHED,
+            f"{counted(reached)} named by a hub alone: kept, with the links to them",
+        )
+    if unlisted := plan.labelled(UNLISTED).memories:
+        yield UNLISTED, f"{counted(unlisted)} that no index names: no cap takes or counts them"
 
 
 def _steps_of(policy: Any) -> Iterator[Mapping[str, Any]]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import refusal
-from memlab.frame.fields import CountTokens, Flags, Ints
+from memlab.frame.fields import CountTokens, Flags, Ints, rows_in_state
 from memlab.frame.labelling import How, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
@@ -214,6 +214,31 @@ def with_deletions(
     if c.KEY in kinds and every[c.KEY].isna().any():  # facts of what was dropped have no address
         del kinds[c.KEY]
     return every.astype(kinds)
+
+
+def rows_in_reach(past: pd.DataFrame) -> pd.DataFrame:
+    """Return the memories of a past that a law and a cap speak of.
+
+    A memory that no start leads to, :data:`memlab.columns.UNLISTED`, is left out: no cap can take
+    it. One that a hub alone leads to counts as load-bearing here: no plan takes it, so every cap
+    serves its reads. Where every memory is listed, or its store has no index, the frame itself is
+    returned.
+    """
+    reached = rows_in_state(past, c.REACHED) & ~past[c.LOAD_BEARING].to_numpy(bool)
+    if reached.any():
+        bears = past[c.LOAD_BEARING] | reached
+        past = past.assign(**{c.LOAD_BEARING: bears, c.PRUNABLE: past[c.PRUNABLE] & ~reached})
+    unlisted = rows_in_state(past, c.UNLISTED)
+    return past[~unlisted].reset_index(drop=True) if unlisted.any() else past
+
+
+def in_reach(past: pd.DataFrame, references: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return :func:`rows_in_reach`, and the references to no other memory."""
+    unlisted = past.loc[rows_in_state(past, c.UNLISTED), c.POSITION]
+    if len(unlisted):
+        others = ~references[c.TARGET_POSITION].isin(unlisted)
+        references = references[others].reset_index(drop=True)
+    return rows_in_reach(past), references
 
 
 def present_rows(past: pd.DataFrame) -> pd.DataFrame:

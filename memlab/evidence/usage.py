@@ -16,7 +16,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.past import Memories
+from memlab.evidence.past import Memories, in_reach
 from memlab.evidence.prior import DEFAULT_CONFIDENCE
 from memlab.evidence.references import references_on_rows, successors, with_references
 from memlab.frame.fields import Floats, Ints, passed_on
@@ -315,7 +315,8 @@ def age_or_use(
     'use'
     """
     arguments.confidence("confidence", confidence)
-    past, references = with_references(frame, references, call="memlab.evidence.age_or_use")
+    call = "memlab.evidence.age_or_use"
+    past, references = in_reach(*with_references(frame, references, call=call))
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     log = references[(references[c.KIND] == "log").to_numpy()]
     on = references_on_rows(past[prunable], log)

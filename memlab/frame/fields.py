@@ -212,6 +212,21 @@ class Arrays(NamedTuple):
     without_zone: int = 0
     retired_at: Times | None = None
     position: Ints | None = None
+    index_state: Any | None = None
+    doubt: Any | None = None
+
+    def in_state(self, state: str) -> Flags:
+        """Return which of them a start leads to so: one of ``columns.INDEX_STATES``."""
+        if self.index_state is None:
+            return np.zeros(len(self.active), dtype=bool)
+        return as_numbers(pc.fill_null(pc.equal(self.index_state, state), fill_value=False))
+
+    @property
+    def doubtful(self) -> Flags:
+        """Which of them count as load-bearing until a person says otherwise."""
+        if self.doubt is None:
+            return np.zeros(len(self.active), dtype=bool)
+        return as_numbers(self.doubt.is_valid())
 
     @property
     def retired(self) -> Flags:
@@ -270,12 +285,21 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
         without_zone=int(frame.attrs.get(c.WITHOUT_ZONE, 0)),
         retired_at=if_there(c.RETIRED_AT, "datetime64[us]"),
         position=frame[c.POSITION].to_numpy(np.int64),
+        index_state=pa.array(frame[c.INDEX_STATE]) if c.INDEX_STATE in frame else None,
+        doubt=pa.array(frame[c.DOUBT]) if c.DOUBT in frame else None,
     )
 
 
 def retired_rows(frame: "pd.DataFrame") -> Flags:
     """Return which memories of a frame are retired."""
     return _filled(frame, c.RETIRED_AT)
+
+
+def rows_in_state(frame: "pd.DataFrame", state: str) -> Flags:
+    """Return which memories of a frame a start leads to so: one of ``columns.INDEX_STATES``."""
+    if c.INDEX_STATE not in frame:
+        return np.zeros(len(frame), bool)
+    return (frame[c.INDEX_STATE] == state).fillna(value=False).to_numpy(bool)
 
 
 def _filled(frame: "pd.DataFrame", name: str) -> Flags:

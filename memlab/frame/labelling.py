@@ -60,11 +60,17 @@ class Labelled:
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
             at_start=self._signal(c.LOADED_AT_START, np.bool_(True)),  # noqa: FBT003 - unless it says so
-            namespace=self.rows[c.NAMESPACE] if c.NAMESPACE in self.rows.column_names else None,
+            namespace=self._texts(c.NAMESPACE),
             without_zone=self.without_zone,
             retired_at=self._signal(c.RETIRED_AT, fields.NAT),
             position=self.columns[c.POSITION],
+            index_state=self._texts(c.INDEX_STATE),
+            doubt=self._texts(c.DOUBT),
         )
+
+    def _texts(self, name: str) -> Any | None:
+        """Return a column of texts that only some sources have; None where this has none."""
+        return self.rows[name] if name in self.rows.column_names else None
 
     def _signal(self, name: str, missing: np.generic) -> npt.NDArray[Any] | None:
         """Return what the source says of each memory; None where it says nothing of any."""

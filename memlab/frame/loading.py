@@ -15,13 +15,14 @@ from memlab.frame.fields import KINDS, LABELS, CountTokens, tuples_of
 from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
 from memlab.sources.base import Rows, has_past
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.tables import KEY, MOMENT, RETIRED, SIGNALS, TEXT
+from memlab.sources.tables import KEY, MOMENT, RETIRED, SIGNALS, STATES, TEXT
 
 STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 _KIND: Final = pd.CategoricalDtype(list(KINDS))
 _STRINGS: Final = (c.MEMORY_ID, c.TITLE, c.SOURCE_TASK_REF, c.AUTHORED_BY, c.SUPERSEDED_BY)
 _ORDER: Final = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRED_AT]
+_ORDER.extend(field.name for field in STATES)
 _ORDER[1:1] = [KEY]
 _ORDER.insert(_ORDER.index(c.TITLE) + 1, c.BODY)
 UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
@@ -64,7 +65,8 @@ def load(
     pandas.DataFrame
         With the columns and dtypes of :data:`memlab.columns.DTYPES`, and those of
         :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the source's own
-        address, in all but ``memory_items``; ``retired_at`` where memories are retired.
+        address, in all but ``memory_items``; ``retired_at`` where memories are retired;
+        ``index_state`` and ``doubt`` of a folder with an index.
 
     Raises
     ------
@@ -107,7 +109,7 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     values[c.KIND] = pd.Categorical.from_codes(memories.columns[c.KIND], dtype=_KIND)
     if KEY in rows.column_names:
         values[KEY] = rows[KEY].to_pandas()
-    for name in (*SIGNALS.names, RETIRED.name):
+    for name in (*SIGNALS.names, RETIRED.name, *(field.name for field in STATES)):
         if name in rows.column_names:
             values[name] = _signal(name, rows[name])
     ordered = {name: values[name] for name in _ORDER if name in values}

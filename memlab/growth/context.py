@@ -209,10 +209,11 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     at = instants.as_unit("us").asi8
     curve = pd.DataFrame(index=instants.rename(c.AT))
     first, last = np.minimum(ended, gone), np.maximum(ended, gone)
+    out_of_reach = memories.in_state(c.REACHED) | memories.in_state(c.UNLISTED)
     for items, tokens_of_items, rows, since, until in (
         (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, born, first),
         (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, born, first),
-        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired, ended, last),
+        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired & ~out_of_reach, ended, last),
         (c.RETIRED, c.RETIRED_TOKENS, memories.retired, ended, last),
     ):
         tokens = memories.tokens[rows]

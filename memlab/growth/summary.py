@@ -82,8 +82,12 @@ class StoreSummary(Shown):
         What an agent loads at start, and those of :data:`PARTS` that are not empty.
     below, inactive, retired : Size
         Not loaded at start: active ones, of a source that loads some; those that nothing has
-        replaced and that are not active, such as files that no index names; those that plans
-        took out of what is loaded.
+        replaced and that are not active; those that plans took out of what is loaded.
+    reached, unlisted : Size
+        Of a folder with an index, what that does not name: files that a hub names, and those that
+        nothing does. ``columns.INDEX_STATE`` says which they are.
+    doubtful : Size
+        What counts as load-bearing until a person says otherwise; ``columns.DOUBT`` says why.
     pace, forecast : Pace, Forecast or None
         None when no prunable row was written by now; when no threshold was given.
     first_at, last_at : datetime or None
@@ -105,6 +109,9 @@ class StoreSummary(Shown):
     below: Size
     inactive: Size
     retired: Size
+    reached: Size
+    unlisted: Size
+    doubtful: Size
     parts: dict[str, Size]
     pace: Pace | None
     forecast: Forecast | None
@@ -136,8 +143,14 @@ class StoreSummary(Shown):
         rows.append(("superseded, loaded never", *self.superseded))
         if self.retired.memories:
             rows.append(("retired, loaded again when needed", *self.retired))
+        if self.reached.memories:
+            rows.append(("reached by a hub, opened on demand", *self.reached))
+        if self.unlisted.memories:
+            rows.append(("unlisted: no index names it", *self.unlisted))
         if self.inactive.memories:
             rows.append(("not active, loaded never", *self.inactive))
+        if self.doubtful.memories:
+            rows.append(("of all: doubtful, so load-bearing", *self.doubtful))
         title = f"{counted(self.rows.memories, 'memories')}{span}"
         return Sheet(title, list(_facts(self)), [Table("", ("", "memories", "tokens"), rows)])
 
@@ -197,7 +210,10 @@ def summary_of(
     there = np.ones(len(memories.tokens), dtype=bool)
     if memories.deleted_at is not None:
         there = np.isnat(memories.deleted_at)
-    inactive, replaced = there & ~memories.active, memories.replaced
+    reached, unlisted = (there & memories.in_state(state) for state in (c.REACHED, c.UNLISTED))
+    reached &= ~memories.active
+    inactive = there & ~memories.active & ~reached & ~unlisted
+    replaced = memories.replaced
     created = memories.created_at[there]
     dated = created[~np.isnat(created)]
     away = (~there | memories.retired) & ~replaced
@@ -211,6 +227,9 @@ def summary_of(
         below=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
         inactive=context.size_of(memories, inactive & ~replaced & ~memories.retired),
         retired=context.size_of(memories, memories.retired),
+        reached=context.size_of(memories, reached),
+        unlisted=context.size_of(memories, unlisted),
+        doubtful=context.size_of(memories, there & memories.doubtful),
         parts={part: size for part, size in context.part_sizes(memories).items() if size.memories},
         pace=pace,
         forecast=_forecast(memories, pace, now=now, threshold=threshold),

@@ -16,13 +16,21 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import moment_or_now
-from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant, retired_rows
+from memlab.frame.fields import (
+    Flags,
+    Floats,
+    Ints,
+    Times,
+    as_instant,
+    retired_rows,
+    rows_in_state,
+)
 from memlab.policies.typed import check_settings
 
 HELD: Final = "held"
 """Column of a frame that marks what stays whatever a policy says, in the room that there is."""
 
-STAYS: Final = ("kept", "superseded", "load-bearing", "retired")
+STAYS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
 """Reasons for which a memory stays."""
 
 Runner = Literal["asked", "capped", "ranked", "dated", "learned", "duplicates", "steps"]
@@ -370,6 +378,8 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     gone = order[gone]
     code: Ints = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[retired_rows(frame)] = 3
+    for state in (col.REACHED, col.UNLISTED):
+        code[rows_in_state(frame, state)] = STAYS.index(state)
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
     numbers, reasons = pd.factorize(why, sort=True)
     code[gone] = numbers + len(STAYS)
@@ -385,8 +395,10 @@ def named_by(
 ) -> tuple[Ints, npt.NDArray[np.object_]]:
     """Return which rows of its population go, by place, and why: none that is load-bearing."""
     active, retired = rows[col.ACTIVE].to_numpy(dtype=bool), retired_rows(rows)
-    among = {"active": active, "superseded": ~active & ~retired, "retired": retired}
-    here = among.get(policy.population, ~retired)
+    out_of_reach = rows_in_state(rows, col.REACHED) | rows_in_state(rows, col.UNLISTED)
+    superseded = ~active & ~retired & ~out_of_reach
+    among = {"active": active, "superseded": superseded, "retired": retired}
+    here = among.get(policy.population, active | superseded)
     capped = runner_for(policy) in ("capped", "ranked")
     if isinstance(policy, CappedPolicy) and capped and type(policy).evict is CappedPolicy.evict:
         # A frame of these rows alone takes longer to make than all else.

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.evidence.past import in_reach
 from memlab.evidence.references import positions_and_next, references_on_rows
 from memlab.frame.fields import Flags, Ints, Times, as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
@@ -70,6 +71,7 @@ class Life:
 
 def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
     """Return a frame and those of its references that fit it as a history to walk through."""
+    frame, references = in_reach(frame, references)
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
+from memlab.evidence.past import Gaps, Memories, gaps_of, in_reach, with_gaps
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, Posterior, Terms, law_of
 from memlab.evidence.references import with_references
 from memlab.frame.fields import Ints
@@ -370,7 +370,7 @@ def prepared(
     call: str,
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
-    frame, references = with_references(frame, references, call=call)
+    frame, references = in_reach(*with_references(frame, references, call=call))
     logged = references[c.KIND] == "log"  # without any, what suits its system
     reads = float(logged.mean() if len(logged) else c.LOADED_AT_START in frame)
     law = law_of(reads) if law is None else law

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from memlab.columns import LOAD_BEARING
 from memlab.errors import MemlabError, PolicyError, StoreError
-from memlab.evidence.past import load_past, with_gaps
+from memlab.evidence.past import load_past, rows_in_reach, with_gaps
 from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in
@@ -45,7 +45,7 @@ def policy_in_force(source: Source) -> InForce:
     policy, sized = policy_in(settings), settings.sized
     if policy is None or sized is None:
         return InForce(policy)
-    past = with_gaps(load_past(source))
+    past = rows_in_reach(with_gaps(load_past(source)))
     written = int((~past[LOAD_BEARING]).sum())
     name = _number_of(settings)
     found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"

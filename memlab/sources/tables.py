@@ -48,6 +48,10 @@ start because of a memory. What a memory costs is counted on it."""
 RETIRED: Final = pa.field(col.RETIRED_AT, MOMENT)
 """A further column, of sources whose memories plans retire; null where one is not retired."""
 
+STATES: Final = (pa.field(col.INDEX_STATE, TEXT), pa.field(col.DOUBT, TEXT))
+"""Further columns, of folders that have an index: see :data:`memlab.columns.INDEX_STATE` and
+:data:`memlab.columns.DOUBT`."""
+
 SIGNALS: Final = pa.schema(
     [
         (col.IMPORTANCE, pa.float64()),
@@ -72,7 +76,7 @@ def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return Python columns as a table, with what a source has no column for filled in."""
     count = len(columns["position"])
     given = {**{name: [_ABSENT.get(name)] * count for name in _FILLED}, **columns}
-    fields = (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *SIGNALS)
+    fields = (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *STATES, *SIGNALS)
     arrays = {each.name: _typed(given[each.name], each) for each in fields if each.name in given}
     lengths = (pc.fill_null(pc.utf8_length(arrays[name]), 0) for name in ("title", "body"))
     arrays["chars"] = pc.add(*lengths).cast(pa.int64())

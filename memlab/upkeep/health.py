@@ -21,7 +21,7 @@ from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
 from memlab.evidence.losses import losses_of
-from memlab.frame.fields import retired_rows
+from memlab.frame.fields import retired_rows, rows_in_state
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
@@ -178,6 +178,12 @@ def _warned(name: str, sound: str, fault: str, advice: str, counts: dict[str, in
 
 def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None) -> Check:
     active = frame[frame[col.ACTIVE]]
+    others = {
+        "retired": int(retired_rows(frame).sum()),
+        "reached": int(rows_in_state(frame, col.REACHED).sum()),
+        "unlisted": int(rows_in_state(frame, col.UNLISTED).sum()),
+    }
+    doubtful = int(frame[col.DOUBT].notna().sum()) if col.DOUBT in frame else 0
     kinds = active[col.KIND].astype(str).value_counts()
     counts = {
         "decisions": int(kinds.get(MemoryKind.SEMANTIC, 0)),
@@ -185,9 +191,11 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in active[col.TAGS]),
         "episodes": int(kinds.get(MemoryKind.EPISODIC, 0)),
         "prunable": int(frame[col.PRUNABLE].sum()),
-        "superseded": len(frame) - len(active) - (retired := int(retired_rows(frame).sum())),
+        "superseded": len(frame) - len(active) - sum(others.values()),
     }
-    counts |= {"retired": retired} if retired else {}
+    counts |= {name: count for name, count in others.items() if count}
+    if doubtful:
+        counts["doubtful"] = doubtful
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
     if threshold is None or counts["prunable"] <= threshold:
         many = source.agents_own and counts["prunable"] > FORGE_LOOPS

@@ -34,7 +34,7 @@ from memlab import compaction, errors
 from memlab.compaction.contents import last_applied
 from memlab.sources.base import Key, Reader, Rows, Source, at_one_moment
 from memlab.sources.opening import open_source, schemes
-from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
+from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
 from memlab.store.records import fingerprint_of
 from memlab.upkeep.health import doctor
 
@@ -135,7 +135,7 @@ class Conformance:
     def test_rows_have_the_columns_of_every_source_and_make_a_frame(self, lab: Lab) -> None:
         for with_body in (True, False):
             table = table_of(lab, with_body=with_body)
-            kept = {*SIGNALS.names, KEY, AT_START, RETIRED.name}
+            kept = {*SIGNALS.names, KEY, AT_START, RETIRED.name, *(each.name for each in STATES)}
             own = [name for name in SCHEMA.names if with_body or name != "body"]
             assert set(table.column_names) - kept == set(own)
             for name in own:

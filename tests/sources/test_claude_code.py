@@ -112,7 +112,7 @@ def test_user_and_feedback_are_load_bearing_and_the_rest_is_prunable(folder: Pat
         write_memory(folder, f"{number:02}.md", memory("m", "user", style=style), at(number))
     write_memory(folder, "8.md", memory("8", body="not m"), at(90))
     frame = memlab.load(folder, with_body=True)
-    judged = [True, True, *[False] * 3, True, *(style != "none" for style in STYLES), False]
+    judged = [True, True, False, False, True, True, *(style != "none" for style in STYLES), False]
     assert frame["load_bearing"].tolist() == judged
     assert frame["tags"].tolist()[:3] == [("user",), ("feedback",), ("project",)]
     assert frame["title"].tolist()[-4:] == ["m: about m", "12", "m: of all: [m", "about 8"]

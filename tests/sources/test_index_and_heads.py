@@ -265,7 +265,7 @@ def test_fields_are_texts(text: str, fields: dict[str, str], *, is_broken: bool)
 
 @pytest.mark.parametrize("text", ["", "--- \n", "# A\n---\nname: a\n---\n", "---\nno colon\n"])
 def test_what_has_none_has_none(text: str) -> None:
-    assert read_front_matter(text) == ({}, 0, "")
+    assert read_front_matter(text) == ({}, 0, "", None)
 
 
 @pytest.mark.parametrize("text", ["\nThe text begins here.\n", "x: y\n" * LONGEST + "---\nbody"])

@@ -41,6 +41,8 @@ class FrontMatter(NamedTuple):
     fields: Mapping[str, str]
     text_at: int
     problem: str
+    tree: Mapping[Any, Any] | None = None
+    """All that YAML says; None where there is none, or it cannot be read."""
 
 
 def read_front_matter(text: str) -> FrontMatter:
@@ -75,7 +77,7 @@ def read_front_matter(text: str) -> FrontMatter:
             problem = str(error).partition("\n")[0] or type(error).__name__
         else:
             if isinstance(found, dict):
-                return FrontMatter(_flat(found), text_at, "")
+                return FrontMatter(_flat(found), text_at, "", found)
             problem = "" if found is None or found == "" else "it is no mapping"
     return FrontMatter(_line_by_line(block), text_at, problem)
 

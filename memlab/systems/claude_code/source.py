@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.clock import file_clock, moment_of
+from memlab.columns import LISTED
 from memlab.errors import ArchiveError, CompactionError, StoreError
 from memlab.settings import Settings
 from memlab.sources.base import About, Key, Links, Orders, Trouble, Writer
@@ -28,14 +29,19 @@ from memlab.sources.reads import text as readable
 from memlab.store.archive.facts import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.systems.claude_code import index as indexes
+from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
+from memlab.systems.claude_code.types import type_of
 from memlab.systems.claude_code.view import FolderView, Note, first_calls, with_retired
 from memlab.text import counted
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
 
+_EPISODIC: Final = "episodic"
+_GUARDED: Final = "semantic"
+"""What a memory counts as whose type is in doubt."""
 USUAL: Final = schemes()["claude"].usual
 _SUFFIX: Final = ".md"
 _PLACE: Final = fields(
@@ -43,11 +49,11 @@ _PLACE: Final = fields(
         "position": whole(),
         "said": listed(indexes.ENTRY),
         "loaded": truth,
-        **dict.fromkeys(("created_at", "dated", "at_start", "retired_at"), text),
+        **dict.fromkeys(("created_at", "dated", "at_start", "retired_at", "index_state"), text),
         **dict.fromkeys(("retired", "pointer"), listed(indexes.ENTRY)),
-        "links": listed(text),
+        **dict.fromkeys(("links", "hubs"), listed(text)),
     },
-    absent={"retired_at", "retired", "pointer"},
+    absent={"retired_at", "retired", "pointer", "index_state", "hubs"},
 )
 
 
@@ -103,6 +109,8 @@ class ClaudeCode(FolderSource):
         named = indexes.entries_of(view.index, with_retired(view.names)) if known else {}
         found = []
         for name, note in view.notes.items():
+            if name in view.hubs:
+                continue
             links = [names.file_of(link) for link in note.links]
             place = {
                 "position": view.position(name),
@@ -112,7 +120,12 @@ class ClaudeCode(FolderSource):
                 "at_start": "".join(lines.get(name, {}).values()),
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
             }
+            if state := view.index_state(name):
+                place["index_state"] = state
+            if hubs := view.hubs_of.get(name):
+                place["hubs"] = hubs
             if (since := known.at(name, name)) and name in retired and name not in entries:
+                place.pop("index_state", None)
                 place["retired_at"] = since.retired_at.isoformat()
                 place["retired"] = kept = list(retired[name])
                 place["at_start"] = "".join(readable(str(each["text"])) for each in kept)
@@ -124,13 +137,15 @@ class ClaudeCode(FolderSource):
         """Return a memory as a row."""
         text = "" if file is None else file.data.decode(errors="replace")
         head = read_front_matter(text)
-        kind = head.fields.get("type", "").strip().lower()
-        name, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
         stem = found.key.removesuffix(_SUFFIX)
+        kind, doubt = type_of(stem, text, head, self._kinds)
+        if not doubt and found.said and (hubs := found.place.get("hubs")):
+            doubt = f"{hubs[0]} names it too: a link there would lead to no file"
+        name, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
         own = "" if name == stem else name  # the key says it
         title = ": ".join(filter(None, (own, about))) or stem
         return {
-            "kind": self._kinds.get(kind, "episodic"),
+            "kind": self._kind_of(kind, doubtful=bool(doubt)),
             "title": readable(title),
             "body": readable(text[head.text_at :].strip()),
             "tags_json": json.dumps([readable(kind)] if kind else [], ensure_ascii=False),
@@ -140,10 +155,17 @@ class ClaudeCode(FolderSource):
             "authored_by": "claude-code",
             "created_at": found.place["created_at"],
             "active": bool(found.said),
+            "index_state": None if "retired_at" in found.place else state_in(found),
+            "doubt": doubt or None,
             "at_start": found.place["at_start"],
             "loaded_at_start": found.place["loaded"],
             "retired_at": moment_of(since) if (since := found.place.get("retired_at")) else None,
         }
+
+    def _kind_of(self, name: str, *, doubtful: bool) -> str:
+        """Return the kind of memory that a type is; what is in doubt is load-bearing."""
+        kind = self._kinds.get(name, _EPISODIC)
+        return _GUARDED if doubtful and kind == _EPISODIC else kind
 
     def file_of(self, key: str) -> str:
         """Return the name of a memory's file; empty where none has that name."""
@@ -205,7 +227,9 @@ class ClaudeCode(FolderSource):
         known = self._notes.get(name)
         if known is None or known[0] != moment.rely_on(name):
             text = moment.read(name).data.decode(errors="replace")
-            note = Note(read_front_matter(text), tuple(wikilinks_in(text)))
+            head = read_front_matter(text)
+            stated = type_of(name.removesuffix(_SUFFIX), text, head, self._kinds)
+            note = Note(head, tuple(wikilinks_in(text)), list_of_links(text), stated)
             known = self._notes[name] = moment.rely_on(name), note
         return known[1]
 
@@ -214,6 +238,12 @@ _index = lru_cache(maxsize=8)(MemoryIndex)
 """What an index says; a folder is looked at more than once, and at many moments of its past."""
 _names = lru_cache(maxsize=1)(FileNames)
 """What links in files that are gone may mean."""
+
+
+def state_in(found: Found) -> str | None:
+    """Return how a start led to a memory, by its place; an older archive says no more than that."""
+    state = found.place.get("index_state")
+    return LISTED if state is None and found.said else state
 
 
 def is_memory(name: str) -> bool:

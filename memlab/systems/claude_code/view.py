@@ -16,14 +16,18 @@ from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_and_zone
+from memlab.columns import LISTED as LISTED_STATE
+from memlab.columns import REACHED, UNLISTED
 from memlab.sources.base import MOST_READ, TODAY, About, Key, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
 from memlab.sources.transcripts import calls_in, transcript_files
 from memlab.systems.claude_code import index as indexes
+from memlab.systems.claude_code.hubs import hubs_among
 from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
+from memlab.systems.claude_code.types import SETTLE, MemoryType
 from memlab.text import Sheet, Table
 
 LISTED: Final = 10
@@ -59,6 +63,9 @@ class Note(NamedTuple):
 
     head: FrontMatter
     links: tuple[str, ...]
+    links_listed: MemoryIndex | None
+    """The file as an index, where it is mostly a list of links."""
+    type: MemoryType
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,39 @@ class FolderView:
     def named(self) -> dict[str, list[Block]]:
         """The blocks of the index that name each file."""
         return self.index.named(self.names)
+
+    @cached_property
+    def hubs(self) -> dict[str, MemoryIndex]:
+        """The hubs, by file; of a moment in the past none are told apart."""
+        if self.moment.known is not None:
+            return {}
+        lists = {name: note.links_listed for name, note in self.notes.items()}
+        known = {name: index for name, index in lists.items() if index is not None}
+        return hubs_among(known, self.named, self.names)
+
+    @cached_property
+    def hubs_of(self) -> dict[str, list[str]]:
+        """The hubs that name each file."""
+        found: dict[str, list[str]] = {}
+        for hub, index in self.hubs.items():
+            for name in index.named(self.names):
+                if name != hub:
+                    found.setdefault(name, []).append(hub)
+        return found
+
+    @cached_property
+    def retired_files(self) -> list[str]:
+        """The files that ``RETIRED.md`` names and the index does not."""
+        return sorted(self.aside.named(self.names).keys() - self.named.keys())
+
+    def index_state(self, name: str) -> str | None:
+        """Return how a start leads to a file; None where no index is known of that moment."""
+        if name in self.named:
+            return LISTED_STATE
+        if name in self.hubs_of or name in self.aside.named(self.names):
+            return REACHED
+        is_unknown = self.moment.known is not None and self.moment.index is None
+        return None if is_unknown else UNLISTED
 
     @cached_property
     def dates(self) -> dict[str, Dated]:
@@ -134,7 +174,9 @@ class FolderView:
     def said(self) -> dict[str, Any]:
         """The facts, as JSON has them."""
         index, named = self.index, self.named
-        retired = sorted(self.aside.named(self.names).keys() - named.keys())
+        retired, memories = self.retired_files, self.notes.keys() - self.hubs.keys()
+        reached = (self.hubs_of.keys() & memories) - named.keys() - {*retired}
+        unnamed = memories - named.keys() - self.hubs_of.keys() - {*retired}
         cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
         others = self.moment.listing.others
         return {
@@ -144,11 +186,17 @@ class FolderView:
             "loaded_lines": index.states.count(State.LOADED),
             "units": indexes.units_of(index.text),
             "loaded_units": indexes.units_of(index.loaded),
-            "files": len(self.notes),
-            "named": len(named),
+            "files": len(memories),
+            "named": len(named.keys() & memories),
+            "hubs": sorted(self.hubs),
+            "reached": sorted(reached),
+            "held": sorted(self.hubs_of.keys() & named.keys() & memories),
             "cut": [(each.number, readable(each.text.strip())) for each in cut],
             "cut_files": sorted(n for n in named if {b.state for b in named[n]} == {State.CUT}),
-            "unnamed": sorted(self.notes.keys() - named.keys() - {*retired}),
+            "unnamed": sorted(unnamed),
+            "doubtful": {
+                n: self.notes[n].type.doubt for n in sorted(memories) if self.notes[n].type.doubt
+            },
             "retired": retired,
             "dangling": [(n, readable(t)) for n, t in index.dangling(with_retired(self.names))],
             "dated": dict(Counter(each.how for each in self.dates.values())),
@@ -161,6 +209,7 @@ class FolderView:
         """Return what a person could mend: front matter, lines without a file, or cut."""
         files, named = (f"{self.said[name]:,}" for name in ("files", "named"))
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
+        doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
         cut = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
         return [
@@ -170,6 +219,14 @@ class FolderView:
                 f"of {files} files have front matter that is no YAML and was read line by line",
                 f"that of all {files} files is YAML, or there is none",
                 "put a value that holds a colon or a bracket in quotes",
+            ),
+            _trouble(
+                "types",
+                doubtful,
+                f"of {files} files do not say plainly of what type they are, and count as "
+                "load-bearing",
+                f"the type of all {files} files is plain, or none is said",
+                SETTLE,
             ),
             _trouble(
                 "index_links",
@@ -200,6 +257,15 @@ class FolderView:
             ("dated", dated or "none"),
         ]
         for name, found, words in (
+            ("hubs", "hubs", f"files are lists of links: index as {INDEX} is, and no memories"),
+            (
+                "reached",
+                "reached",
+                "files are named by a hub alone: opened on demand, no plan takes them",
+            ),
+            ("unlisted", "unnamed", "files that nothing names: no start leads to them"),
+            ("held", "held", "files are named by a hub too, so no plan takes them"),
+            ("doubtful", "doubtful", f"files count as load-bearing; {SETTLE}"),
             ("retired", "retired", f"files, named by {RETIRED}"),
             ("cut", "cut_files", "named files stand below what is loaded"),
             ("not read", "not_read", "links, folders and other files"),
@@ -211,6 +277,7 @@ class FolderView:
         tables = [
             _table("lines that are cut", ("line", "text"), said["cut"]),
             _table("files that no line names", ("file",), [(name,) for name in said["unnamed"]]),
+            _table("types in doubt", ("file", "why"), [*said["doubtful"].items()]),
             _table("lines whose file is not there", ("line", "link"), said["dangling"]),
             _table("front matter that is no YAML", ("file", "why"), [*said["broken"].items()]),
         ]
