@@ -41,7 +41,7 @@ LAZY = sorted(
 LIGHT = (*LAZY, "memlab.cli")
 """Packages whose ``__init__`` somebody imports who may need nothing heavy."""
 
-HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "sklearn"}
+HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "scipy"}
 CLOCKS = {
     *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
     *("time.time", "time.time_ns", "time.localtime", "time.gmtime"),

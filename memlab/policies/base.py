@@ -250,11 +250,27 @@ def evicted(
     newest = [(int(owners[-1]), members) for owners, members in owned if len(owners)]
     for _, members in sorted(newest, key=itemgetter(0)):
         there = members[here.take(members)]
-        surplus = int(size[there].sum()) - (policy.slots or 0)
-        candidates = there[may_go[there]]
-        if surplus > 0 and len(candidates):
-            keys, sizes = keys_of(candidates), size[candidates]
-            yield candidates[lowest_of(keys, sizes, surplus, fill=policy.fills)]
+        lowest = lowest_beyond(policy, there, size, may_go, keys_of)
+        if len(lowest):
+            yield lowest
+
+
+def lowest_beyond(
+    policy: CappedPolicy,
+    there: Ints,
+    size: Ints,
+    may_go: Flags,
+    keys_of: Callable[[Ints], Keys],
+) -> Ints:
+    """Return which rows of a scope go, of those that are there: the lowest beyond its room."""
+    surplus = int(size[there].sum()) - (policy.slots or 0)
+    if surplus <= 0:
+        return there[:0]
+    candidates = there[may_go[there]]
+    if not len(candidates):
+        return candidates
+    keys = keys_of(candidates)
+    return candidates[lowest_of(keys, size[candidates], surplus, fill=policy.fills)]
 
 
 def lowest_of(
@@ -270,7 +286,7 @@ def lowest_of(
             break
     if size[lowest[0]] >= surplus:
         return lowest[:1]
-    order = np.lexsort(tuple(reversed(keys)))
+    order = _lowest_first(keys, size, surplus)
     taken = np.cumsum(size[order])
     lowest = order[taken - size[order] < surplus]
     room, fits = int(size[lowest].sum()) - surplus, np.zeros(len(lowest), dtype=bool)
@@ -278,6 +294,23 @@ def lowest_of(
         fits[place] = size[lowest[place]] <= room
         room -= int(fits[place] * size[lowest[place]])
     return lowest[~fits]
+
+
+def _lowest_first(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
+    """Return places in order of the keys, as many as take up the surplus at least.
+
+    Of many rows few go at a time, and to sort all of them takes twenty times as long as to find
+    the few: `bench_compare.py` shows it in a comparison of 100,000 memories.
+    """
+    first = keys[0]
+    count = 2 * surplus // max(1, int(size.sum()) // len(size)) + 8
+    while count < len(first) // 2:
+        bound = np.partition(first, count)[count]
+        few = np.flatnonzero(first <= bound)
+        if size[few].sum() >= surplus:
+            return few[np.lexsort(tuple(key[few] for key in reversed(keys)))]
+        count *= 4
+    return np.lexsort(tuple(reversed(keys)))
 
 
 def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:

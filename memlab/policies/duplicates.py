@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, pairwise
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -131,10 +132,22 @@ def vectors_of(texts: Sequence[str], policy: NearDuplicate) -> Any:
 
 def word_counts(texts: Sequence[str]) -> Any:
     """Return a sparse row per text, of unit length: how often each word is counted in it."""
-    text = import_extra("sklearn.feature_extraction.text", extra="models")
-    return text.HashingVectorizer(
-        n_features=FEATURES, alternate_sign=False, analyzer=counted_words
-    ).transform(texts)
+    sparse = import_extra("scipy.sparse", extra="models")
+    column_of: dict[str, int] = {}
+    columns: list[int] = []
+    ends = [0]
+    for text in texts:
+        for word in counted_words(text):
+            column = column_of.get(word)
+            if column is None:
+                column = column_of[word] = crc32(word.encode("utf-8", "replace")) % FEATURES
+            columns.append(column)
+        ends.append(len(columns))
+    counts = sparse.csr_matrix(
+        (np.ones(len(columns)), np.array(columns, dtype=np.int32), np.array(ends)),
+        shape=(len(texts), FEATURES),
+    )
+    return unit_rows(counts)
 
 
 def counted_words(text: str) -> list[str]:
@@ -154,45 +167,165 @@ def counted_words(text: str) -> list[str]:
     return " ".join(spaced).split()
 
 
+class Pairs(NamedTuple):
+    """Near-duplicates: rows by number, the newer of each pair in ascending order."""
+
+    newer: Ints
+    older: Ints
+    cosine: Floats
+
+    def among(self, there: Flags) -> "Pairs":
+        """Return the pairs of which both rows are there."""
+        return self.where(there[self.newer] & there[self.older])
+
+    def where(self, chosen: Flags) -> "Pairs":
+        """Return the pairs that are chosen."""
+        return Pairs(self.newer[chosen], self.older[chosen], self.cosine[chosen])
+
+    @classmethod
+    def merged(cls, parts: "Sequence[Pairs]") -> "Pairs":
+        """Return the pairs of all parts together."""
+        if len(parts) == 1:
+            return parts[0]
+        newer = np.concatenate([part.newer for part in parts])
+        older = np.concatenate([part.older for part in parts])
+        cosine = np.concatenate([part.cosine for part in parts])
+        order = np.lexsort((older, newer))
+        return cls(newer[order], older[order], cosine[order])
+
+
+NO_PAIRS: Final = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+
+
+class Replaced(NamedTuple):
+    """A row that went, the newer one in its place, and how similar they are."""
+
+    row: int
+    winner: int
+    similarity: float
+
+
+class Likeness:
+    """Vectors whose near-duplicates are looked for, numbered from the oldest.
+
+    Two sparse unit vectors whose product reaches the threshold share one of the rare columns of
+    each, those beyond which what is left of a vector is shorter than the threshold (prefix
+    filtering, Bayardo and others 2007). So only pairs that share one are compared.
+    """
+
+    def __init__(self, vectors: Any, threshold: float) -> None:
+        self.unit = unit_rows(vectors)
+        self.decimals = DECIMALS[self.unit.dtype]
+        self.least = threshold - 1e-9 - 10.0**-self.decimals
+        self._rare = _rare_columns(self.unit, self.least) if hasattr(self.unit, "tocsr") else None
+
+    def __len__(self) -> int:
+        return int(self.unit.shape[0])
+
+    def pairs(self, rows: Ints, others: Ints) -> Pairs:
+        """Return the near-duplicates of some rows among others that are older, all ascending."""
+        others = others[: np.searchsorted(others, rows[-1])] if len(rows) else others
+        if not len(others) or not len(rows):
+            return Pairs(rows[:0], rows[:0], np.empty(0))
+        newer, older, cosine = self._products(rows, others)
+        cosine = np.minimum(cosine.astype(np.float64).round(self.decimals), 1.0)
+        alike = (cosine >= self.least) & (older < newer)
+        return Pairs(newer, older, cosine).where(alike)
+
+    def _products(self, rows: Ints, others: Ints) -> tuple[Ints, Ints, Floats]:
+        """Return pairs that may be alike, and their cosines."""
+        if self._rare is not None:
+            shared = (self._rare[rows] @ self._rare[others].T).tocsr()
+            if shared.nnz < len(rows) * len(others) // _DENSE:
+                shared.sort_indices()
+                at = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
+                newer, older = rows[at], others[shared.indices]
+                product = self.unit[newer].multiply(self.unit[older]).sum(axis=1)
+                return newer, older, np.asarray(product).ravel()
+        product = cosines(self.unit[rows], self.unit[others])
+        at, to = np.nonzero(product >= self.least - 1e-6)
+        return rows[at], others[to], product[at, to]
+
+    def have_one(self) -> Flags:
+        """Return which rows have a near-duplicate among all, older or newer."""
+        alike = np.zeros(len(self), dtype=bool)
+        every = np.arange(len(self))
+        for start in range(0, len(self), BLOCK):
+            found = self.pairs(every[start : start + BLOCK], every)
+            alike[found.newer] = True
+            alike[found.older] = True
+        return alike
+
+
+_DENSE: Final = 8
+"""Of so many pairs one shares a rare column: then all are compared at once."""
+
+
+def _rare_columns(unit: Any, least: float) -> Any:
+    """Return of each row the rarest columns, as few as a near-duplicate must share one of."""
+    sparse = import_extra("scipy.sparse", extra="models")
+    row = np.repeat(np.arange(unit.shape[0]), np.diff(unit.indptr))
+    rows_with = np.bincount(unit.indices, minlength=unit.shape[1])
+    order = np.lexsort((unit.indices, rows_with[unit.indices], row))
+    square = unit.data[order] ** 2
+    summed = np.append(0.0, np.cumsum(square))
+    before = summed[:-1] - summed[unit.indptr[row]]  # of the rarer ones in this row
+    is_rare = 1.0 - before >= least**2 - 1e-6
+    kept = order[is_rare]
+    ones = np.ones(len(kept), dtype=np.float32)
+    return sparse.csr_matrix((ones, (row[is_rare], unit.indices[kept])), shape=unit.shape)
+
+
+def settle(pairs: Pairs, trust: Flags, there: Flags) -> list[Replaced]:
+    """Let each row replace the one most similar to it, again until nothing more goes.
+
+    `there` is changed: what goes is there no longer.
+    """
+    replaced: list[Replaced] = []
+    while went := ask_once(pairs, trust, there):
+        replaced += went
+    return replaced
+
+
+def ask_once(pairs: Pairs, trust: Flags, there: Flags) -> list[Replaced]:
+    """Let each row, the oldest first, replace the one most similar to it, trust permitting."""
+    rows, start, count = np.unique(pairs.newer, return_index=True, return_counts=True)
+    stop = start + count
+    replaced = []
+    for row, first, last in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
+        if not there[row]:
+            continue
+        older = pairs.older[first:last]
+        likeness = np.where(there[older], pairs.cosine[first:last], -1.0)
+        highest = likeness.max()
+        best = int(older[np.flatnonzero(likeness == highest)[-1]])  # the newest, on a tie
+        if highest >= 0 and trust[row] >= trust[best]:
+            there[best] = False
+            replaced.append(Replaced(best, row, float(highest)))
+    return replaced
+
+
 def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Ints, Floats]:
     """Let vectors replace their most similar older ones; return by whom each went, how similar."""
-    prepared = unit_rows(vectors)
+    likeness = Likeness(vectors, threshold)
+    there = np.ones(len(trust), dtype=bool)
+    every = np.arange(len(trust))
+    replaced: list[Replaced] = []
+    met = []
+    # Block by block with what is still there, so that a store of one text stays quick.
+    for start in range(0, len(trust), BLOCK):
+        block = every[start : start + BLOCK]
+        found = likeness.pairs(block, np.flatnonzero(there[: block[-1] + 1]))
+        replaced += ask_once(found, trust, there)
+        met.append(found.among(there))
+    if met:
+        replaced += settle(Pairs.merged(met).among(there), trust, there)
     winner = np.full(len(trust), -1, dtype=np.int64)
     similarity = np.full(len(trust), -1.0)
-    alive = np.arange(len(trust))
-    met = np.ones(len(trust), dtype=bool)
-    while met.any():
-        # A row that met no near-duplicate meets none among fewer rows: only the others ask again.
-        won, cosine, met = _one_pass(prepared[alive], trust[alive], met, threshold - 1e-9)
-        gone = won >= 0
-        winner[alive[gone]] = alive[won[gone]]
-        similarity[alive[gone]] = np.minimum(cosine[gone], 1.0)
-        alive, met = alive[~gone], met[~gone] & gone.any()
+    for went in replaced:
+        winner[went.row] = went.winner
+        similarity[went.row] = went.similarity
     return winner, similarity
-
-
-def _one_pass(
-    vectors: Any, trust: Flags, asks: Flags, threshold: float
-) -> tuple[Ints, Floats, Flags]:
-    """Compare block by block with all older ones still there: a store of one text stays quick."""
-    won = np.full(len(trust), -1, dtype=np.int64)
-    cosine, met = np.full(len(trust), -1.0), np.zeros(len(trust), dtype=bool)
-    decimals = DECIMALS[vectors.dtype]
-    asking = np.flatnonzero(asks)
-    for start in range(0, len(asking), BLOCK):
-        block = asking[start : start + BLOCK]
-        older = np.flatnonzero(won[: block[-1]] < 0)
-        products = cosines(vectors[block], vectors[older])
-        products.round(decimals, out=products)
-        for row, line, until in zip(block, products, np.searchsorted(older, block), strict=True):
-            highest = line[:until].max(initial=-2.0)
-            met[row] = highest >= threshold - 10.0**-decimals
-            if met[row]:
-                best = np.flatnonzero(line[:until] == highest)[-1]  # the newest, on a tie
-                if trust[row] >= trust[older[best]]:
-                    won[older[best]], cosine[older[best]] = row, highest
-                    products[:, best] = -2.0  # it is not there any more
-    return won, cosine, met
 
 
 def unit_rows(vectors: Any) -> Any:

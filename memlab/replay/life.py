@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from memlab.evidence.past import in_reach
 from memlab.evidence.references import positions_and_next, references_on_rows
 from memlab.frame.fields import Flags, Ints, Times, as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
-from memlab.policies.base import evicted, named_by, runner_for, times
+from memlab.policies.base import evicted, lowest_beyond, named_by, runner_for, times
 from memlab.policies.learned import Expectation, Moment, days_of, experience_of
 from memlab.sizing.history import History
 
@@ -63,10 +62,40 @@ class Life:
         """Position of each row, and the one the next row would get."""
         return positions_and_next(self.frame)
 
+    def near_duplicates(self, policy: NearDuplicate) -> "NearDuplicates":
+        """Return what a policy finds near-duplicates by, looked for once."""
+        if policy not in self._near_duplicates:
+            by_age = duplicates.oldest_first(self.frame)
+            if policy.threshold and len(self):
+                texts = duplicates.texts_of(self.frame.iloc[by_age])
+                vectors = duplicates.vectors_of(texts, policy)
+                likeness = duplicates.Likeness(vectors, policy.threshold)
+                alike = likeness.have_one()
+            else:
+                likeness = duplicates.Likeness(np.zeros((len(self), 1)), 1.0)
+                alike = np.zeros(len(self), dtype=bool)
+            self._near_duplicates[policy] = NearDuplicates(by_age, likeness, alike)
+        return self._near_duplicates[policy]
+
+    @cached_property
+    def _near_duplicates(self) -> "dict[NearDuplicate, NearDuplicates]":
+        return {}
+
     @cached_property
     def expectation(self) -> Expectation:
         """What could be expected at each moment; the same for every cap."""
         return Expectation(experience_of(self.frame, self.references))
+
+
+class NearDuplicates(NamedTuple):
+    """What near-duplicates of a history are found by."""
+
+    by_age: Ints
+    """Rows of the history by the time they say they were made at."""
+    likeness: "duplicates.Likeness"
+    """Their vectors, in that order."""
+    alike: Flags
+    """Rows, in that order, that any other is like, now or later: none else is ever replaced."""
 
 
 def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
@@ -94,15 +123,21 @@ class Signals(Mapping[str, Any]):
         self._rows: Ints | slice = slice(None)
 
     def enter(self, row: int) -> None:
-        """Note that a row was written, or is back."""
+        """Note that a row is back."""
         self.here[row] = self.active[row] = True
         self.new.append(row)
 
-    def serve(self, reference: int) -> None:
-        """Note that a reference was served."""
-        target = self._life.target[reference]
-        self.accessed[target] = max(self.accessed[target], self._life.referred[reference])
-        self.accesses[target] += 1
+    def write(self, start: int, stop: int) -> None:
+        """Note that rows were written."""
+        self.here[start:stop] = True
+        self.active[start:stop] = True
+        self.new.extend(range(start, stop))
+
+    def serve(self, references: Ints) -> None:
+        """Note that references were served."""
+        target = self._life.target[references]
+        np.maximum.at(self.accessed, target, self._life.referred[references])
+        np.add.at(self.accesses, target, 1)
 
     def of(self, rows: Ints) -> "Signals":
         """Return the signals of some rows; the same object, pointed elsewhere."""
@@ -138,7 +173,8 @@ class Signals(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-Gone = Iterable[tuple[int, str]]
+Gone = Iterable[tuple[Ints, str]]
+"""Rows that go, and why they do."""
 
 
 class Runner:
@@ -162,7 +198,8 @@ class Runner:
             policy = policy.after(past, self.life.references.iloc[:arisen])
         present = self.signals.as_frame(rows, active=self.signals.active[rows])
         places, why = named_by(policy, present, now=now)
-        return zip(rows[places].tolist(), why, strict=True)
+        for reason in dict.fromkeys(why.tolist()):
+            yield rows[places[why == reason]], reason
 
 
 class Capped(Runner):
@@ -176,22 +213,31 @@ class Capped(Runner):
         size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
         self._size = size * (self._may_go | policy.counts_load_bearing)
         self._scopes = policy.scopes(life.frame) if len(life) else []
-        self._scopes_of: list[list[int]] = [[] for _ in range(len(life))]
-        for number, scope in enumerate(self._scopes):
-            for row in scope.members.tolist():
-                self._scopes_of[row].append(number)
+        self._holds_all = len(self._scopes) == 1 and len(self._scopes[0].members) == len(life)
+        self._scopes_of: list[list[int]] = []
+        if not self._holds_all:
+            self._scopes_of = [[] for _ in range(len(life))]
+            for number, scope in enumerate(self._scopes):
+                for row in scope.members.tolist():
+                    self._scopes_of[row].append(number)
 
     def gone(self, moment: int, now: datetime) -> Gone:
         """Name the lowest of each scope that has outgrown its room."""
-        if self.policy.slots is None:
+        if self.policy.slots is None or not self.signals.new:
+            return
+        here = self.signals.here & self.signals.active
+        keys_of = partial(self.keys, moment=moment, now=now)
+        if self._holds_all:
+            there = np.flatnonzero(here)
+            lowest = lowest_beyond(self.policy, there, self._size, self._may_go, keys_of)
+            if len(lowest):
+                yield lowest, self.reason(moment)
             return
         grown = {number for row in self.signals.new for number in self._scopes_of[row]}
         scopes = [self._scopes[number] for number in grown]
-        here = self.signals.here & self.signals.active
-        keys_of = partial(self.keys, moment=moment, now=now)
         for lowest in evicted(self.policy, scopes, self._size, here, self._may_go, keys_of):
             here[lowest] = False
-            yield from zip(lowest.tolist(), repeat(self.reason(moment)))
+            yield lowest, self.reason(moment)
 
     def reason(self, moment: int) -> str:  # noqa: ARG002
         """Return why rows go at a moment."""
@@ -240,7 +286,8 @@ class Dated(Runner):
         here, active = self.signals.here, self.signals.active
         among = {"active": here & active, "superseded": here & ~active}
         due = among.get(self.policy.population, here) & (self._due < as_instant(now))
-        return [(row, self.policy.reason) for row in np.flatnonzero(due).tolist()]
+        rows = np.flatnonzero(due)
+        return [(rows, self.policy.reason)] if len(rows) else []
 
 
 class Repeating(Runner):
@@ -250,30 +297,34 @@ class Repeating(Runner):
 
     def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
         super().__init__(policy, life, signals)
-        texts = duplicates.texts_of(life.frame)
-        self._vectors: Any = duplicates.vectors_of(texts, policy) if texts else None
-        unit: Any = duplicates.unit_rows(self._vectors) if texts else None
-        self._trust = duplicates.trust_in(life.frame)
-        self._by_age = duplicates.oldest_first(life.frame)
-        self._alike = np.zeros(len(life), dtype=bool)
-        """Rows that any other is like, now or later: none else is ever replaced."""
-        for start in range(0, len(life) if policy.threshold else 0, duplicates.BLOCK):
-            block = slice(start, start + duplicates.BLOCK)
-            alike = duplicates.cosines(unit, unit[block]) >= policy.threshold - 1e-4
-            np.fill_diagonal(alike[start:], val=False)  # each is itself
-            self._alike[block] = alike.any(axis=0)
-        self._left = np.empty(0, dtype=np.int64)
+        self._found = life.near_duplicates(policy)
+        self._trust = duplicates.trust_in(life.frame)[self._found.by_age]
+        self._known = np.zeros(len(life), dtype=bool)
+        """Rows, by age, that were there last time."""
+        self._pairs = duplicates.NO_PAIRS
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name what a newer row replaces, unless the rows are those that were left last time."""
-        there = self.signals.here & self.signals.active & self.life.history.ever_prunable
-        rows = self._by_age[(there & self._alike)[self._by_age]]
-        if np.array_equal(rows, self._left):
+        by_age, alike = self._found.by_age, self._found.alike
+        here = self.signals.here & self.signals.active & self.life.history.ever_prunable
+        there = here[by_age] & alike
+        if np.array_equal(there, self._known):
             return ()
-        vectors, trust = self._vectors[rows], self._trust[rows]
-        winner, _ = duplicates.replace_older(vectors, trust, self.policy.threshold)
-        self._left = rows[winner < 0]
-        return [(row, self.policy.reason) for row in rows[winner >= 0].tolist()]
+        new = np.flatnonzero(there & ~self._known)
+        pairs = [self._pairs.among(there)]
+        if len(new):
+            # A row may say that it was made before others that are there: these meet it too.
+            rows = np.flatnonzero(there)
+            later = rows[np.searchsorted(rows, new[0]) :]
+            met = self._found.likeness.pairs(later, rows)
+            is_new = there & ~self._known
+            some = is_new[met.newer] | is_new[met.older]
+            pairs.append(met.where(some))
+        self._pairs = duplicates.Pairs.merged(pairs)
+        replaced = duplicates.settle(self._pairs, self._trust, there)
+        self._known = there
+        rows = by_age[[each.row for each in replaced]] if replaced else by_age[:0]
+        return [(rows, self.policy.reason)] if len(rows) else ()
 
 
 RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {

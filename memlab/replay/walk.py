@@ -280,35 +280,48 @@ class _Walk:
         """Retired rows that were read since the policy was last applied."""
         self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
+        self._references_before = np.searchsorted(life.at, np.arange(len(life) + 2))
         self._ends = grouped(life.history.end, len(life) + 1)
 
     def run(self, every: int, now: datetime | None) -> None:
-        """Walk to the end."""
+        """Walk to the end, from one application of the policy to the next.
+
+        Nothing goes in between, so what arises and is written there is taken in together.
+        """
         last = len(self.life)
-        for moment in range(last):
-            self._serve(moment)
-            self._write(moment)
-            if (moment + 1) % every == 0:
-                self._apply(moment, as_moment(self.life.clock[moment]))
-        self._serve(last)
+        for start in range(0, last, every):
+            stop = min(start + every, last)
+            self._serve_until(stop)
+            self._write(start, stop)
+            if stop - start == every:
+                self._apply(stop - 1, as_moment(self.life.clock[stop - 1]))
+        self._serve_until(last + 1)
         if now is not None:
             self._apply(last, now)
 
-    def _serve(self, moment: int) -> None:
-        at, target = self.life.at, self.life.target
-        while self._next_reference < len(at) and at[self._next_reference] == moment:
-            reference, row = self._next_reference, int(target[self._next_reference])
-            self._next_reference += 1
-            if self.gone[row] != STAYS:
-                self.lost[reference], self.why[reference] = self.gone[row], self.step[row]
-                self._read.add(row)
-            if self.retire or self.gone[row] == STAYS:
-                self.signals.serve(reference)
+    def _serve_until(self, moment: int) -> None:
+        """Serve the references that arise before `moment` and were not looked at yet."""
+        start = self._next_reference
+        stop = int(self._references_before[moment])
+        self._next_reference = stop
+        if start == stop:
+            return
+        arising = np.arange(start, stop)
+        target = self.life.target[start:stop]
+        gone = self.gone[target]
+        is_lost = gone != STAYS
+        if is_lost.any():
+            lost = arising[is_lost]
+            self.lost[lost] = gone[is_lost]
+            self.why[lost] = self.step[target[is_lost]]
+            self._read.update(target[is_lost].tolist())
+        self.signals.serve(arising if self.retire else arising[~is_lost])
 
-    def _write(self, moment: int) -> None:
-        self.signals.enter(moment)
-        start, ending = self._ends
-        self.signals.active[ending[start[moment] : start[moment + 1]]] = False
+    def _write(self, start: int, stop: int) -> None:
+        """Note the rows written from one moment to another, and which they supersede."""
+        self.signals.write(start, stop)
+        first, ending = self._ends
+        self.signals.active[ending[first[start] : first[stop]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
         back = {row for row in self._read if self.retire and self.life.history.end[row] > moment}
@@ -316,17 +329,25 @@ class _Walk:
         for row in back:  # read since, and put before the policy again
             self.signals.enter(row)
         for number, runner in enumerate(self.runners, start=1):
-            for row, reason in list(runner.gone(moment, now)):
-                self.signals.here[row] = False
-                if row in back:
-                    back.remove(row)
-                elif not self.retire or self.life.history.end[row] > moment:
-                    self.gone[row] = moment
-                    self.step[row] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
+            for rows, reason in list(runner.gone(moment, now)):
+                self.signals.here[rows] = False
+                step = f"step {number}: {reason}" if len(self.runners) > 1 else reason
+                self._let_go(rows, moment, step, back)
         self.signals.new.clear()
         for row in back:
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
             self.come[row], self.gone[row], self.step[row] = moment, STAYS, None
+
+    def _let_go(self, rows: Ints, moment: int, step: str, back: set[int]) -> None:
+        """Note since when rows are gone, and why; those that were to come back do not."""
+        if self.retire:
+            stay_away = back.intersection(rows.tolist())
+            back -= stay_away
+            leave = self.life.history.end[rows] > moment
+            leave &= ~np.isin(rows, [*stay_away])
+            rows = rows[leave]
+        self.gone[rows] = moment
+        self.step[rows] = step
 
 
 @dataclass(frozen=True)

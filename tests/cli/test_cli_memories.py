@@ -199,7 +199,7 @@ def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> N
     assert "590 memories" in said("floor", real_store("agent-store1"))
 
 
-def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
+def test_without_scipy_all_but_near_duplicates_is_shown_and_that_is_said(
     twins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def not_installed(module: str) -> None:
@@ -208,7 +208,7 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
     monkeypatch.setattr("memlab.lazy.import_module", not_installed)
     shown = said("floor", twins)
     assert "The costliest" in shown
-    assert "not looked for  near-duplicates: this needs sklearn, " in shown
+    assert "not looked for  near-duplicates: this needs scipy, " in shown
     assert "near-duplicates" in json.loads(said("floor", twins, "--json"))["unseen"]
     assert run("floor", twins, "--save-plan", twins.with_name("plan.json")).exit_code == 2
 

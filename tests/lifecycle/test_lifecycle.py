@@ -368,7 +368,7 @@ def write_some(path: Path, writer: int) -> None:
 @pytest.mark.long
 def test_writers_at_once_leave_a_store_within_its_cap(path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    heavy = ["sklearn.feature_extraction.text", "scipy.sparse"]
+    heavy = ["scipy.sparse"]
     context.set_forkserver_preload([__name__, *heavy])
     writers = [context.Process(target=write_some, args=(path, number)) for number in range(6)]
     for writer in writers:

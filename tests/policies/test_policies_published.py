@@ -207,12 +207,12 @@ def test_vectors_that_fit_no_text_are_refused(vectors: Any, words: str) -> None:
         decide(memories(rows_of(title="ab")), NearDuplicate(vectorise=lambda _: vectors), now=NOW)
 
 
-def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_installed(module: str) -> None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
 
     monkeypatch.setattr("memlab.lazy.import_module", not_installed)
-    with pytest.raises(MissingExtraError, match=r"run: .* -m pip install 'scikit-learn"):
+    with pytest.raises(MissingExtraError, match=r"this needs scipy, .* -m pip install"):
         decide(memories(rows_of(title="ab")), NearDuplicate(), now=NOW)
 
 
