@@ -24,6 +24,7 @@ from memlab.errors import SettingsError
 from memlab.files import Limit, folder_held, limit_like, make_like, ordinary_file, whole_file
 from memlab.items import MemoryKind
 from memlab.text import refused, shortened
+from memlab.versions import FileFormat, Written, written_in
 
 FILE: Final = "memlab.toml"
 STORES: Final = "store"
@@ -32,6 +33,13 @@ STORES: Final = "store"
 SIZED: Final = "sized"
 """The key of a policy under which ``size --save`` notes of its number when it was found, at how
 many memories, and until how many it speaks."""
+FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
+"""The format of a file of settings; one that says none, as people write them, is of the first."""
+_VERSIONS: Final = "memlab settings: format {}, readable from format {}"
+"""A comment that says so, for an older memlab refuses a key that it does not know."""
+_SAYS_VERSIONS: Final = re.compile(
+    rf"(?m)^# ?{_VERSIONS.format('([0-9]{1,9})', '([0-9]{1,9})')} *$"
+)
 AUTO: Final = "auto"
 """What stands for a number that is to be found anew each time."""
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
@@ -49,6 +57,14 @@ class Sized(NamedTuple):
     at: datetime
     memories: int
     until: int
+
+    def to_setting(self) -> dict[str, Any]:
+        """Return it as a file of settings keeps it, by key."""
+        return {key: getattr(self, name) for name, key in SIZED_KEYS.items()}
+
+
+SIZED_KEYS: Final = {"at": "at", "memories": "memories", "until": "until"}
+"""The key in a file of settings of each field of a :class:`Sized`; they are never changed."""
 
 
 def _text(_name: str, value: Any) -> str:
@@ -73,7 +89,7 @@ def _policy(_name: str, value: Any) -> Mapping[str, Any]:
 
 
 def _sized(value: Any, policy: str) -> Sized:
-    known = isinstance(value, dict) and set(value) == set(Sized._fields)
+    known = isinstance(value, dict) and set(value) == set(SIZED_KEYS.values())
     if policy not in NUMBERS or not known or not isinstance(at := value["at"], datetime):
         raise ValueError(
             "sized is what memlab size --save notes of a number: at, memories and until; take it "
@@ -199,8 +215,27 @@ class Settings:
         return _error(self.file or Path(FILE), self.lines.get(setting), words)
 
 
-SETTINGS: Final = {each.name: each.metadata for each in fields(Settings) if each.metadata}
-"""Every setting in the order in which a mistake lists them."""
+KEYS: Final = {
+    "policy": "policy",
+    "target": "target",
+    "confidence": "confidence",
+    "until": "until",
+    "token_budget": "token_budget",
+    "log": "log",
+    "protected_tags": "protected_tags",
+    "archive_for": "archive_for",
+    "keep_copies": "keep_copies",
+    "retire": "retire",
+    "delete_retired_after": "delete_retired_after",
+    "harvest": "harvest",
+    "vacuum_free": "vacuum_free",
+    "max_per_run": "max_per_run",
+    "claude": "claude",
+}
+"""The key in a file of settings of each field of :class:`Settings`; they are never changed."""
+SETTINGS: Final = {KEYS[each.name]: each.metadata for each in fields(Settings) if each.metadata}
+"""Every setting by its key, in the order in which a mistake lists them."""
+_FIELDS: Final = {key: name for name, key in KEYS.items()}
 NOTHING: Final = Settings()
 """What is remembered where nothing is."""
 
@@ -218,6 +253,7 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
         content = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, too
         raise SettingsError(f"{file} is not TOML: {error}; mend that line") from error
+    is_newer = FORMAT.is_newer(_check_versions(text, file))
     stores: Any = content.pop(STORES, {})
     own = stores.get(name, {}) if isinstance(stores, dict) else None
     if not isinstance(own, dict):
@@ -227,10 +263,24 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
     at: dict[str, int] = {}
     for path, values in (((), content), ((STORES, name), own)):
         for key, value in values.items():
+            if is_newer and key not in SETTINGS:
+                continue  # it is one that a newer format added
             line = _line_of(text, *path, key)
             found[key] = _read(key, value, file, line)
             at[key] = line or at.get(key, 1)
-    return Settings(**found, file=file, name=name, lines=at)
+    values = {_FIELDS[key]: value for key, value in found.items()}
+    return Settings(**values, file=file, name=name, lines=at)
+
+
+def _check_versions(text: str, file: Path) -> Written:
+    """Return the format of a file of settings; SettingsError of one that cannot be read."""
+    says = _SAYS_VERSIONS.search(text)
+    try:
+        written = written_in(int(says[1]), int(says[2])) if says else written_in(1)
+    except ValueError as error:
+        raise _error(file, None, str(error)) from error
+    FORMAT.check(str(file), written, SettingsError)
+    return written
 
 
 def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[str, Any]) -> Path:
@@ -271,6 +321,8 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
 
     document = tomlkit.parse(text)
     if not text.strip():
+        versions = _VERSIONS.format(FORMAT.number, FORMAT.readable_from)
+        document.add(tomlkit.comment(versions))
         document.add(tomlkit.comment("What memlab remembers of the stores in this folder."))
         which = f'What stands above the first [{STORES}."..."] holds for all of them, what is below'
         document.add(tomlkit.comment(f"{which} for one."))

@@ -18,7 +18,7 @@ import memlab
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
-    *("errors", "lazy", "text", "arguments", "clock", "items", "columns", "files"),
+    *("errors", "versions", "lazy", "text", "arguments", "clock", "items", "columns", "files"),
     *("store", "settings", "sources", "systems", "frame", "evidence"),
     ("growth", "policies"),
     "sizing",

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
@@ -161,6 +161,8 @@ class Plan(Shown):
         When memories end by themselves that it deletes or keeps: one that has is no reason to stop.
     last_goes : bool
         Whether the memory at the highest position goes, whose place the next one written takes.
+    added : dict
+        What a plan of a newer format says beside this, by key; the digest covers it.
     """
 
     store: str
@@ -177,6 +179,7 @@ class Plan(Shown):
     written: tuple[TriggerEffect, ...] = ()
     expires: tuple[Expiring, ...] = ()
     last_goes: bool = False
+    added: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
@@ -284,15 +287,15 @@ class Plan(Shown):
         if compact:
             text = "".join(self._canonical())
             vars(self).setdefault("digest", hashlib.sha256(text.encode()).hexdigest())
-            return f'{{"digest":"{self.digest}","memlab_plan":{wire.FORMAT},{text[1:]}'
+            begin = {"digest": self.digest, **wire.header(MARKER)}
+            return f"{wire.canonical(begin)[:-1]},{text[1:]}"
         return "".join(self.json_pieces())
 
     def json_pieces(self) -> Iterator[str]:
         """Yield what :meth:`to_json` returns, some memories at a time."""
-        said = {"memlab_plan": wire.FORMAT, "digest": self.digest, **self._said()}
-        return wire.pieces_of(
-            dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple))), in_lines=True
-        )
+        said = {**wire.header(MARKER), "digest": self.digest, **self._said()}
+        ordered = dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple)))
+        return wire.iter_json(ordered, KEYS, in_lines=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -300,9 +303,11 @@ class Plan(Shown):
 
         PlanError when the text is not a plan, is one of another format, or was edited.
         """
-        content = wire.parsed(text, "memlab_plan")
+        content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan"):
-            plan = cls(**wire.fields_in(content, cls))
+            known = wire.fields_in(content, cls, KEYS)
+            added = wire.added_fields(content, MARKER, KEYS[cls].values())
+            plan = cls(**known, added=added)
             wire.field_of(plan.total._asdict(), "tokens", int)  # a receipt says sums, too
             plan.expired(plan.made_at)
         if plan.digest != content.get("digest"):
@@ -360,12 +365,15 @@ class Plan(Shown):
         return lines
 
     def _canonical(self) -> Iterator[str]:
-        return wire.pieces_of(dict(sorted(self._said().items())), in_lines=False)
+        return wire.iter_json(dict(sorted(self._said().items())), KEYS, in_lines=False)
 
     def _said(self) -> dict[str, Any]:
         """Return what a plan's file says of it: nothing of what is at its default."""
-        default = {each.name: each.default for each in fields(self)}
-        return {n: each for n, each in wire.said_of(self).items() if each != default[n]}
+        keys = KEYS[type(self)]
+        default = {keys[each.name]: each.default for each in fields(self) if each.name in keys}
+        said = wire.to_json_fields(self, KEYS)
+        changed = {key: value for key, value in said.items() if value != default[key]}
+        return {**changed, **self.added}
 
 
 @dataclass(frozen=True, repr=False)
@@ -428,7 +436,8 @@ class Receipt(Shown):
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
-        return json.dumps({"memlab_receipt": wire.FORMAT, **wire.said_of(self)}, indent=1) + "\n"
+        said = {**wire.header(_RECEIPT_MARKER), **wire.to_json_fields(self, KEYS)}
+        return json.dumps(said, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -436,9 +445,9 @@ class Receipt(Shown):
 
         PlanError when the text is not a receipt, or is one of another format.
         """
-        content = wire.parsed(text, "memlab_receipt")
+        content = wire.parsed(text, _RECEIPT_MARKER)
         with wire.fields_checked("receipt"):
-            return cls(**wire.fields_in(content, cls))
+            return cls(**wire.fields_in(content, cls, KEYS))
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
@@ -466,6 +475,83 @@ def _out_of_reach(plan: Plan) -> Iterator[tuple[str, str]]:
         )
     if unlisted := plan.labelled(UNLISTED).memories:
         yield UNLISTED, f"{counted(unlisted)} that no index names: no cap takes or counts them"
+
+
+MARKER: Final = "memlab_plan"
+_RECEIPT_MARKER: Final = "memlab_receipt"
+PLANNED_MEMORY_KEYS: Final = {
+    "key": "key",
+    "position": "position",
+    "memory_id": "memory_id",
+    "kind": "kind",
+    "title": "title",
+    "reason": "reason",
+    "tokens": "tokens",
+    "created_at": "created_at",
+    "fingerprint": "fingerprint",
+}
+KEYS: Final[wire.StoredKeys] = {
+    Plan: {
+        "store": "store",
+        "made_at": "made_at",
+        "policy": "policy",
+        "token_rule": "token_rule",
+        "groups": "groups",
+        "memories": "memories",
+        "kept": "kept",
+        "supersedes": "supersedes",
+        "retires": "retires",
+        "returns": "returns",
+        "entries": "entries",
+        "written": "written",
+        "expires": "expires",
+        "last_goes": "last_goes",
+    },
+    Receipt: {
+        "digest": "digest",
+        "store": "store",
+        "archive": "archive",
+        "policy": "policy",
+        "made_at": "made_at",
+        "applied_at": "applied_at",
+        "deleted": "deleted",
+        "boot_before": "boot_before",
+        "boot_after": "boot_after",
+        "token_rule": "token_rule",
+        "superseded": "superseded",
+        "retired": "retired",
+        "returned": "returned",
+        "expired": "expired",
+        "finished": "finished",
+    },
+    PlannedMemory: PLANNED_MEMORY_KEYS,
+    KeptMemory: {"key": "key", "memory_id": "memory_id", "fingerprint": "fingerprint"},
+    Expiring: {"key": "key", "expires_at": "expires_at"},
+    PlannedLink: {
+        "key": "key",
+        "position": "position",
+        "memory_id": "memory_id",
+        "kind": "kind",
+        "title": "title",
+        "reason": "reason",
+        "tokens": "tokens",
+        "fingerprint": "fingerprint",
+        "by_key": "by_key",
+        "by_memory_id": "by_memory_id",
+        "by_fingerprint": "by_fingerprint",
+    },
+    PlannedEntries: {"key": "key", "said": "said"},
+    Group: {
+        "deleted": "deleted",
+        "label": "label",
+        "kind": "kind",
+        "reason": "reason",
+        "memories": "memories",
+        "tokens": "tokens",
+    },
+    TriggerEffect: {"trigger": "trigger", "does": "does", "table": "table"},
+}
+"""The keys of plans and receipts: those of format 2, which are never changed."""
 
 
 def _steps_of(policy: Any) -> Iterator[Mapping[str, Any]]:

@@ -1,8 +1,12 @@
-"""JSON forms of what this package hands to people: written to diff well, read with every check."""
+"""JSON forms of what this package hands to people: written to diff well, read with every check.
+
+Each record has a table of the keys under which a file keeps its fields, so that no stored name is a
+Python name: a field may be renamed, its key stays.
+"""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,9 +21,16 @@ from memlab.items import Size
 from memlab.store.archive.entries import check_depth
 from memlab.store.records import portions
 from memlab.text import counted, shortened
+from memlab.versions import FileFormat, written_in
 
-FORMAT: Final = 2
-"""Version of every JSON form, written into each."""
+FORMAT: FileFormat = FileFormat(number=2, readable_from=2, oldest=2)
+"""The format of every JSON form."""
+READABLE_FROM: Final = "readable_from"
+"""The key of the oldest format whose readers understand a file; its own where it says none."""
+_DIGEST: Final = "digest"
+
+StoredKeys = Mapping[type, Mapping[str, str]]
+"""For each class of records, the key in a file of each of its fields, in the order of the file."""
 
 _BEYOND: Final = 2**63
 _DEEPEST: Final = 32
@@ -39,6 +50,9 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 def as_data(value: Any) -> Any:
     """Return a setting as JSON values: what it is, never code that could run.
 
+    A setting of a policy is kept under the ``key`` in the metadata of its field, else under the
+    name of the field.
+
     >>> as_data(timedelta(days=7))
     '7 days, 0:00:00'
     >>> as_data((1, None, len, {"x"}))
@@ -49,7 +63,9 @@ def as_data(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         name = getattr(value, "address", type(value).__name__)
         settings = {
-            field.name: as_data(getattr(value, field.name)) for field in fields(value) if field.init
+            field.metadata.get("key", field.name): as_data(getattr(value, field.name))
+            for field in fields(value)
+            if field.init
         }
         return {"policy": name, **settings}
     if isinstance(value, (tuple, list)):
@@ -64,20 +80,45 @@ canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encod
 """Returns JSON values as the one text that a digest is made of."""
 
 
-def said_of(record: Any) -> dict[str, Any]:
-    """Return what a file says of a dataclass; lists of rows are as they are."""
-    return {each.name: _said(getattr(record, each.name)) for each in fields(record)}
+SIZE_KEYS: Final = {"memories": "memories", "tokens": "tokens"}
 
 
-def _said(value: Any) -> Any:
+def header(marker: str) -> dict[str, Any]:
+    """Return how a file begins: its kind, its format, and the oldest format that reads it."""
+    return {marker: FORMAT.number, READABLE_FROM: FORMAT.readable_from}
+
+
+def to_json_fields(record: Any, keys: StoredKeys) -> dict[str, Any]:
+    """Return a record as a file keeps it, by key; tuples of rows are as they are.
+
+    Parameters
+    ----------
+    record : dataclass or named tuple
+        What to write.
+    keys : StoredKeys
+        The keys of its fields. A field that is not among them is not written.
+
+    Examples
+    --------
+    >>> from typing import NamedTuple
+    >>> class Cap(NamedTuple):
+    ...     number: int
+    >>> to_json_fields(Cap(50), {Cap: {"number": "keep"}})
+    {'keep': 50}
+    """
+    named = keys[type(record)]
+    return {key: _json_value(getattr(record, name)) for name, key in named.items()}
+
+
+def _json_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Size):
-        return value._asdict()
+        return to_json_fields(value, {Size: SIZE_KEYS})
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def pieces_of(said: Mapping[str, Any], *, in_lines: bool) -> Iterator[str]:
+def iter_json(said: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -> Iterator[str]:
     """Yield a JSON object some rows at a time: one on each line, or the text of a digest."""
     line, colon = ("\n", ": ") if in_lines else ("", ":")
     begin = "{" + line
@@ -89,17 +130,20 @@ def pieces_of(said: Mapping[str, Any], *, in_lines: bool) -> Iterator[str]:
             continue
         comma, lead = "[", "\n " if in_lines else ""
         for some in portions(value):
-            rows = _rows_as_json(some, sort_keys=not in_lines)
+            rows = _rows_as_json(some, keys[type(some[0])], sort_keys=not in_lines)
             yield comma + lead + f",{lead}".join(rows)
             comma = ","
         yield "[]" if comma == "[" else f"{line}]"
     yield f"{line}}}{line}"
 
 
-def _rows_as_json(rows: Sequence[Any], *, sort_keys: bool) -> Iterator[str]:
+def _rows_as_json(
+    rows: Sequence[Any], keys: Mapping[str, str], *, sort_keys: bool
+) -> Iterator[str]:
     """Yield named tuples as JSON objects, by columns: an encoder is slow to begin with a row."""
     comma, colon = (",", ":") if sort_keys else (", ", ": ")
-    columns = dict(zip(rows[0]._asdict(), zip(*rows, strict=True), strict=True))
+    named = [keys[field] for field in rows[0]._fields]
+    columns = dict(zip(named, zip(*rows, strict=True), strict=True))
     pieces = list[Iterable[str]]()
     for name in sorted(columns) if sort_keys else columns:
         head = f"{comma if pieces else '{'}{json.dumps(name)}{colon}"
@@ -133,12 +177,21 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
     with fields_checked(what):
         _check_texts(said, content)
         check_depth(content, _DEEPEST)
-    if content[marker] != FORMAT:
-        raise PlanError(
-            f"this {what} has format {content[marker]!r:.20} and this memlab reads {FORMAT}; make "
-            "a new one (what was deleted is in the archive: memlab archive STORE lists it)"
-        )
+        written = written_in(content[marker], content.get(READABLE_FROM))
+    FORMAT.check(f"this {what.replace('_', ' ')}", written, PlanError)
     return content
+
+
+def added_fields(content: Mapping[str, Any], marker: str, known: Collection[str]) -> dict[str, Any]:
+    """Return what a file of a newer format says beside the `known` keys; else nothing.
+
+    A newer format that an older reader understands may add fields to the object, and none to its
+    rows. A digest covers them, so they are carried.
+    """
+    if not FORMAT.is_newer(written_in(content[marker], content.get(READABLE_FROM))):
+        return {}
+    passed_over = {marker, READABLE_FROM, _DIGEST, *known}
+    return {key: value for key, value in content.items() if key not in passed_over}
 
 
 @contextmanager
@@ -189,37 +242,40 @@ def when(content: Mapping[str, Any], name: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def fields_in(content: Mapping[str, Any], record: type) -> dict[str, Any]:
+def fields_in(content: Mapping[str, Any], record: type, keys: StoredKeys) -> dict[str, Any]:
     """Return a dataclass's fields, each of its declared type; one with a default may be missing."""
+    named = keys[record]
     return {
-        each.name: _typed(content, each.name, each.type)
+        each.name: _typed(content, named[each.name], each.type, keys)
         for each in fields(record)
-        if each.name in content or each.default is MISSING
+        if each.name in named and (named[each.name] in content or each.default is MISSING)
     }
 
 
-def _typed(content: Mapping[str, Any], name: str, kind: Any) -> Any:
+def _typed(content: Mapping[str, Any], name: str, kind: Any, keys: StoredKeys) -> Any:
     if kind is datetime:
         return when(content, name)
     if kind is Size:
-        return next(_tuples([field_of(content, name, dict)], Size))
+        return next(_tuples([field_of(content, name, dict)], Size, SIZE_KEYS))
     if get_origin(kind) is Mapping:
         return field_of(content, name, dict)
     if kind == tuple[str, ...]:
         return tuple(field_of({name: each}, name, str) for each in field_of(content, name, list))
     if get_origin(kind) is tuple:
-        return tuples_of(content, name, get_args(kind)[0])
+        return tuples_of(content, name, get_args(kind)[0], keys)
     return field_of(content, name, *(get_args(kind) or (kind,)))
 
 
-def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> tuple[Row, ...]:
+def tuples_of(
+    content: Mapping[str, Any], name: str, row: Callable[..., Row], keys: StoredKeys
+) -> tuple[Row, ...]:
     """Return a list of named tuples, each field of the type it is declared with."""
-    return tuple(_tuples(field_of(content, name, list), row))
+    return tuple(_tuples(field_of(content, name, list), row, keys[row]))  # type: ignore[index]
 
 
-def _tuples(parts: list[Any], row: Callable[..., Row]) -> Iterator[Row]:
+def _tuples(parts: list[Any], row: Callable[..., Row], keys: Mapping[str, str]) -> Iterator[Row]:
     """Yield named tuples, and take what each is made of out of its list: a plan may be long."""
-    types = {name: get_args(kind) or (kind,) for name, kind in row.__annotations__.items()}
+    types = {keys[name]: get_args(kind) or (kind,) for name, kind in row.__annotations__.items()}
     for place, each in enumerate(parts):
         if not isinstance(each, dict) or each.keys() != types.keys():
             raise KeyError(f"an entry without just the fields {', '.join(types)}")

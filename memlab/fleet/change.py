@@ -3,13 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import pyarrow as pa
 
@@ -72,6 +72,19 @@ class DecidedStore(PlannedStore):
 
     plan: bytes
 
+    stored_names: ClassVar[Mapping[str, str]] = {
+        "store": "store",
+        "digest": "digest",
+        "memories": "memories",
+        "deleted": "deleted",
+        "deleted_tokens": "deleted_tokens",
+        "deleted_bytes": "deleted_bytes",
+        "boot_before": "boot_before",
+        "boot_after": "boot_after",
+        "floor": "floor",
+        "plan": "plan",
+    }
+
 
 @dataclass(frozen=True)
 class Refused:
@@ -88,6 +101,7 @@ class FleetPlan(Shown):
 
     `stores` and `refused`, those that could not be planned, are in the order in which they were
     named. The stores' own plans lie in `folder`, or where that is None in `texts`, by store.
+    `added` is what a plan of a newer format says beside this, by key; the digest covers it.
     """
 
     made_at: datetime
@@ -96,6 +110,7 @@ class FleetPlan(Shown):
     refused: tuple[Refused, ...]
     folder: Path | None = None
     texts: Mapping[str, bytes] = field(default_factory=dict)
+    added: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
@@ -111,9 +126,17 @@ class FleetPlan(Shown):
     @property
     def totals(self) -> dict[str, int]:
         """What goes from all of them together."""
-        counts = {name: len(getattr(self, name)) for name in ("stores", "changed", "refused")}
-        names = [each.name for each in fields(PlannedStore)[2:]]
-        return counts | {n: sum(getattr(each, n) or 0 for each in self.stores) for n in names}
+        counts = {
+            "stores": len(self.stores),
+            "changed": len(self.changed),
+            "refused": len(self.refused),
+        }
+        sums = {
+            key: sum(getattr(each, name) or 0 for each in self.stores)
+            for name, key in KEYS[PlannedStore].items()
+            if name not in ("store", "digest")
+        }
+        return counts | sums
 
     @property
     def _ranked(self) -> list[PlannedStore]:
@@ -127,10 +150,11 @@ class FleetPlan(Shown):
     def to_json(self) -> str:
         """Return the plan as text that diffs well: totals, the largest, and one line a store."""
         content = self._content()
-        said = {MARKER: wire.FORMAT, "digest": self.digest}
-        said |= {name: content.pop(name) for name in ("made_at", "policy")}
+        said = {**wire.header(MARKER), "digest": self.digest}
+        said |= {key: content.pop(key) for key in ("made_at", "policy", *self.added)}
         said["totals"] = self.totals
-        lists = {"largest": [vars(each) for each in self.largest], **content}
+        largest = [wire.to_json_fields(each, KEYS) for each in self.largest]
+        lists = {"largest": largest, **content}
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in said.items()]
         for name, rows in lists.items():  # one row on each line
             inside = ",\n ".join(map(json.dumps, rows))
@@ -146,9 +170,10 @@ class FleetPlan(Shown):
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan of a fleet"):
             made_at, policy = wire.when(content, "made_at"), wire.field_of(content, "policy", dict)
-            stores = wire.tuples_of(content, "stores", PlannedStore)  # type: ignore[type-var]
-            refused = wire.tuples_of(content, "refused", Refused)  # type: ignore[type-var]
-            plan = cls(made_at, policy, stores, refused)
+            stores = wire.tuples_of(content, "stores", PlannedStore, KEYS)  # type: ignore[type-var]
+            refused = wire.tuples_of(content, "refused", Refused, KEYS)  # type: ignore[type-var]
+            added = wire.added_fields(content, MARKER, _CONTENT)
+            plan = cls(made_at, policy, stores, refused, added=added)
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan, "
@@ -208,8 +233,31 @@ class FleetPlan(Shown):
         ]
 
     def _content(self) -> dict[str, Any]:
-        lists = {"refused": list(map(vars, self.refused)), "stores": list(map(vars, self.stores))}
-        return {"made_at": self.made_at.isoformat(), "policy": dict(self.policy), **lists}
+        return {
+            "made_at": self.made_at.isoformat(),
+            "policy": dict(self.policy),
+            "refused": [wire.to_json_fields(each, KEYS) for each in self.refused],
+            "stores": [wire.to_json_fields(each, KEYS) for each in self.stores],
+            **self.added,
+        }
+
+
+_CONTENT: Final = ("made_at", "policy", "totals", "largest", "refused", "stores")
+KEYS: Final[wire.StoredKeys] = {
+    PlannedStore: {
+        "store": "store",
+        "digest": "digest",
+        "memories": "memories",
+        "deleted": "deleted",
+        "deleted_tokens": "deleted_tokens",
+        "deleted_bytes": "deleted_bytes",
+        "boot_before": "boot_before",
+        "boot_after": "boot_after",
+        "floor": "floor",
+    },
+    Refused: {"store": "store", "kind": "kind", "error": "error"},
+}
+"""The keys of fleet plans: those of format 2, which are never changed."""
 
 
 def saved_beside(file: Path) -> Path:
@@ -245,7 +293,7 @@ def plan(
     how: Any = {"runner": runner, "progress": progress, "out": folder}
     found = outcomes_of(task, sources, given=lambda member: member.name, **how)
     decided = [each.value for each in found if each.value is not None]
-    line = attrgetter(*(each.name for each in fields(PlannedStore)))
+    line = attrgetter(*KEYS[PlannedStore])
     stores = tuple(PlannedStore(*line(each)) for each in decided)
     refused = tuple(Refused(each.name, each.kind, each.error) for each in found if each.error)
     texts = {each.store: each.plan for each in decided} if folder is None else {}
@@ -324,6 +372,16 @@ class Applied:
     boot_after: int
     archive: str | None
     undo: str | None
+
+    stored_names: ClassVar[Mapping[str, str]] = {
+        "digest": "digest",
+        "status": "status",
+        "deleted": "deleted",
+        "boot_before": "boot_before",
+        "boot_after": "boot_after",
+        "archive": "archive",
+        "undo": "undo",
+    }
 
 
 def apply(
@@ -410,6 +468,17 @@ class MaintainedStore:
     vacuum: str | None
     failed: str | None
     undo: str | None
+
+    stored_names: ClassVar[Mapping[str, str]] = {
+        "status": "status",
+        "deleted": "deleted",
+        "doctor": "doctor",
+        "compact": "compact",
+        "drop": "drop",
+        "vacuum": "vacuum",
+        "failed": "failed",
+        "undo": "undo",
+    }
 
 
 def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out

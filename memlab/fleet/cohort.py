@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -210,6 +210,28 @@ class SizedStore:
     boot_now: int
     boot_after: int
     floor: int
+
+    stored_names: ClassVar[Mapping[str, str]] = {
+        "keep_recent": "keep_recent",
+        "likely": "likely",
+        "verdict": "verdict",
+        "low": "low",
+        "served": "served",
+        "served_low": "served_low",
+        "fits": "fits",
+        "fits_served": "fits_served",
+        "references": "references",
+        "own": "own",
+        "fleet": "fleet",
+        "elsewhere": "elsewhere",
+        "memories": "memories",
+        "until": "until",
+        "prunable": "prunable",
+        "deletes": "deletes",
+        "boot_now": "boot_now",
+        "boot_after": "boot_after",
+        "floor": "floor",
+    }
 
 
 def size(  # noqa: PLR0913 - what is asked, by what, and who does it

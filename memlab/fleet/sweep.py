@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 import pyarrow as pa
 
@@ -27,6 +27,7 @@ from memlab.growth.summary import past_arrays, summary_of
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source
 from memlab.text import refused
+from memlab.versions import FileFormat, written_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +48,9 @@ _STORE: Final = pa.field(STORE, pa.string())
 _OWN: Final = [pa.field(name, pa.string()) for name in ("error", "error_kind", "store_state")]
 _RUN: Final = "_run.json"
 """Parquet readers pass over names that begin with an underscore."""
+_MARKER: Final = "memlab_fleet_run"
+FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
+"""The format of a folder of results."""
 
 
 def outcomes_of(
@@ -91,14 +95,30 @@ def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFram
 
 def _schema_of(task: FleetTask[Any]) -> Any:
     """Return the columns of the store's name, of what is annotated in a row, and of an error."""
-    own = [each for each in fields(task.row) if each.name != STORE]
+    names = stored_names_of(task.row)
+    own = [each for each in fields(task.row) if names[each.name] != STORE]
     kinds = [next(k for k in (each.type, *get_args(each.type)) if k in _ARROW) for each in own]
-    columns = [pa.field(each.name, _ARROW[kind]) for each, kind in zip(own, kinds, strict=True)]
+    columns = [
+        pa.field(names[each.name], _ARROW[kind]) for each, kind in zip(own, kinds, strict=True)
+    ]
     return pa.schema([_STORE, *columns, *_OWN])
 
 
+def stored_names_of(row: type[Any]) -> Mapping[str, str]:
+    """Return the name of the column for each field of a row: in a frame, and in Parquet files.
+
+    A row says them in a table ``stored_names``, so that a field may be renamed and its column
+    stays. A row without it, which is nobody's but the caller's, has a column named as each field.
+    """
+    own: Mapping[str, str] = getattr(row, "stored_names", {})
+    return own or {each.name: each.name for each in fields(row)}
+
+
 def _line_of(outcome: Outcome[Any]) -> dict[str, Any]:
-    value = {} if outcome.value is None else vars(outcome.value)
+    value = {}
+    if outcome.value is not None:
+        names = stored_names_of(type(outcome.value))
+        value = {key: getattr(outcome.value, name) for name, key in names.items()}
     own = {"error": outcome.error or None, "error_kind": outcome.kind or None}
     return value | own | {"store_state": outcome.state, STORE: outcome.name}
 
@@ -134,7 +154,8 @@ class Parts:
     def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
         """Keep a result; return it without what is large in it, which need not be held."""
         line = _line_of(outcome)
-        large = {name: each for name, each in line.items() if isinstance(each, bytes)}
+        names = stored_names_of(self._task.row)
+        large = [name for name, key in names.items() if isinstance(line.get(key), bytes)]
         self._waiting.append(line)
         # what was done to a store is said at once, whatever happens next
         if self._task.changes or monotonic() - self._since > SECONDS:
@@ -176,7 +197,8 @@ class Parts:
         store, error, kind, state = (row[each.name] for each in (_STORE, *_OWN))
         if error is not None:
             return Outcome(store, error=error, kind=kind or "", state=state)
-        value = {each.name: row.get(each.name) for each in fields(self._task.row)}
+        names = stored_names_of(self._task.row)
+        value = {name: row.get(key) for name, key in names.items()}
         return Outcome(store, self._task.row(**value), state=state)
 
     def _write(self, part: Path, table: Any) -> None:
@@ -209,12 +231,18 @@ class Parts:
         file, found = self.folder / _RUN, None
         with suppress(ValueError):
             found = json.loads(read_whole(file)) if file.exists() else None
-        return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
+        if not isinstance(found, dict) or _MARKER not in found:
+            return {}
+        with suppress(ValueError):  # others made it
+            written = written_in(found[_MARKER], found.get("readable_from"))
+            FORMAT.check(f"what is in {self.folder}", written, MemlabError)
+        return found
 
     def note(self, *, finished: bool) -> None:
         """Note what was asked, and whether every store has its result."""
         on = {"question": self._question, "rests_on": self._task.rests_on}
-        note = {"memlab_fleet_run": 1, **on, "finished": finished}
+        versions = {_MARKER: FORMAT.number, "readable_from": FORMAT.readable_from}
+        note = {**versions, **on, "finished": finished}
         write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)
 
 
@@ -282,6 +310,23 @@ class StoreLine:
     bytes: int | None
     free_bytes: int | None
     unreadable: int
+
+    stored_names: ClassVar[Mapping[str, str]] = {
+        "scheme": "scheme",
+        "memories": "memories",
+        "boot_memories": "boot_memories",
+        "boot_tokens": "boot_tokens",
+        "floor_memories": "floor_memories",
+        "floor_tokens": "floor_tokens",
+        "prunable": "prunable",
+        "prunable_tokens": "prunable_tokens",
+        "per_day": "per_day",
+        "first_at": "first_at",
+        "last_at": "last_at",
+        "bytes": "bytes",
+        "free_bytes": "free_bytes",
+        "unreadable": "unreadable",
+    }
 
 
 def survey(

@@ -216,7 +216,7 @@ class SizingPanel:
         policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
         if cap == advice.keep_recent:
             at = now_utc().replace(microsecond=0)
-            policy[SIZED] = Sized(at, advice.memories, advice.until)._asdict()
+            policy[SIZED] = Sized(at, advice.memories, advice.until).to_setting()
         chosen = {"target": advice.target, "token_budget": advice.token_budget}
         kept = {name: value for name, value in chosen.items() if value is not None}
         try:

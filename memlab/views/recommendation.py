@@ -182,7 +182,7 @@ class Recommendation(Shown):
         if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
             policy, until = dict(settings.policy or {}), 'its number stays "auto", found each time'
         else:
-            policy[SIZED] = sized._asdict()
+            policy[SIZED] = sized.to_setting()
             until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
         file = remember(source, {"policy": policy, **self.kept})
         by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))

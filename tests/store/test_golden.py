@@ -1,6 +1,7 @@
 """What every earlier format left can be read, undone and added to; see tests/golden."""
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -196,7 +197,8 @@ def test_golden_fleet_plan_is_applied(
     folder = copy_golden(golden, "fleet", tmp_path)
     monkeypatch.chdir(folder)
     text = (folder / "fleet.json").read_text()
-    assert fleet.FleetPlan.from_json(text).to_json() == text
+    again = fleet.FleetPlan.from_json(text).to_json()
+    assert without_readers(again) == without_readers(text)
     done = fleet.apply(folder / "fleet.json")
     assert done["deleted"].tolist() == [3, 3]
     assert done["error"].isna().all()
@@ -205,12 +207,21 @@ def test_golden_fleet_plan_is_applied(
 
 
 PLANS = ("deletion", "dropped", "supersession", "retirement", "return", "open")
+READABLE_FROM = re.compile(r'\n ?"readable_from": \d+,')
+
+
+def without_readers(text: str) -> str:
+    """A file without the line of the oldest format that reads it, which format 2 began without."""
+    return READABLE_FROM.sub("", text)
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_golden_plan_and_receipt_are_written_again_alike(items: Path, name: str) -> None:
     written = items.with_name(f"{name}.plan.json").read_text()
-    assert Plan.from_json(written).to_json() == written
+    made = Plan.from_json(written)
+    assert without_readers(made.to_json()) == without_readers(written)
+    assert Plan.from_json(made.to_json(compact=True)) == made
     receipt = items.with_name(f"{name}.receipt.json")
     if receipt.exists():
-        assert Receipt.from_json(receipt.read_text()).to_json() == receipt.read_text()
+        text = receipt.read_text()
+        assert without_readers(Receipt.from_json(text).to_json()) == without_readers(text)

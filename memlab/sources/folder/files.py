@@ -55,6 +55,16 @@ class FileCopy(NamedTuple):
     owner: tuple[int, int]
 
 
+FILE_KEYS: Final = {
+    "name": "name",
+    "data": "data",
+    "mode": "mode",
+    "written": "written",
+    "owner": "owner",
+}
+"""The key in a record of each field of a :class:`FileCopy`; they are never changed."""
+
+
 class Listing(NamedTuple):
     """What is in a folder: ordinary files by name, and the names of all else."""
 

@@ -24,6 +24,7 @@ from memlab.sources.folder.files import (
     opened_folder,
 )
 from memlab.store.shapes import anything, fields, listed, text, truth, whole
+from memlab.versions import FileFormat, written_in
 
 PENDING: Final = ".memlab"
 _OVER: Final = ".memlab-"
@@ -37,7 +38,10 @@ _MADE: Final = "made"
 """The digest of the new version, by which it is known again where it was not edited since."""
 _JOURNAL: Final = "journal.json"
 _MARKER: Final = "memlab_folder_change"
-_FORMAT: Final = 1
+FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
+"""The format of a journal. One that is readable from its own format says one number: readers of
+format 1 refuse any field that they do not know."""
+_READABLE_FROM: Final = "readable_from"
 
 _FAULTS: Final = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
@@ -80,6 +84,10 @@ class Entry(NamedTuple):
     said: Any
 
 
+_ENTRY_KEYS: Final = {"key": "key", "name": "name", "written": "written", "said": "said"}
+"""The key in a journal of each field of an :class:`Entry`; they are never changed."""
+
+
 @dataclass(frozen=True)
 class Operation:
     """One operation of a pending change: of a folder, written down in a folder of its own."""
@@ -113,8 +121,14 @@ class Operation:
         for number, file in enumerate(files):
             if file is not None and not self.taking_out:
                 folder.write(file._replace(name=f"{part.files}/{number}"))
-        entries = [entry._asdict() for entry in self.entries]
-        content = {_MARKER: _FORMAT, "taking_out": self.taking_out}
+        entries = [
+            {key: getattr(entry, name) for name, key in _ENTRY_KEYS.items()}
+            for entry in self.entries
+        ]
+        content: dict[str, Any] = {_MARKER: FORMAT.number}
+        if FORMAT.readable_from != FORMAT.number:
+            content[_READABLE_FROM] = FORMAT.readable_from
+        content["taking_out"] = self.taking_out
         data = json.dumps(content | {"entries": entries}).encode()
         owner = os.geteuid(), os.getegid()
         folder.write(FileCopy(f"{part.own}/{_JOURNAL}", data, 0o600, 0, owner))
@@ -276,8 +290,11 @@ def _operations(folder: Folder) -> list[Operation]:
     for name in names:
         own = f"{PENDING}/{name}"
         content = json.loads(folder.read(f"{own}/{_JOURNAL}").data)
-        _CONTENT(content)
-        entries = tuple(Entry(**each) for each in content["entries"])
+        _check_content(folder, content)
+        entries = tuple(
+            Entry(**{field: each[key] for field, key in _ENTRY_KEYS.items()})
+            for each in content["entries"]
+        )
         operation = Operation(folder, own, content["taking_out"], entries)
         known = {place.rpartition("/")[2] for place, _ in operation.placed}
         if others := folder.names_in(operation.files) - known:
@@ -294,9 +311,21 @@ def _file_name(value: Any) -> None:
 
 
 _ENTRY: Final = fields({"key": text, "name": _file_name, "written": whole(), "said": anything})
-_CONTENT: Final = fields(
-    {_MARKER: whole(_FORMAT, _FORMAT), "taking_out": truth, "entries": listed(_ENTRY)}
-)
+_CONTENT: Final = {
+    _MARKER: whole(1),
+    _READABLE_FROM: whole(1),
+    "taking_out": truth,
+    "entries": listed(_ENTRY),
+}
+
+
+def _check_content(folder: Folder, content: Any) -> None:
+    """Check a journal; one of a newer format may say more than is known of its operation."""
+    fields(_CONTENT, absent={_READABLE_FROM}, others=anything)(content)
+    written = written_in(content[_MARKER], content.get(_READABLE_FROM))
+    FORMAT.check(f"the change that is pending in {folder.path / PENDING}", written, StoreError)
+    if not FORMAT.is_newer(written):
+        fields(_CONTENT, absent={_READABLE_FROM})(content)
 
 
 def _not_ours(folder: Folder, why: str) -> StoreError:

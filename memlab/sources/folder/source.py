@@ -16,7 +16,7 @@ from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError
 from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
-from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
+from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import History, PastMoment, blobs, history_of, past_moments
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
@@ -277,7 +277,8 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
     texts = [str(each["text"]).encode("utf-8", "surrogateescape") for each in said]
     own: dict[str, Any] = {"memory_id": found.key, "index": list(map(bytearray, texts))}
     if file is not None:
-        own["file"] = file._asdict() | {"data": bytearray(file.data)}
+        own["file"] = {key: getattr(file, name) for name, key in FILE_KEYS.items()}
+        own["file"]["data"] = bytearray(file.data)
     return stored.with_place(stored.encoded(own), {**found.place, "said": said})
 
 
@@ -290,7 +291,8 @@ def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
         return found, None
     data = file["data"]
     raw = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
-    return found, FileCopy(**{**file, "data": raw, "owner": tuple(file["owner"])})
+    said = {**file, "data": raw, "owner": tuple(file["owner"])}
+    return found, FileCopy(**{name: said[key] for name, key in FILE_KEYS.items()})
 
 
 def _but_for_rights(record: bytes) -> dict[str, Any]:

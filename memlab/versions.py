@@ -1,0 +1,99 @@
+"""Versions of stored files: the format each is written in, and the oldest reader it serves.
+
+Every file that memlab keeps says two numbers. *Written by* is the number of the format it is
+written in. *Readable from* is the oldest format whose readers understand it: it stays the same when
+a format only adds what an older reader may pass over. A file that says one number alone is readable
+from that format on.
+"""
+
+from typing import NamedTuple
+
+from memlab.errors import MemlabError
+
+
+class Written(NamedTuple):
+    """The two numbers that a file says."""
+
+    by: int
+    """The format that it is written in."""
+    readable_from: int
+    """The oldest format whose readers understand it."""
+
+
+class FileFormat(NamedTuple):
+    """A kind of file as this version of memlab writes and reads it."""
+
+    number: int
+    """The format that is written, and the newest one that is known."""
+    readable_from: int
+    """The oldest format whose readers understand what is written."""
+    oldest: int
+    """The oldest format that is read."""
+
+    def is_newer(self, written: Written) -> bool:
+        """Return whether a file is of a newer format than this version knows."""
+        return written.by > self.number
+
+    def check(self, what: str, written: Written, error: type[MemlabError]) -> None:
+        """Raise `error` where a file is of a format that this version cannot read.
+
+        Parameters
+        ----------
+        what : str
+            The file in words, such as ``"this plan"``; begins the message.
+        written : Written
+            What the file says.
+        error : type of MemlabError
+            The class of the error to raise.
+
+        Examples
+        --------
+        >>> known = FileFormat(number=3, readable_from=3, oldest=2)
+        >>> known.check("this plan", Written(by=5, readable_from=3), MemlabError)
+        >>> known.check("this plan", Written(by=5, readable_from=4), MemlabError)
+        Traceback (most recent call last):
+        memlab.errors.MemlabError: this plan was written by a newer memlab, in format 5, which is \
+readable from format 4 on, and this memlab reads formats 2 to 3; nothing in it is lost: use a \
+memlab that reads format 4
+        """
+        known = f"this memlab reads formats {self.oldest} to {self.number}"
+        if self.oldest == self.number:
+            known = f"this memlab reads format {self.number}"
+        if written.readable_from > self.number:
+            raise error(
+                f"{what} was written by a newer memlab, in format {written.by}, which is readable "
+                f"from format {written.readable_from} on, and {known}; nothing in it is lost: use "
+                f"a memlab that reads format {written.readable_from}"
+            )
+        if written.by < self.oldest:
+            raise error(
+                f"{what} was written by an older memlab, in format {written.by}, and {known}; "
+                "nothing in it is lost: use the memlab that wrote it"
+            )
+
+
+def written_in(by: object, readable_from: object | None = None) -> Written:
+    """Return the two numbers that a file says; ValueError where they are none.
+
+    Parameters
+    ----------
+    by : object
+        What it says of its format.
+    readable_from : object, optional
+        What it says of its readers; by default those of its own format.
+
+    Examples
+    --------
+    >>> written_in(2)
+    Written(by=2, readable_from=2)
+    >>> written_in(4, 2)
+    Written(by=4, readable_from=2)
+    """
+    if readable_from is None:
+        readable_from = by
+    for number in (by, readable_from):
+        if type(number) is not int or number < 0:
+            raise ValueError(f"{number!r:.20} is no number of a format")
+    if readable_from > by:  # type: ignore[operator]
+        raise ValueError(f"format {by} cannot be readable from format {readable_from} on")
+    return Written(by, readable_from)  # type: ignore[arg-type]

@@ -1,0 +1,171 @@
+"""Stored names are no Python names: renaming an identifier changes no byte of a file."""
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import field, fields, is_dataclass, make_dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+import memlab
+from memlab import settings
+from memlab.compaction import plans, wire
+from memlab.fleet import change, cohort, sweep
+from memlab.fleet.workers import FleetTask, Outcome
+from memlab.items import Size
+from memlab.policies.named import POLICIES
+from memlab.sources.folder import files, journal
+
+PACKAGE = Path(memlab.__file__).parent
+ROWS = (
+    sweep.StoreLine,
+    change.DecidedStore,
+    change.Applied,
+    change.MaintainedStore,
+    cohort.SizedStore,
+)
+TABLES: tuple[tuple[type, Any], ...] = (
+    *plans.KEYS.items(),
+    *change.KEYS.items(),
+    *((row, row.stored_names) for row in ROWS),
+    (Size, wire.SIZE_KEYS),
+    (settings.Sized, settings.SIZED_KEYS),
+    (files.FileCopy, files.FILE_KEYS),
+    (journal.Entry, journal._ENTRY_KEYS),
+)
+"""Every class whose fields are stored, with its table of keys."""
+CARRIED = {"added"}
+"""Fields of a plan that hold what a newer format says, by its own keys."""
+
+
+def names_of(record: type) -> list[str]:
+    if is_dataclass(record):
+        return [each.name for each in fields(record) if each.name not in CARRIED]
+    return list(record._fields)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("record", "keys"), TABLES, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_table_of_keys_has_every_field(record: type, keys: Any) -> None:
+    assert sorted(keys) == sorted(names_of(record))
+    assert len(set(keys.values())) == len(keys)
+
+
+def test_table_of_settings_has_every_setting() -> None:
+    stored = [each.name for each in fields(settings.Settings) if each.metadata]
+    assert sorted(settings.KEYS) == sorted(stored)
+
+
+POLICY_KEYS = {
+    "recent": ["keep", "by"],
+    "tokens": ["max_tokens"],
+    "ttl": ["ttl"],
+    "value": ["max_items", "half_life", "recency", "importance", "scope"],
+    "budget": ["max_items", "scope"],
+    "floor": ["threshold"],
+    "dedup": ["threshold", "vectorise"],
+    "learned": ["max_items", "max_tokens"],
+    "purge-superseded": ["older_than"],
+    "all": [],
+    "pipeline": ["policies"],
+}
+"""The keys of each policy's settings in plans of format 2."""
+
+
+@pytest.mark.parametrize("name", POLICY_KEYS)
+def test_keys_of_policy_settings_stay(name: str) -> None:
+    if name not in POLICIES:
+        pytest.skip(f"{name} is read and written no more")
+    stored = [each.metadata.get("key", each.name) for each in fields(POLICIES[name]) if each.init]
+    assert set(POLICY_KEYS[name]) <= set(stored)
+
+
+def literal_tables() -> Iterator[tuple[str, ast.Dict]]:
+    """Every assignment of a table of keys in the package, by the name of its module."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+                if name in ("KEYS", "stored_names") or name.endswith("_KEYS"):
+                    assert isinstance(node.value, ast.Dict), (path, name)
+                    yield f"{path.name}:{name}", node.value
+
+
+def test_tables_of_keys_are_literals() -> None:
+    tables = dict(literal_tables())
+    assert len(tables) >= 8
+    for name, table in tables.items():
+        for value in table.values:
+            inner = value.values if isinstance(value, ast.Dict) else [value]
+            is_table = isinstance(value, ast.Name) and value.id.endswith("_KEYS")
+            assert is_table or all(isinstance(each, ast.Constant) for each in inner), name
+
+
+class Renamed(NamedTuple):
+    """A planned memory whose fields have other names."""
+
+    address: int | str
+    place: int
+    name: str
+    sort: str
+    heading: str
+    why: str
+    size: int
+    written: str
+    digest: str
+
+
+def test_renamed_fields_of_rows_change_no_byte() -> None:
+    values = (7, 7, "e7", "episodic", "shipped", "beyond-newest", 12, "2026-03-01", "ab" * 16)
+    keys = dict(zip(Renamed._fields, plans.PLANNED_MEMORY_KEYS.values(), strict=True))
+    for in_lines in (True, False):
+        as_today = {"memories": (plans.PlannedMemory(*values),) * 3}
+        renamed = {"memories": (Renamed(*values),) * 3}
+        today = "".join(wire.iter_json(as_today, plans.KEYS, in_lines=in_lines))
+        assert "".join(wire.iter_json(renamed, {Renamed: keys}, in_lines=in_lines)) == today
+    said = wire.to_json_fields(Renamed(*values), {Renamed: keys})
+    assert said == wire.to_json_fields(plans.PlannedMemory(*values), plans.KEYS)
+    (again,) = wire.tuples_of({"rows": [said]}, "rows", Renamed, {Renamed: keys})
+    assert again == Renamed(*values)
+
+
+def test_renamed_fields_of_record_change_no_byte() -> None:
+    receipt = plans.Receipt(
+        digest="ab" * 32,
+        store="/srv/memory.db",
+        archive=None,
+        policy={"policy": "recent", "keep": 5},
+        made_at=datetime(2026, 3, 1, tzinfo=UTC),
+        applied_at=datetime(2026, 3, 2, tzinfo=UTC),
+        deleted=3,
+        boot_before=Size(5, 50),
+        boot_after=Size(2, 20),
+        token_rule="characters / 4",
+    )
+    own = [(f"x_{each.name}", each.type, field()) for each in fields(receipt)]
+    twin = make_dataclass("Twin", own, frozen=True)
+    made = twin(**{f"x_{each.name}": getattr(receipt, each.name) for each in fields(receipt)})
+    keys = {twin: {f"x_{name}": key for name, key in plans.KEYS[plans.Receipt].items()}}
+    said = wire.to_json_fields(made, keys)
+    assert said == wire.to_json_fields(receipt, plans.KEYS)
+    said = json.loads(json.dumps(said))
+    assert twin(**wire.fields_in(said, twin, keys)) == made
+
+
+def test_renamed_fields_of_fleet_row_change_no_column() -> None:
+    line = change.Applied("ab", "applied", 3, 10, 5, None, "memlab restore")
+    names = {f"x_{name}": key for name, key in change.Applied.stored_names.items()}
+    own = [(f"x_{each.name}", each.type) for each in fields(line)]
+    twin = make_dataclass("Twin", own, frozen=True, namespace={"stored_names": names})
+    made = twin(*(getattr(line, each.name) for each in fields(line)))
+    stored = []
+    for row, value in ((change.Applied, line), (twin, made)):
+        task = FleetTask("apply", len, row)
+        outcome = Outcome("a.db", value)
+        stored.append(pa.Table.from_pylist([sweep._line_of(outcome)], sweep._schema_of(task)))
+    assert stored[0].equals(stored[1])
