@@ -38,6 +38,10 @@ TABLES: tuple[tuple[type, Any], ...] = (
     (journal.Entry, journal._ENTRY_KEYS),
 )
 """Every class whose fields are stored, with its table of keys."""
+TABLE_NAMES = {
+    *("KEYS", "stored_names", "PLANNED_MEMORY_KEYS", "SIZE_KEYS", "SIZED_KEYS", "FILE_KEYS"),
+    "_ENTRY_KEYS",
+}
 CARRIED = {"added"}
 """Fields of a plan that hold what a newer format says, by its own keys."""
 
@@ -91,7 +95,7 @@ def literal_tables() -> Iterator[tuple[str, ast.Dict]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 name = node.target.id
-                if name in ("KEYS", "stored_names") or name.endswith("_KEYS"):
+                if name in TABLE_NAMES:
                     assert isinstance(node.value, ast.Dict), (path, name)
                     yield f"{path.name}:{name}", node.value
 
