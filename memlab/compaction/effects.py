@@ -178,7 +178,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
             facts.append((READS, reading.ANOTHERS))
         elif len(reads):
             facts.append((READS, reading.describe_chances(found[CHANCE].dropna())))
-        facts += [("log", words) for words in describe_log(reads)]
+        facts += [("log", words) for words in describe_log(reads, past)]
     if by == NEED:
         needs = c.REFERENCES if reads is None else READS
         words = f"{needs}, each fading by half in {HALF_LIFE:g} days, per 1,000 tokens"

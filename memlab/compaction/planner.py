@@ -116,7 +116,9 @@ def plan(
         opened.retiring()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
     # Remembered logs are read where the policy asks for them: one that is gone stops no cap.
-    reads = None if log is None else reads_in(log, settings_of(opened), call="memlab.plan")[0]
+    reads = None
+    if log is not None:
+        reads, _ = reads_in(log, settings_of(opened), call="memlab.plan", source=opened)
     request = _Request(policy, retire, reads, moment)
     return at_one_moment(opened, lambda reader: _plan_of(reader, opened, request, watch))
 
@@ -190,7 +192,9 @@ def _evidence_of(
     frame: pd.DataFrame, source: Source, request: _Request
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the past of a frame that was just read, and the references in it and in its logs."""
-    log = remembered_reads(settings_of(source)) if request.log is None else request.log
+    log = request.log
+    if log is None:
+        log = remembered_reads(settings_of(source), source)
     past = past_of(frame, deletions_of(source), log)
     return past, find_references(past, log, now=request.now)
 

@@ -6,6 +6,7 @@ from memlab.evidence.reads import CutLosses as CutLosses
 from memlab.evidence.reads import cut_losses as cut_losses
 from memlab.evidence.reads import describe_chances as describe_chances
 from memlab.evidence.reads import describe_log as describe_log
+from memlab.evidence.reads import follow_names as follow_names
 from memlab.evidence.reads import read_access_log as read_access_log
 from memlab.evidence.reads import reading_chances as reading_chances
 from memlab.evidence.references import count_references as count_references

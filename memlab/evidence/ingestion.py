@@ -243,5 +243,5 @@ def _chances(store: str | None, log: Path) -> str:
         memories = load(store, on_bad_row="keep")
     except MemlabError:
         return ""
-    found = reads.read_access_log(log)
+    found = reads.follow_names(reads.read_access_log(log), store)
     return "" if found.empty else reads.describe_chances(reads.reading_chances(memories, found))

@@ -3,7 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from math import log1p
@@ -108,6 +108,8 @@ def _words(text: str) -> list[str]:
 
 EMPTIED: Final = "emptied"
 SEEN_AT: Final = "seen_at"
+PERHAPS: Final = "perhaps"
+"""The file that came in the same commit and is much like what went; empty for none."""
 READS: Final = "reads"
 SEARCHES: Final = "searches"
 ASKED: Final = "asked"
@@ -115,14 +117,17 @@ LAST_ASKED: Final = "last_asked"
 _COUNTS: Final = (READS, c.REFERENCES, SEARCHES)
 _COLUMNS: Final = (
     *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.LOAD_BEARING, c.CREATED_AT, SEEN_AT),
-    *(c.DELETED_AT, EMPTIED, c.COMMIT, *_COUNTS, ASKED, LAST_ASKED),
+    *(c.DELETED_AT, EMPTIED, c.COMMIT, PERHAPS, *_COUNTS, ASKED, LAST_ASKED),
 )
 _OF_A_LOSS: Final = {
     **dict.fromkeys((c.DELETED_AT, c.WRITTEN_AT, SEEN_AT), c.TIME),
     EMPTIED: "bool",
     c.COMMIT: "str",
+    PERHAPS: "str",
 }
 _LISTED: Final = 20
+_MOVED: Final = 3
+"""Moved memories that are named."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,6 +135,7 @@ class Losses(Shown):
     """The frame of :func:`lost`, and by id what git or the archive keeps.
 
     `own` counts what memlab took out, `own_asked` those asked for; `unknown` says what git lacks.
+    `moved` has by id what is not lost: it was moved out of the store, and its file is still there.
     """
 
     store: str
@@ -140,6 +146,7 @@ class Losses(Shown):
     own_asked: int = 0
     unknown: str = ""
     is_copied: bool = True
+    moved: Mapping[str, Loss] = field(default_factory=dict)
 
     @property
     def asked(self) -> int:
@@ -155,6 +162,7 @@ class Losses(Shown):
             "unknown": self.unknown,
             "lost": rows.to_dict("records"),
             "asked_since": self.asked,
+            "moved": {name: loss.moved_to for name, loss in self.moved.items()},
             "own": self.own,
             "own_asked_since": self.own_asked,
         }
@@ -176,10 +184,23 @@ class Losses(Shown):
             facts.append(("not known", self.unknown))
         if len(self.frame):
             facts.append(("asked for since", f"{self.asked:,} of {len(self.frame):,}"))
+        if self.moved:
+            facts.append(("moved", self._moved_in_words()))
         title = f"{counted(len(self.frame))} that somebody else deleted or emptied: {self.store}"
         own = f"{counted(self.own)} that memlab deleted or retired"
         below = Table("", (), [], f"{own}, {self.own_asked:,} asked for since")
-        return Sheet(title, facts, [_table(self.frame), below] if len(self.frame) else [below])
+        in_doubt = self.frame[PERHAPS] != ""
+        tables = [
+            _table(rows) for rows in (self.frame[~in_doubt], self.frame[in_doubt]) if len(rows)
+        ]
+        return Sheet(title, facts, [*tables, below])
+
+    def _moved_in_words(self) -> str:
+        """Say what was moved, with the first ones and where they are."""
+        pairs = [f"{name} to {loss.moved_to}" for name, loss in self.moved.items()]
+        shown = ", ".join(pairs[:_MOVED])
+        more = f" and {len(pairs) - _MOVED:,} more" if len(pairs) > _MOVED else ""
+        return f"{counted(len(pairs))} out of the store, and still there: {shown}{more}"
 
 
 def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
@@ -187,7 +208,9 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
 
     Git knows it where the store is a folder that git tracks, and the archive where copies of the
     store are kept: ``keep_copies = true`` in ``memlab.toml``, or ``memlab archive STORE --copy``.
-    What memlab deleted or retired is not lost, even where git committed it. Reads only.
+    What memlab deleted or retired is not lost, even where git committed it; nor is what was renamed
+    or moved elsewhere below the folder. Where a rename is in doubt, the memory is lost, and
+    ``perhaps`` names the file that it may live on as. Reads only.
 
     A memory was asked for by a read in an access log, by a later memory that refers to it, and
     where the source still has the words of searches, by one that names it, or that it matches
@@ -206,7 +229,8 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
         One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``load_bearing``,
         ``created_at``; ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when
         it was missed, and ``seen_at``, when it was last seen; ``emptied``, whether it is there
-        without words; ``reads``, ``references`` and ``searches`` since, ``asked``, how many these
+        without words; ``perhaps``, what it may be called now; ``reads``, ``references`` and
+        ``searches`` since, ``asked``, how many these
         are together, and ``last_asked``.
     """
     return losses_of(source, log=log).frame
@@ -217,11 +241,11 @@ def losses_of(
 ) -> Losses:
     """Return what :func:`lost` does, with what is kept of each, and what memlab did itself."""
     opened, moment = open_source(source), moment_or_now(now, call="memlab.lost")
-    kept, known_by = _kept(opened, moment)
+    kept, known_by, moved = _kept(opened, moment)
     frame = _frame_of(opened, kept)
     if not (len(frame) or own):
-        return Losses(opened.name, _with_needs(frame, []), {}, known_by)
-    reads, _ = reads_in(log, settings_of(opened), call="memlab.lost")
+        return Losses(opened.name, _with_needs(frame, []), {}, known_by, moved=moved)
+    reads, _ = reads_in(log, settings_of(opened), call="memlab.lost", source=opened)
     searches = list(opened.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = gone_and_deleted(opened, with_body=bool(searches))
@@ -230,7 +254,7 @@ def losses_of(
     past = past_of(present, [*deletions, *theirs])
     there = past[past[c.DELETED_AT].isna()]
     retired = there[retired_rows(there)]
-    known = {*there[c.MEMORY_ID], *frame[c.MEMORY_ID]}
+    known = {*there[c.MEMORY_ID], *frame[c.MEMORY_ID], *moved}
     deleted = past[~past[c.MEMORY_ID].isin(known)]
     by_memlab = pd.concat([deleted, retired])
     went = by_memlab[c.DELETED_AT]
@@ -253,8 +277,17 @@ def losses_of(
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
     names = set(by_memlab[c.MEMORY_ID])
-    more = len(names), len(names & asked), opened.past_note(), opened.is_copied
-    return Losses(opened.name, ranked, kept, known_by, *more)
+    return Losses(
+        store=opened.name,
+        frame=ranked,
+        kept=kept,
+        known_by=known_by,
+        own=len(names),
+        own_asked=len(names & asked),
+        unknown=opened.past_note(),
+        is_copied=opened.is_copied,
+        moved=moved,
+    )
 
 
 def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
@@ -270,9 +303,14 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
             yield Content(name, key, record, digest, source.is_empty(record))
 
 
-def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ...]]:
-    """Return by id what git or copies keep of what somebody else took, and what says so."""
-    found, known_by = dict[str, Loss](), tuple[str, ...]()
+def _kept(
+    source: Source, now: datetime
+) -> tuple[dict[str, Loss], tuple[str, ...], dict[str, Loss]]:
+    """Return what git or copies keep of what somebody else took, what says so, and what was moved.
+
+    What was taken and what was moved are by id.
+    """
+    found, known_by, moved = dict[str, Loss](), tuple[str, ...](), dict[str, Loss]()
     if source.is_copied and copies.keeps_copies(archive_at(source)):
         last, found = _missed(source, now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
@@ -280,9 +318,17 @@ def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ..
         known_by = ("git", *known_by)
         for loss in source.losses():
             name = str(source.facts_of(loss.record).memory_id)
-            if name not in found or found[name].seen or (found[name].at or now) < (loss.at or now):
+            if loss.moved_to:
+                moved[name] = loss
+            elif (
+                name not in found or found[name].seen or (found[name].at or now) < (loss.at or now)
+            ):
                 found[name] = loss
-    return found, known_by
+        for former in source.former_names():  # copies know it by the name that it had
+            if former.name in found and found[former.name].seen and former.is_free:
+                del found[former.name]
+    found = {name: loss for name, loss in found.items() if name not in moved}
+    return found, known_by, moved
 
 
 def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
@@ -319,7 +365,10 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)
     losses = [kept[name] for name in frame[c.MEMORY_ID]]
-    known = [(each.at, each.since, each.seen, each.is_emptied, each.commit) for each in losses]
+    known = [
+        (each.at, each.since, each.seen, each.is_emptied, each.commit, each.perhaps)
+        for each in losses
+    ]
     told = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
     frame = pd.concat([frame, told], axis=1)
     if len(frame) and is_begun(archive_at(source)):
@@ -349,7 +398,10 @@ def _table(frame: pd.DataFrame) -> Table:
         "commit": frame[c.COMMIT].str[:8],
         "tokens": frame[c.TOKENS],
         "id": frame[c.MEMORY_ID] + np.where(frame[EMPTIED], " (emptied)", ""),
+        "perhaps renamed to": frame[PERHAPS],
     }
+    if not frame[PERHAPS].any():
+        del columns["perhaps renamed to"]
     if not frame[c.COMMIT].any():
         del columns["commit"]
     rows = list(zip(*(each.tolist() for each in columns.values()), strict=True))

@@ -23,7 +23,7 @@ from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.files import ordinary_file
 from memlab.frame.loading import expect_log
 from memlab.settings import Settings
-from memlab.sources.base import MOST_READ, TODAY, Orders
+from memlab.sources.base import MOST_READ, TODAY, FormerName, Orders, Source
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
 from memlab.text import Sheet, Shown, Table, counted, refused
@@ -37,6 +37,8 @@ _FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
 _DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
 _LINES_AT_ONCE: Final = 2**24
 """Bytes; no line of a log is longer."""
+_EXAMPLES: Final = 3
+"""Names that a sentence ends with."""
 _NO_FILE: Final = "part that is no ordinary file"
 
 
@@ -91,14 +93,62 @@ Log = pd.DataFrame | str | PathLike[str] | None
 """A log that a call is given: a frame of reads, or the file of one."""
 
 
-def reads_in(log: Log, settings: Settings, *, call: str) -> tuple[pd.DataFrame | None, Path | None]:
-    """Return the reads of a log that was given, else of those remembered; and the log's file."""
+def reads_in(
+    log: Log, settings: Settings, *, call: str, source: Source | None = None
+) -> tuple[pd.DataFrame | None, Path | None]:
+    """Return the reads of a log that was given, else of those remembered; and the log's file.
+
+    Reads under a former name of a memory of `source` are given its present one.
+    """
     if isinstance(log, str | PathLike):
-        return read_access_log(log), Path(log)
+        return _followed(read_access_log(log), source), Path(log)
     expect_log(log, call=call)
     if log is not None:
-        return log, None
-    return remembered_reads(settings), next(iter(settings.log), None)
+        return _followed(log, source), None
+    return remembered_reads(settings, source), next(iter(settings.log), None)
+
+
+def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
+    """Return a log in which each memory is called by the id that it has in a store now.
+
+    A read belongs to the memory that had the name at the moment of the read. Renames are known
+    where the store is a folder that git tracks; elsewhere the log is returned as it is. Functions
+    that are given a store and a log do this themselves.
+
+    Parameters
+    ----------
+    log : DataFrame
+        What :func:`memlab.read_access_log` returns.
+    store : str, Path or Source
+        The store whose memories were read.
+    """
+    expect_log(log, call="memlab.evidence.follow_names")
+    return _followed(log, open_source(store))
+
+
+def _followed(log: pd.DataFrame, source: Source | None) -> pd.DataFrame:
+    formers = () if source is None else source.former_names()
+    if not formers:
+        return log
+    by_name: dict[str, list[FormerName]] = {}
+    for former in sorted(formers, key=lambda each: each.until):
+        by_name.setdefault(former.name, []).append(former)
+    renamed = log[c.MEMORY_ID].isin(by_name.keys()) & log[c.AT].notna()
+    if not renamed.any():
+        return log
+    rows = zip(log.loc[renamed, c.MEMORY_ID], log.loc[renamed, c.AT], strict=True)
+    names = [_name_now(name, at, by_name[name]) for name, at in rows]
+    followed = log.copy()
+    followed.loc[renamed, c.MEMORY_ID] = names
+    return followed
+
+
+def _name_now(name: str, at: datetime, formers: Sequence[FormerName]) -> str:
+    """Return the present id of the memory that had a name at a moment."""
+    for former in formers:
+        if at < former.until:
+            return former.memory_id
+    return formers[-1].memory_id if formers[-1].is_free else name
 
 
 def log_option(
@@ -110,12 +160,15 @@ def log_option(
     return ("--log", str(file or "LOG"))
 
 
-def remembered_reads(settings: Settings) -> pd.DataFrame | None:
-    """Return the reads of every access log that is remembered of a store; None without one."""
+def remembered_reads(settings: Settings, source: Source | None = None) -> pd.DataFrame | None:
+    """Return the reads of every access log that is remembered of a store; None without one.
+
+    Reads under a former name of a memory of `source` are given its present one.
+    """
     if not settings.log:
         return None
     try:
-        return _reads_of(settings.log)
+        return _followed(_reads_of(settings.log), source)
     except MemlabError as error:
         raise settings.error("log", f"{error}; or take the log out of the settings") from error
 
@@ -125,16 +178,19 @@ def apart_of(log: Path) -> Path:
     return log.with_name(f"{log.name}.apart")
 
 
-def describe_log(log: pd.DataFrame) -> list[str]:
-    """Say what lines of a log from `read_access_log` are no read; nothing where all is well.
+def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[str]:
+    """Say what lines of a log from `read_access_log` are left out; nothing where all is well.
 
-    Where it holds none at all, that is said.
+    Where it holds none at all, that is said. With the past of a store, so are the lines that name
+    no memory of it, with the names that stand there most often.
     """
     passed_over: dict[str, int] = log.attrs.get(PASSED_OVER, {})
     said = [] if len(log) else ["the log: it holds no read"]
     if passed_over:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
         said.append(f"the log: lines passed over: {reasons}")
+    if past is not None and not is_anothers(log, past):
+        said += _unknown_names(log, past)
     if without := log.attrs.get(c.WITHOUT_ZONE, 0):
         said.append(f"the log: {counted(without, 'times')} without a zone, taken as UTC")
     if len(log):
@@ -145,6 +201,18 @@ def describe_log(log: pd.DataFrame) -> list[str]:
                 f"{most.index[0]}; is something polling it?"
             )
     return said
+
+
+def _unknown_names(log: pd.DataFrame, past: pd.DataFrame) -> list[str]:
+    """Say how many lines of a log name no memory that a store has held, and which names."""
+    unknown = log.loc[~log[c.MEMORY_ID].isin(past[c.MEMORY_ID]), c.MEMORY_ID].value_counts()
+    if unknown.empty:
+        return []
+    names = ", ".join(map(str, unknown.index[:_EXAMPLES]))
+    more = len(unknown) - _EXAMPLES
+    rest = f" and {more:,} more" if more > 0 else ""
+    lines = f"{unknown.sum():,} of {len(log):,} lines name no memory of this store"
+    return [f"the log: {lines}: {names}{rest}"]
 
 
 class LogLines:

@@ -15,7 +15,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now, now_utc
 from memlab.evidence.past import Memories, names_a_store, past_in, rows_of_gaps, with_gaps
-from memlab.evidence.reads import Log, log_option, reads_in, remembered_reads
+from memlab.evidence.reads import Log, log_option, reads_in
 from memlab.frame.fields import Flags, Ints, Objects, Times
 from memlab.frame.labelling import called
 from memlab.frame.loading import expect_log, expect_references
@@ -187,7 +187,7 @@ def evidence_of(
         memories = source = open_source(opened := memories)
         settings = settings_of(source)
         name = str(opened) if isinstance(opened, str | PathLike) else source.name
-    reads, file = reads_in(log, settings, call=call)
+    reads, file = reads_in(log, settings, call=call, source=source)
     past = past_in(memories, call=call, with_body=with_body, log=reads)
     found = references_and_counts(past, reads, only_log=only_log, now=now)
     name = name or str(past.attrs.get(c.SOURCE, ""))
@@ -215,9 +215,12 @@ def references_and_counts(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what `find_references` and `count_references` return, from one look."""
     expect_log(log, call="memlab.find_references")
-    if log is None and names_a_store(frame):
-        log = remembered_reads(settings_of(open_source(frame)))
-        now = now or now_utc()
+    if names_a_store(frame):
+        frame = source = open_source(frame)
+        if log is None:
+            now = now or now_utc()
+        settings = settings_of(source)
+        log, _ = reads_in(log, settings, call="memlab.find_references", source=source)
     frame = with_gaps(past_in(frame, call="memlab.find_references", log=log))
     mentions = _Mentions()
     if not only_log:

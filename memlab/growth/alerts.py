@@ -131,7 +131,7 @@ def _never_read(look: Look) -> _Found:
             from memlab.evidence.reads import remembered_reads
 
             with suppress(MemlabError):  # memlab size says what is wrong with one
-                log = remembered_reads(settings)
+                log = remembered_reads(settings, look.source)
     if log is None or not look.start:
         return
     from memlab.evidence.reads import reading_chances

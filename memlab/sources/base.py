@@ -151,7 +151,23 @@ class Orders(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A memory that somebody else deleted or emptied: when it went, was written, was last seen."""
+    """A memory that somebody else deleted, emptied or moved out of the store.
+
+    Attributes
+    ----------
+    key, record : Key, bytes
+        The memory as it was.
+    at, since, seen : datetime or None
+        When it went, when it was last written, and when a copy of it was last seen.
+    commit : str
+        Git's name of the commit in which it went.
+    is_emptied : bool
+        Whether its file is there without words.
+    moved_to : str
+        Where its file is now, outside of the store; empty where it is nowhere.
+    perhaps : str
+        The file that came in the same commit and is much like it; empty for none.
+    """
 
     key: Key
     record: bytes
@@ -160,6 +176,27 @@ class Loss(NamedTuple):
     commit: str = ""
     seen: datetime | None = None
     is_emptied: bool = False
+    moved_to: str = ""
+    perhaps: str = ""
+
+
+class FormerName(NamedTuple):
+    """An id that a memory had before it was renamed.
+
+    Attributes
+    ----------
+    name, memory_id : str
+        The id that it had, and the one that it has now.
+    until : datetime
+        When it was renamed.
+    is_free : bool
+        Whether no other memory has had the name since.
+    """
+
+    name: str
+    memory_id: str
+    until: datetime
+    is_free: bool
 
 
 class Search(NamedTuple):
@@ -552,6 +589,10 @@ class Source(ABC):
     def is_tracked(self) -> bool:
         """Whether :meth:`losses` would know."""
         return False
+
+    def former_names(self) -> Sequence[FormerName]:
+        """Return the ids that memories had before they were renamed, where that is known."""
+        return ()
 
     def searches(self) -> Iterator[Search]:
         """Yield what was searched for, where its words are kept; nobody writes them elsewhere."""

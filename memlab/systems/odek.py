@@ -114,6 +114,10 @@ class Odek(FolderSource):
         """Return the name of an episode's file; empty where the id could name one elsewhere."""
         return f"{key}.md" if is_session_id(key) else ""
 
+    def key_of(self, name: str) -> str:
+        """Return the session of an episode's file."""
+        return name.removesuffix(".md")
+
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of an episode's entry in the list, and no other's."""
         super().check_place(found)

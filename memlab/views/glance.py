@@ -112,7 +112,7 @@ def show(
     if log is not None:
         from memlab.evidence.reads import cut_losses, log_option, reads_in
 
-        reads, file = reads_in(log, settings, call=call)
+        reads, file = reads_in(log, settings, call=call, source=source)
         option = log_option(reads, file, settings)
         more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
     more |= {"past": source.past_note(), "number": number, "settings": settings.not_obeyed}

@@ -338,7 +338,10 @@ def _references(findings: Findings) -> Section:
     if left_out := [*not_counted_in_words(evidence.counts)]:
         tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
     if evidence.log is not None:
-        words += [f"Reads come from {findings.log_name}.", *describe_log(evidence.log)]
+        words += [
+            f"Reads come from {findings.log_name}.",
+            *describe_log(evidence.log, evidence.past),
+        ]
     words.append(
         "The age rank of a memory is how many prunable memories, itself included, one had to keep "
         "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."

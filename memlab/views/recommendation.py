@@ -205,7 +205,7 @@ class Recommendation(Shown):
             else:
                 if len(log):
                     yield "by the log", reading.describe_chances(self.chances)
-                yield from (line.partition(": ")[::2] for line in reading.describe_log(log))
+                yield from (line.partition(": ")[::2] for line in reading.describe_log(log, past))
         present = present_rows(past)
         if found.source is not None and found.source.cuts_index and c.LOADED_AT_START in present:
             named = int(present[c.ACTIVE].sum())

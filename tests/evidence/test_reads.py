@@ -188,3 +188,12 @@ def test_who_was_never_read_had_a_chance_or_none(
     frame.attrs[c.SOURCE] = source
     assert reading_chances(frame, log).tolist() == chances
     assert reading_chances(frame.iloc[:0], log).empty
+
+
+def test_lines_that_name_no_memory_are_counted_with_examples() -> None:
+    past = make_frame(*({c.MEMORY_ID: name} for name in "abcd"))
+    log = make_log(("a", 1), ("x.md", 2), ("b", 3), ("y.md", 4), ("x.md", 5))
+    (said,) = describe_log(log, past)
+    assert said == "the log: 3 of 5 lines name no memory of this store: x.md, y.md"
+    assert describe_log(log[log[c.MEMORY_ID].isin(["a", "b"])], past) == []
+    assert describe_log(log) == []

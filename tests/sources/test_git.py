@@ -17,6 +17,7 @@ from memlab import columns as c
 from memlab.compaction import drop_archived, keep_copies, recover
 from memlab.sources.folder.git import history_of
 from memlab.sources.opening import open_source
+from memlab.systems.claude_code.source import ClaudeCode
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -292,7 +293,7 @@ def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) 
     bare = tmp_path / "bare.git"
     empty.git("init", "-q", "--bare", str(bare))
     for folder in (empty.folder, bare, bare / "refs", empty.folder / ".git"):
-        history = history_of(folder, "MEMORY.md")
+        history = history_of(folder, ClaudeCode)
         assert (history.lives, history.missing) == ((), "")
 
 

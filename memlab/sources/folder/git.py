@@ -13,8 +13,11 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, Final, NamedTuple
 
+from memlab.errors import StoreError
 from memlab.sources.folder.files import LARGEST, FileCopy, Listing, Stamp, is_file_path
-from memlab.sources.folder.journal import FolderMoment, Place
+from memlab.sources.folder.journal import FolderMoment, Index, Place
+from memlab.sources.folder.renames import Contents as Compared
+from memlab.sources.folder.renames import File, Renames, find_renames
 from memlab.text import in_shell
 
 Contents = Callable[[str], bytes | None]
@@ -38,24 +41,37 @@ _PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOS
 """Where a person has said which repositories of others to trust."""
 _CHANGES: Final = (
     *("diff-tree", "--stdin", "--always", "--root", "-r", "-z", "--raw", "--no-ext-diff"),
-    *("--no-textconv", "-l1000", "--diff-merges=first-parent", "--relative"),
+    *("--no-textconv", "--no-renames", "--diff-merges=first-parent", "--relative"),
     "--format=@%ct %H",
 )
-_ALIKE: Final = "-M70%"
-_SAME: Final = "-M100%"
-"""What counts as renamed, and what does where the contents are not there to be compared."""
+_SUFFIX: Final = ".md"
+_MOST_UNTRACKED: Final = 1_000
+"""Files that are not committed yet and are read, at most, to find what was moved."""
+_NEIGHBOURS: Final = 200
+"""Files of a folder that are read, at most, to tell a template from a memory's own text."""
 _LATEST: Final = 253_402_300_799
 _FILE: Final = b"100"
 """How the mode of an ordinary file begins: no link, no submodule."""
 
 
 class Change(NamedTuple):
-    """What a commit did to a path; a path is empty where nothing was there before, or is after."""
+    """What a commit did to a file.
+
+    Attributes
+    ----------
+    before, after : str
+        Its path; empty where nothing was there before, or is after.
+    mode : int
+        Its permissions before.
+    old, new : str
+        Git's names of its content.
+    """
 
     before: str
     after: str
     mode: int
     old: str
+    new: str
 
 
 class Commit(NamedTuple):
@@ -71,6 +87,7 @@ class Life:
     """A file that was committed, under the last name that it had in the folder."""
 
     name: str
+    """A path in the folder; of what was moved out of the store, the last that it had there."""
     is_there: bool = False
     """Whether the newest commit has it."""
     mode: int = 0o644
@@ -85,6 +102,12 @@ class Life:
     """When it was deleted or, where it is there, emptied."""
     commit: str = ""
     """Which commit did that."""
+    moved_to: str = ""
+    """Where it is now, if it was moved out of the store and is still below the folder."""
+    perhaps: str = ""
+    """The file that the same commit added and that it is much like; empty for none."""
+    former: list[tuple[str, datetime]] = field(default_factory=list)
+    """The names that it had before, each with the time of the commit that changed it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +123,7 @@ class History:
     """By name, the files of the newest commit."""
 
 
-def history_of(folder: Path, index_name: str) -> History:
+def history_of(folder: Path, kind: type[Index]) -> History:
     """Return what git knows of a folder; nothing where it is in no repository."""
     above = (folder, *folder.parents)
     root = next((each for each in above if os.path.lexists(each / ".git")), None)
@@ -110,7 +133,7 @@ def history_of(folder: Path, index_name: str) -> History:
         head, is_shallow = _newest(folder, root)
     except ValueError as error:
         return History(missing=f"git's history of it is left out: {error}")
-    return _read(folder, head, index_name, is_shallow=is_shallow) if head else History()
+    return _read(folder, head, kind, is_shallow=is_shallow) if head else History()
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
@@ -134,77 +157,202 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
 
 
 @lru_cache(maxsize=16)
-def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> History:
-    faults = ["its clone is shallow: git fetch --unshallow brings what was before"] * is_shallow
+def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> History:
+    faults = []
+    if is_shallow:
+        faults.append("its clone is shallow: git fetch --unshallow brings what was before")
     entries = _entries(folder, head, faults)
-    index = entries.pop(index_name, Life("")).blob
-    lives = _lives(_commits(folder, head, faults), entries, index_name, index, head)
-    lives = [each for each in lives if each.is_there or each.taken]
+    index = entries.pop(kind.index_name, Life("")).blob
+    empty = frozenset({"", *(blob_name(data, head) for data in (b"", b"\n"))})
     with blobs(folder) as content:
-        lost = sum(content(blob) is None for blob in {each.blob for each in lives if each.taken})
+        walk = _Walk(folder, kind, entries, index, empty, content)
+        for commit in _commits(folder, head, faults):
+            walk.take(commit)
+        lives = walk.of_store()
+        gone = {each.blob for each in lives if each.taken}
+        lost = sum(content(blob) is None for blob in gone)
+    if not walk.is_complete:
+        faults.append("contents are missing, so some renames may be taken for deletions")
     if lost:
         faults.append(f"the words of {lost:,} that are gone cannot be read")
     missing = f"git does not have all of its history: {'; '.join(faults)}" if faults else ""
-    return History(lives, index, missing, entries)
+    there = {name: each for name, each in entries.items() if _is_inside(name, kind)}
+    return History(lives, index, missing, there)
 
 
-def _lives(
-    commits: Iterable[Commit], there: Mapping[str, Life], index_name: str, index: str, head: str
-) -> list[Life]:
-    """Go from commit to commit, the newest first, and tell the lives of files apart."""
-    lives, of = [*there.values()], {**there}  # by the path in the commits that come now
-    empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
-    for commit in commits:
+class _Walk:
+    """Goes from commit to commit, the newest first, and tells the lives of files apart."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: type[Index],
+        there: Mapping[str, Life],
+        index: str,
+        empty: frozenset[str],
+        content: Contents,
+    ) -> None:
+        self.is_complete = True
+        self._folder, self._kind, self._content = folder, kind, content
+        self._index = index
+        self._empty = empty
+        self._lives = [*there.values()]
+        self._of = {**there}
+        """Each life by the path that it has in the commits that come next."""
+        self._in_store = {id(life) for name, life in there.items() if self._has(name)}
+        """The lives that had a path in the store so far."""
+
+    def of_store(self) -> list[Life]:
+        """Return the files that are, or were, in the store."""
+        known = [life for life in self._lives if id(life) in self._in_store]
+        return [life for life in known if life.is_there or life.taken]
+
+    def take(self, commit: Commit) -> None:
+        """Take in what a commit did."""
+        index_before = self._index
+        files = []
+        for change in commit.changes:
+            name = change.before or change.after
+            if name and name == self._kind.index_name:
+                index_before = change.old if change.before else ""
+            elif name:
+                files.append(change)
+        changes, perhaps = self._with_renames(commit, files, index_before)
+        self._index = index_before
         changed = []
-        for each in commit.changes:
-            if index_name and index_name in each[:2]:
-                index = each.old if each.before == index_name else ""
-            before, after = ("" if name == index_name else name for name in each[:2])
-            if path := after or before:
-                if path not in of:
-                    of[path] = Life(path)
-                    lives.append(of[path])
-                changed.append((each._replace(before=before, after=after), of[path]))
-        for each, life in changed:
-            had_words = each.before and each.old not in empty
-            is_emptied = life.is_there and life.blob in empty and had_words
-            if life.taken is None and (is_emptied or not (life.is_there or each.after)):
-                life.taken, life.commit, life.index = commit.at, commit.name, index
-            if each.after and life.written is None:
-                life.written = commit.at
-            if not each.before:
-                life.born = min(life.born or commit.at, commit.at)
-                continue
-            of[each.before] = life
-            if life.blob in empty and life.taken:
-                life.blob, life.mode = each.old, each.mode
-    return lives
+        for change in changes:
+            path = change.after or change.before
+            if path not in self._of:
+                self._of[path] = Life(path)
+                self._lives.append(self._of[path])
+            changed.append((change, self._of[path]))
+        for change, life in changed:
+            self._change(commit, change, life)
+            if not change.after and life.commit == commit.name:
+                life.perhaps = perhaps.get(change.before, "")
+
+    def _change(self, commit: Commit, change: Change, life: Life) -> None:
+        had_words = change.before and change.old not in self._empty
+        is_emptied = life.is_there and life.blob in self._empty and had_words
+        if life.taken is None and (is_emptied or not (life.is_there or change.after)):
+            life.taken, life.commit, life.index = commit.at, commit.name, self._index
+        if change.after and life.written is None:
+            life.written = commit.at
+        if not change.before:
+            life.born = min(life.born or commit.at, commit.at)
+            return
+        self._of[change.before] = life
+        if life.blob in self._empty and life.taken:
+            life.blob, life.mode = change.old, change.mode
+        if self._has(change.before):
+            self._was_in_store(commit, change, life)
+
+    def _was_in_store(self, commit: Commit, change: Change, life: Life) -> None:
+        """Note that a life had a path in the store before a commit."""
+        is_renamed = change.after not in ("", change.before)
+        if id(life) not in self._in_store:
+            self._in_store.add(id(life))
+            if is_renamed:  # out of the store
+                life.moved_to = life.name if life.is_there else ""
+                life.is_there = False
+                life.taken, life.commit, life.index = commit.at, commit.name, self._index
+                life.blob, life.mode = change.old, change.mode
+                life.written = None
+            life.name = change.before
+        elif is_renamed:
+            life.former.append((change.before, commit.at))
+
+    def _with_renames(
+        self, commit: Commit, changes: Sequence[Change], index_before: str
+    ) -> tuple[list[Change], Mapping[str, str]]:
+        """Join deletions and additions that are one file; return also which may be one."""
+        deleted = {each.before: each for each in changes if each.before and not each.after}
+        added = {each.after: each for each in changes if each.after and not each.before}
+        old = [File(name, each.old) for name, each in deleted.items() if name.endswith(_SUFFIX)]
+        new = [File(name, each.new) for name, each in added.items() if name.endswith(_SUFFIX)]
+        if not old or not new:
+            return list(changes), {}
+        found = self._renames(commit, old, new, index_before)
+        joined = [each for each in changes if each.before not in found.sure or each.after]
+        goals = {new_name: old_name for old_name, new_name in found.sure.items()}
+        for place, each in enumerate(joined):
+            if not each.before and each.after in goals:
+                joined[place] = deleted[goals[each.after]]._replace(after=each.after, new=each.new)
+        return joined, found.doubtful
+
+    def _renames(
+        self, commit: Commit, old: Sequence[File], new: Sequence[File], index_before: str
+    ) -> Renames:
+        """Compare texts where one of both files is the store's; others by their whole content."""
+
+        def neighbours(path: str) -> tuple[Sequence[str], Sequence[str]]:
+            names = (f"{commit.name}^", commit.name)
+            before, after = (_blobs_in(self._folder, each, path, self._kind) for each in names)
+            return before, after
+
+        def titles() -> tuple[Mapping[str, str], Mapping[str, str]]:
+            before, after = (
+                self._kind.titles(self._content(blob) or b"") if blob else {}
+                for blob in (index_before, self._index)
+            )
+            return before, after
+
+        contents = Compared(self._content, neighbours, titles)
+        inside = [file for file in old if self._has(file.path)]
+        found = find_renames(inside, new, contents, empty=self._empty)
+        taken = {*found.sure.values()}
+        outside = [file for file in old if not self._has(file.path)]
+        rest = [file for file in new if file.path not in taken]
+        back = find_renames(
+            outside, [f for f in rest if self._has(f.path)], contents, empty=self._empty
+        )
+        self.is_complete = self.is_complete and found.is_complete and back.is_complete
+        goals = {*back.sure.values()}
+        elsewhere = {f.blob: f.path for f in rest if f.path not in goals and not self._has(f.path)}
+        for file in outside:
+            if file.path not in back.sure and file.blob in elsewhere:
+                back.sure[file.path] = elsewhere.pop(file.blob)
+        return Renames({**back.sure, **found.sure}, found.doubtful)
+
+    def _has(self, name: str) -> bool:
+        return _is_inside(name, self._kind)
+
+
+def _is_inside(name: str, kind: type[Index]) -> bool:
+    """Whether a file, by its path, is one of the store's folders."""
+    above = name.split("/")[:-1]
+    return all(kind.enters("/".join(above[: depth + 1])) for depth in range(len(above)))
+
+
+def _blobs_in(folder: Path, commit: str, path: str, kind: type[Index]) -> list[str]:
+    """Return git's names of the Markdown files in a folder at a commit, evenly chosen of many."""
+    found = []
+    words = ["--", f"{path}/"] if path else []
+    with _git(folder, "ls-tree", "-z", commit, *words) as process:
+        for token in _tokens(process.stdout):
+            facts, _, name = token.partition(b"\t")
+            mode, _, blob = facts.split()
+            last = os.fsdecode(name)
+            if mode.startswith(_FILE) and last.endswith(_SUFFIX) and last != kind.index_name:
+                found.append(blob.decode())
+    step = -(-len(found) // _NEIGHBOURS) or 1
+    return found[::step]
 
 
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
     """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read."""
-    count = alike = 0
-    for renames in (_ALIKE, _SAME):
-        with (
-            _git(folder, "rev-list", f"--skip={count}", head) as listing,
-            _git(folder, *_CHANGES, renames, "--", ".", stdin=listing.stdout) as process,
-        ):
-            for commit in _told(process.stdout):
-                yield commit
-                count += 1
-            stopped = process.wait() or listing.wait()
-        if not stopped:
-            break
-        if renames == _ALIKE:
-            alike = count
-    if renames == _SAME and count > alike:
-        faults.append("contents are missing, so some renames may be taken for deletions")
+    with (
+        _git(folder, "rev-list", head) as listing,
+        _git(folder, *_CHANGES, "--", ".", stdin=listing.stdout) as process,
+    ):
+        yield from _told(process.stdout)
+        stopped = process.wait() or listing.wait()
     if stopped:
         faults.append("what was before cannot be read")
 
 
 def _told(stream: BufferedReader) -> Iterator[Commit]:
-    """Yield the commits that git tells of; a rename has two paths, links have none."""
+    """Yield the commits that git tells of; what is no ordinary file has no path."""
     commit, tokens = None, _tokens(stream)
     for token in tokens:
         what = token.split()  # a line break may stand before it
@@ -215,11 +363,16 @@ def _told(stream: BufferedReader) -> Iterator[Commit]:
             at = datetime.fromtimestamp(seconds, UTC)
             commit = Commit(at, what[1].decode(), [])
         elif commit:
-            names = 2 if what[4][:1] == b"R" else 1
-            paths = [os.fsdecode(next(tokens, b"")) for _ in range(names)]
+            path = os.fsdecode(next(tokens, b""))
             was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in what[:2])
-            mode, old = int(what[0][-3:], 8), what[2].decode()
-            commit.changes.append(Change(paths[0] * was, paths[-1] * is_now, mode, old))
+            change = Change(
+                before=path if was else "",
+                after=path if is_now else "",
+                mode=int(what[0][-3:], 8),
+                old=what[2].decode(),
+                new=what[3].decode(),
+            )
+            commit.changes.append(change)
     if commit:
         yield commit
 
@@ -292,14 +445,42 @@ def _removed(moment: FolderMoment, history: History) -> list[Life]:
     if not missing:
         return removed
     others = [name for name in moment.names if name not in history.there]
-    found = filter(None, map(moment.folder.read_if_there, others))
-    contents = {blob_name(file.data, missing[0].blob) for file in found}
+    like = missing[0].blob
+    contents = set(_names_by_blob(moment, others, like))
+    missing = [each for each in missing if each.blob not in contents]
+    elsewhere = {}
+    if missing:
+        elsewhere = _names_by_blob(moment, _untracked(moment.folder.path), like)
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
-    return removed + [
-        replace(each, is_there=False, taken=at, index=history.index)
-        for each in missing
-        if each.blob not in contents
-    ]
+    for each in missing:
+        went = replace(each, is_there=False, taken=at, index=history.index)
+        went.moved_to = elsewhere.get(each.blob, "")
+        removed.append(went)
+    return removed
+
+
+def _names_by_blob(moment: FolderMoment, names: Iterable[str], like: str) -> dict[str, str]:
+    """Return names of files that can be read by git's name of their content."""
+    found = {}
+    for name in names:
+        with suppress(StoreError, OSError):  # a link, or what somebody is writing
+            file = moment.folder.read_if_there(name)
+            if file is not None:
+                found[blob_name(file.data, like)] = name
+    return found
+
+
+def _untracked(folder: Path) -> list[str]:
+    """Return the Markdown files in a folder and below that are not committed, some at most."""
+    found = []
+    with _git(folder, "ls-files", "--others", "--exclude-standard", "-z") as process:
+        for token in _tokens(process.stdout):
+            name = os.fsdecode(token)
+            if name.endswith(_SUFFIX) and is_file_path(name):
+                found.append(name)
+            if len(found) == _MOST_UNTRACKED:
+                break
+    return found
 
 
 def _emptied(moment: FolderMoment, history: History) -> list[Life]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from memlab.clock import file_clock, wait_for_clock_tick
 from memlab.errors import StoreError
@@ -52,7 +52,7 @@ _FAULTS: Final = (
 class Index(Protocol):
     """What a kind of folder knows of its files and of its index."""
 
-    index_name: str = ""
+    index_name: ClassVar[str] = ""
     """Empty where there is none."""
     index_first: bool = False
     """Whether what it says of files goes before them."""
@@ -61,6 +61,11 @@ class Index(Protocol):
     def enters(name: str) -> bool:  # noqa: ARG004
         """Whether files of a folder below are files of this one, by its path from here."""
         return False
+
+    @staticmethod
+    def titles(raw: bytes) -> Mapping[str, str]:  # noqa: ARG004
+        """Return what an index calls each file, where it names files."""
+        return {}
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
         """Return the index with nothing in it that names memories."""

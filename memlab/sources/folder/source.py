@@ -4,6 +4,7 @@ Notes are folders of Markdown files, and of folders of these, with no index that
 """
 
 import json
+import os.path
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -124,12 +125,29 @@ class FolderSource(base.FileSource, Index):
 
     def history(self) -> History:
         """Return what git knows of the folder."""
-        return history_of(self.path, self.index_name)
+        return history_of(self.path, type(self))
 
     def born(self, moment: FolderMoment) -> dict[str, datetime]:
         """Return when the files of a moment were first committed, as far as git knows them."""
         lives = moment.lives.values() if isinstance(moment, PastMoment) else self.history().lives
         return {life.name: life.born for life in lives if life.born is not None}
+
+    def former_names(self) -> list[base.FormerName]:
+        """Return the ids that memories had before git saw them renamed."""
+        lives = self.history().lives
+        taken = {life.name for life in lives}
+        found = []
+        for life in lives:
+            for name, until in life.former:
+                former, current = self.key_of(name), self.key_of(life.name)
+                is_free = name not in taken and not os.path.lexists(self.path / name)
+                if former != current:
+                    found.append(base.FormerName(former, current, until, is_free))
+        return found
+
+    def key_of(self, name: str) -> str:
+        """Return the id of the memory that a file holds."""
+        return name
 
     def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what was committed to git and is not there any more."""
@@ -139,7 +157,10 @@ class FolderSource(base.FileSource, Index):
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
     def losses(self) -> Iterator[base.Loss]:
-        """Return what was committed to git and is not there any more, or has no words any more."""
+        """Return what was committed to git and is not there any more, or has no words any more.
+
+        What was moved out of the store is among it, with where it is now.
+        """
         # What git cannot read, or was empty all along, is no loss.
         return (each for each in self._gone(emptied=True) if not self.is_empty(each.record))
 
@@ -150,9 +171,17 @@ class FolderSource(base.FileSource, Index):
         with folder_moment(self.path, self) as now, blobs(self.path) as content:
             for then in past_moments(now, history, content, emptied=emptied):
                 for found in (each for each in self.memories(then) if each.name):
-                    life, record = then.lives[found.name], record_of(found, then.read(found.name))
-                    own = life.taken, life.written, life.commit
-                    yield base.Loss(found.key, record, *own, is_emptied=life.is_there)
+                    life = then.lives[found.name]
+                    yield base.Loss(
+                        key=found.key,
+                        record=record_of(found, then.read(found.name)),
+                        at=life.taken,
+                        since=life.written,
+                        commit=life.commit,
+                        is_emptied=life.is_there,
+                        moved_to=life.moved_to,
+                        perhaps=life.perhaps,
+                    )
 
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""

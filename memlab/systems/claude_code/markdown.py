@@ -156,6 +156,19 @@ def mentions_in(text: str) -> tuple[Mention, ...]:
     return tuple(sorted(found, key=lambda mention: mention.start))
 
 
+def name_in_link(target: str) -> str | None:
+    """Return the Markdown file that the target of a link names; None where it names none.
+
+    >>> [name_in_link(target) for target in ("a.md", "<a b.md>", "./a%20b.md#c", "a", "https://x")]
+    ['a.md', 'a b.md', 'a b.md', 'a.md', None]
+    """
+    written = target.strip().strip("<>")
+    if not written or _SCHEME.match(written) or written.startswith("#"):
+        return None
+    name = unquote(re.split(r"[#?]", written, maxsplit=1)[0]).removeprefix("./")
+    return name if name.endswith(_SUFFIX) else f"{name}{_SUFFIX}"
+
+
 def is_entry(line: str) -> bool:
     """Whether a line is an item of a list, a row of a table, or begins with a link."""
     return bool(_ITEM.match(line) or _LEADING_LINK.match(line))

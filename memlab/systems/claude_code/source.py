@@ -31,7 +31,13 @@ from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
-from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
+from memlab.systems.claude_code.markdown import (
+    FileNames,
+    mentions_in,
+    name_in_link,
+    read_front_matter,
+    wikilinks_in,
+)
 from memlab.systems.claude_code.types import type_of
 from memlab.systems.claude_code.view import FolderView, Note, first_calls, with_retired
 from memlab.text import counted
@@ -186,6 +192,16 @@ class ClaudeCode(FolderSource):
         """Return what the index and ``RETIRED.md`` say of a memory."""
         place = json.loads(record)["place"]
         return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
+
+    @staticmethod
+    def titles(raw: bytes) -> dict[str, str]:
+        """Return the words of the first link to each file in an index."""
+        found: dict[str, str] = {}
+        for mention in mentions_in(raw.decode(errors="replace")):
+            name = name_in_link(mention.target)
+            if name is not None:
+                found.setdefault(name, mention.label)
+        return found
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with nothing in it that names files."""
