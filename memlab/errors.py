@@ -74,10 +74,6 @@ class ArchiveError(MemlabError):
     """Archived rows cannot be read, matched to their store, or restored."""
 
 
-class UnfilledArchiveError(ArchiveError):
-    """An archive was begun, and nothing was ever taken out of its store."""
-
-
 class MissingExtraError(MemlabError, ImportError):
     """A part of memlab was used whose optional dependencies are not installed."""
 

@@ -1,13 +1,17 @@
 """Plans of a store, and archives as a process leaves them that was stopped."""
 
+import os
+import signal
 import sqlite3
 from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from memlab.compaction import Plan, Receipt, apply, plan
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
+from memlab.store.archive import opening
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import Compacted, archived_change
@@ -51,3 +55,25 @@ def leave_unfinished(store: Path, made: Plan) -> None:
         both.archive.deleting(named, copies, at=NOON),
     ):
         pass
+
+
+def apply_until_statement(store: Path, number: int) -> Receipt:
+    """Apply a plan, and be killed before a statement on the archive is done."""
+    made = planned(store)
+    count = 0
+
+    def trace(_statement: str) -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    connect = sqlite3.connect
+
+    def traced(*words: Any, **how: Any) -> sqlite3.Connection:
+        connection = connect(*words, **how)
+        connection.set_trace_callback(trace)
+        return connection
+
+    opening.sqlite3.connect = traced  # type: ignore[attr-defined]
+    return apply(made, now=NOON)

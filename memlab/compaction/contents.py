@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import reduce
 from itertools import chain, groupby
 from os import PathLike
-from os.path import lexists
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -144,7 +143,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
     source = open_source(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
     place = archive_at(source)
-    if (source.like is None or source.like.exists()) and not lexists(place.path):
+    if (source.like is None or source.like.exists()) and not is_begun(place):
         with source.reading():
             pass  # what is no store at all never had anything taken out of it
         check_not_renamed(place)

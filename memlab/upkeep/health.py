@@ -19,7 +19,7 @@ from memlab.arguments import expect, whole_number
 from memlab.compaction.contents import compared
 from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
-from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
+from memlab.errors import MemlabError, SettingsError, StoreError
 from memlab.evidence.losses import losses_of
 from memlab.frame.fields import retired_rows, rows_in_state
 from memlab.frame.loading import load
@@ -291,7 +291,7 @@ def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
         return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
 
     place = archive_at(source)
-    return read_archive(place, read) if lexists(place.path) else set()
+    return read_archive(place, read) if is_begun(place) else set()
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
@@ -339,10 +339,7 @@ def _archive(source: Source) -> Check:
     def look(reader: Reader) -> Check:
         return read_archive(place, lambda archive: _against_store(reader, source, archive))
 
-    try:
-        return at_one_moment(source, look)
-    except UnfilledArchiveError:
-        return nothing
+    return at_one_moment(source, look)
 
 
 def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:

@@ -1,14 +1,18 @@
 """What children do to stores. Standard library only, like all of memlab that is used here."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from memlab.compaction import Plan, apply, restore, vacuum
+from memlab.errors import MemlabError
 from memlab.store import SqliteMemoryStore
 
 Operation = Callable[[Path, Any], Any]
+PATIENCE = 20.0
+"""Seconds that a process waits for another one's word."""
 
 
 def apply_plan(store: Path, what: str) -> Any:
@@ -35,3 +39,31 @@ def without_privileges(arguments: tuple[Any, ...]) -> Any:
         os.setresuid(65534, 65534, 65534)
     task, *rest = arguments
     return task(*rest)
+
+
+def apply_in_steps(
+    url: str, text: str, stop_at: str, reached: Path, go_on: Path, delay: float = 0.0
+) -> str:
+    """Apply a plan; at one step say that it is reached, and wait until somebody says go on.
+
+    Returns the digest of the plan, or why it was refused.
+    """
+
+    def watch(step: str) -> None:
+        if step == stop_at:
+            reached.touch()
+            wait_for(go_on, PATIENCE)
+
+    time.sleep(delay)
+    try:
+        return apply(Plan.from_json(text), store=url, watch=watch).digest
+    except MemlabError as error:
+        return f"refused: {error}"
+
+
+def wait_for(file: Path, seconds: float) -> bool:
+    """Wait until a file is there; whether it is."""
+    until = time.monotonic() + seconds
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.002)
+    return file.exists()

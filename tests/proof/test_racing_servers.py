@@ -1,8 +1,12 @@
-"""Processes write on a server while plans are made, applied and taken back: nothing is lost."""
+"""Processes write on a server while plans are made, applied and taken back: nothing is lost.
+
+Two memlab may do so at once, too, on a store that no plan has taken anything out of yet.
+"""
 
 import os
 import random
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +22,9 @@ from servers import REDIS, postgres_server, redis_server
 
 import memlab
 from memlab.cli import main
-from memlab.compaction import archived_rows
+from memlab.compaction import archived_plans, archived_rows
 from memlab.errors import ArchiveError, StalePlanError, StoreError
+from proof.tasks import apply_in_steps, wait_for
 
 WRITERS = 4
 STEPS = int(os.environ.get("MEMLAB_PUTS", "150"))
@@ -216,3 +221,145 @@ def raced(
     assert "cut short" not in checked.output
     assert deleted > 0
     return [each.result for each in ended], deleted
+
+
+MEMORIES = 30
+RACES = int(os.environ.get("MEMLAB_RACES", "8"))
+
+
+class TwoOnOneStore:
+    """A server store of thirty memories without an archive, for two processes to compact."""
+
+    def __init__(self, url: str, folder: Path, contents: Any, revise: Any) -> None:
+        self.folder = folder
+        self.archive = folder / "own" / "store.archive.db"
+        self.url = f"{url}{'&' if '?' in url else '?'}archive={self.archive}"
+        self.contents = contents
+        """Returns the content of every memory on the server by its id."""
+        self.revise = revise
+        """Writes the oldest memory anew, so that a plan that deletes it is refused."""
+
+    def plan(self, keep: int) -> str:
+        return memlab.plan(self.url, memlab.KeepRecent(keep)).to_json()
+
+    def started(self, children: Children, name: str, plan: str, step: str, **how: Any) -> int:
+        files = {"reached": self.folder / f"{name}.reached", "go_on": self.folder / f"{name}.go"}
+        return int(
+            children.start(apply_in_steps, url=self.url, text=plan, stop_at=step, **files, **how)
+        )
+
+    def wait(self, name: str, seconds: float) -> bool:
+        return wait_for(self.folder / f"{name}.reached", seconds)
+
+    def go_on(self, name: str) -> None:
+        (self.folder / f"{name}.go").touch()
+
+    def assert_nothing_lost(self, before: dict[str, str]) -> None:
+        """Every memory is on the server or comes back out of the archive at its path."""
+        there = self.contents()
+        gone = before.keys() - there.keys()
+        if gone:
+            assert gone <= set(archived_rows(self.url).memory_id)
+            for entry in reversed(archived_plans(self.url)):
+                with suppress(ArchiveError):  # all of it is there
+                    memlab.restore(entry.digest, store=self.url)
+        assert self.contents().keys() == before.keys()
+
+    def assert_tidy(self) -> None:
+        left = {path.name for path in self.archive.parent.iterdir()}
+        assert left <= {self.archive.name}
+
+
+@pytest.fixture(params=["redis", "postgresql"])
+def two(request: pytest.FixtureRequest, scratch: Path) -> Iterator[TwoOnOneStore]:
+    if request.param == "redis":
+        pytest.importorskip("betterdb_agent_memory")
+        from betterdb_agent_memory.build_memory_record import build_memory_record
+
+        with redis_server(scratch) as server, server.client() as client:
+            for number in range(MEMORIES):
+                content = f"memory {number}"
+                made = build_memory_record(
+                    NAME, f"m{number:02}", content, [0.5] * 8, now=START_MS + number
+                )
+                client.hset(made.key, items=made.fields)
+            client.hset("__betterdb:caches", f"{NAME}:mem", "{}")
+
+            def contents() -> dict[str, str]:
+                keys = list(client.scan_iter(f"{NAME}:mem:*"))
+                return {key.decode().split(":")[-1]: client.hget(key, "content") for key in keys}
+
+            def revise() -> None:
+                client.hset(f"{NAME}:mem:m00", "content", "revised")
+
+            yield TwoOnOneStore(f"{server.url}?name={NAME}", scratch, contents, revise)
+        return
+    with postgres_server() as server, server.connect() as connection:
+        create_tables(connection)
+        connection.execute("INSERT INTO agents (id) VALUES (%s)", (AGENT,))
+        for number in range(MEMORIES):
+            add_memory(connection, AGENT, content=f"memory {number}")
+
+        def rows() -> dict[str, str]:
+            found = connection.execute("SELECT id::text, content FROM warm_tier").fetchall()
+            return dict(found)
+
+        def revise_row() -> None:
+            connection.execute("UPDATE warm_tier SET content = 'revised' WHERE id = 1")
+
+        yield TwoOnOneStore(server.url("postgres"), scratch, rows, revise_row)
+
+
+@pytest.mark.parametrize("step", ["locked", "checked", "copied", "archived"])
+def test_archive_is_kept_when_its_maker_is_refused(
+    two: TwoOnOneStore, children: Children, step: str
+) -> None:
+    """The first makes the file and is refused; the second is in the midst of filling it."""
+    before = two.contents()
+    first = two.started(children, "first", two.plan(3), "locked")
+    assert two.wait("first", 20)
+    two.revise()
+    second = two.started(children, "second", two.plan(4), step)
+    two.wait("second", 1)
+    two.go_on("first")
+    first_said = children.wait(first).result
+    assert first_said.startswith("refused")
+    two.go_on("second")
+    assert "refused" not in children.wait(second).result
+    two.assert_nothing_lost(before)
+    two.assert_tidy()
+
+
+@pytest.mark.parametrize("step", ["locked", "checked", "copied", "archived", "deleted"])
+@pytest.mark.parametrize("is_same", [False, True], ids=["two plans", "one plan"])
+def test_copies_of_a_deletion_under_way_are_not_erased(
+    two: TwoOnOneStore, children: Children, step: str, is_same: bool
+) -> None:
+    """The second sees copies whose memories are all there still, and must not take them out."""
+    plans = [two.plan(3), two.plan(20)]
+    before = two.contents()
+    first = two.started(children, "first", plans[0], step)
+    assert two.wait("first", 20)
+    second = two.started(children, "second", plans[0] if is_same else plans[1], "none")
+    time.sleep(0.5)
+    two.go_on("first")
+    ended = [children.wait(pid) for pid in (first, second)]
+    assert [each.error for each in ended] == [None, None]
+    assert "refused" not in ended[0].result
+    two.assert_nothing_lost(before)
+    two.assert_tidy()
+
+
+def test_nothing_is_lost_whenever_two_begin(two: TwoOnOneStore, children: Children) -> None:
+    rng = random.Random(35)
+    before = two.contents()
+    for number in range(RACES):
+        plans = [two.plan(3 + number % 2), two.plan(9)]
+        pids = [
+            two.started(children, f"{number}-{at}", plan, "none", delay=rng.uniform(0, 0.02))
+            for at, plan in enumerate(plans)
+        ]
+        ended = [children.wait(pid) for pid in pids]
+        assert [each.error for each in ended] == [None, None]
+        two.assert_nothing_lost(before)
+        two.archive.unlink(missing_ok=True)

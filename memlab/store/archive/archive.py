@@ -52,11 +52,33 @@ class EntryState(NamedTuple):
         return not self.same and not self.changed and bool(self.taken or self.absent)
 
 
-class Archive:
-    """An open archive. :mod:`memlab.store.archive.opening` opens one."""
+class FileIdentity(NamedTuple):
+    """What tells a file from every other one while it is there."""
 
-    def __init__(self, connection: sqlite3.Connection, location: ArchiveLocation) -> None:
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileIdentity":
+        """Return the identity of the file at a path, which is no link's."""
+        found = path.lstat()
+        return cls(found.st_dev, found.st_ino)
+
+
+class Archive:
+    """An open archive. :mod:`memlab.store.archive.opening` opens one.
+
+    `file` says which file was opened to be written; an archive that is only read has none.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        location: ArchiveLocation,
+        file: FileIdentity | None = None,
+    ) -> None:
         self.connection: Final = connection
+        self._file: Final = file
         self.location: Final = location
         self.path: Final = location.path
         self.faults: Final[dict[str, str]] = {}
@@ -73,7 +95,18 @@ class Archive:
     def changing(self) -> Iterator[sqlite3.Connection]:
         """Do all of the block in one transaction, or none of it."""
         with archive_errors(self.path), transaction(self.connection):
+            self.check_in_place()
             yield self.connection
+
+    def check_in_place(self) -> None:
+        """Refuse to go on where the file that was opened is not the one at the archive's path.
+
+        Nobody would find in it what a store no longer has.
+        """
+        with suppress(OSError):
+            if self._file in (None, FileIdentity.of(self.path)):
+                return
+        raise _replaced(self.path)
 
     def entries(self) -> list[Entry]:
         """Return every deletion, oldest first."""
@@ -309,6 +342,7 @@ class Archive:
                 self.note_identity_sample(staying)
             watch("copied")
         watch("archived")
+        self.check_in_place()
         try:
             yield
         except BaseException as error:
@@ -364,13 +398,6 @@ class Archive:
         """Return what an archive says of itself under a name; None where it says nothing."""
         found = self.rows("SELECT value FROM about WHERE name = ?", name)
         return found[0][0] if found else None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it holds nothing for sure."""
-        with suppress(ArchiveError):
-            return not (self.has_table("copies") or self.rows("SELECT 1 FROM applies LIMIT 1"))
-        return False
 
     def has_table(self, name: str) -> bool:
         """Whether it has a table that not every archive has."""
@@ -458,9 +485,19 @@ def _copy_named(entry: Entry, rowid: int, key: object) -> str:
     return f"{name} of plan {entry.digest[:12]}"
 
 
+def _replaced(path: Path | str) -> ArchiveError:
+    return ArchiveError(
+        f"{path} was moved, deleted or replaced while it was in use; nothing was written to it or "
+        "deleted since: run the same command again"
+    )
+
+
 def archive_error(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> ArchiveError:
     """Return the error to raise for one of SQLite's on an archive."""
-    if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+    name = getattr(error, "sqlite_errorname", "")
+    if name == "SQLITE_READONLY_DBMOVED":
+        return _replaced(path)
+    if name == "SQLITE_NOTADB":
         return ArchiveError(
             f"{path} is not an archive, though it has an archive's name; move it away"
         )

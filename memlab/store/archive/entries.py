@@ -243,7 +243,7 @@ _SHOWN: Final = ", ".join(
     f"json_extract(record, '$.{name}') AS {name}" for name in (*COLUMNS, SIGNALS)
 )
 _VIEW: Final = f"""
-CREATE VIEW archived_memories AS
+CREATE VIEW IF NOT EXISTS archived_memories AS
 SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
 FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
 _TABLES: Final = {
@@ -276,6 +276,39 @@ _IN_EACH: Final = ("about", "applies", "archived")
 """Tables of every archive: others are made once something is dropped, retired or copied."""
 
 
+def is_unfilled(connection: sqlite3.Connection) -> bool:
+    """Whether a file has no tables, or some of an archive's that were never finished.
+
+    Whoever was killed while it made them took nothing out of the store yet.
+    """
+    if not _tables_in(connection):
+        return True
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    return version == 0 and _has_no_rows(connection)
+
+
+def is_unused(connection: sqlite3.Connection) -> bool:
+    """Whether nobody would miss an archive: it has no rows, and was not made to hold copies."""
+    return "copies" not in _tables_in(connection) and _has_no_rows(connection)
+
+
+def _has_no_rows(connection: sqlite3.Connection) -> bool:
+    """Whether an archive has no rows but what it says of itself."""
+    names = _tables_in(connection)
+    if not names <= _TABLES.keys():
+        return False
+    rows = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about"})]
+    return not rows or not connection.execute(" UNION ALL ".join(rows)).fetchone()
+
+
+def _tables_in(connection: sqlite3.Connection) -> set[str]:
+    found = connection.execute(
+        "SELECT CAST(name AS BLOB) FROM sqlite_schema WHERE type = 'table' "
+        "AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    )
+    return {bytes(name).decode(errors="replace") for (name,) in found}
+
+
 def make_table(connection: sqlite3.Connection, name: str) -> None:
     """Make a table where there is none."""
     connection.execute(f"CREATE TABLE IF NOT EXISTS {name} {_TABLES[name]}")
@@ -286,8 +319,8 @@ def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
     for name in _IN_EACH:
         make_table(connection, name)
     connection.execute(_VIEW)
-    connection.execute(f"PRAGMA user_version = {FORMAT}")
-    connection.execute("INSERT INTO about VALUES ('scheme', ?)", (scheme,))
+    connection.execute("INSERT OR REPLACE INTO about VALUES ('scheme', ?)", (scheme,))
+    connection.execute(f"PRAGMA user_version = {FORMAT}")  # the last: until then it is unfilled
 
 
 def is_made_here(connection: sqlite3.Connection) -> bool:

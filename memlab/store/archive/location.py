@@ -9,11 +9,12 @@ from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import ArchiveError
+from memlab.errors import ArchiveError, MemlabError
 from memlab.files import make_like
-from memlab.store.archive.entries import Check
+from memlab.store.archive.entries import Check, is_unfilled
 from memlab.store.database import path_named
 from memlab.store.records import check_any_row, check_row
+from memlab.store.snapshot import read_snapshot
 
 SUFFIX: Final = ".archive.db"
 """What an archive's name adds to its store's."""
@@ -63,7 +64,10 @@ def location_beside(store: Path | str) -> ArchiveLocation:
 
 
 def is_begun(location: ArchiveLocation) -> bool:
-    """Whether there is a file with something in it where the archive would be."""
+    """Whether a store has an archive.
+
+    An empty file, or one whose making was cut short, is none: the next deletion or copy fills it.
+    """
     try:
         found = location.path.lstat()
     except (OSError, ValueError):
@@ -77,7 +81,15 @@ def is_begun(location: ArchiveLocation) -> bool:
         raise ArchiveError(
             f"{location.path} has an archive's name and {wrong}; nothing was changed: move it away"
         )
-    return found.st_size > 0
+    return found.st_size > 0 and not _is_unfilled(location.path)
+
+
+def _is_unfilled(path: Path) -> bool:
+    """Whether a file is an archive that was begun and never filled; one in doubt is not."""
+    try:
+        return read_snapshot(path, is_unfilled, check=lambda _connection, _path: None)
+    except MemlabError:  # whoever opens it says what is wrong with it
+        return False
 
 
 def begun_path(location: ArchiveLocation) -> Path:

@@ -19,8 +19,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from memlab import errors
 from memlab.store.archive import entries
-from memlab.store.archive.archive import Archive, archive_error, archive_errors
+from memlab.store.archive.archive import Archive, FileIdentity, archive_error, archive_errors
 from memlab.store.archive.entries import Apply, Archived, SampleRow
+from memlab.store.archive.holding import archive_held
 from memlab.store.archive.location import SUFFIX, ArchiveLocation, begun_path, is_begun, touch_like
 from memlab.store.database import check_encoding, check_side_files, exact, transaction
 from memlab.store.records import layout_of, positions_where, records_at
@@ -35,10 +36,12 @@ _PATIENCE: Final = 30.0
 """Seconds for which the lock of another process is waited for."""
 
 
-def open_archive(location: ArchiveLocation) -> AbstractContextManager[Archive]:
+@contextmanager
+def open_archive(location: ArchiveLocation) -> Iterator[Archive]:
     """Open an archive for reading and writing."""
     begun_path(location)
-    return _opened(location)
+    with archive_held(location), _opened(location) as archive:
+        yield archive
 
 
 @contextmanager
@@ -56,10 +59,11 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
             connection.execute("PRAGMA synchronous = EXTRA")
             if may_be_empty:
                 with transaction(connection):
-                    if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                    if entries.is_unfilled(connection):
                         entries.create_tables(connection, location.scheme)
             check_archive(connection, path)
-        yield Archive(connection, location)
+            file = FileIdentity.of(path)
+        yield Archive(connection, location, file)
 
 
 @dataclass
@@ -78,19 +82,33 @@ def archived_change(
 ) -> Iterator[ArchivedChange[Changed]]:
     """Open a store for a change and its archive, under the store's lock, until that is noted."""
     with ExitStack() as opened:
+        opened.enter_context(archive_held(location))
         with change as writer:
             is_begun(location)
             is_new = touch_like(location.path, location.like)
-            archive = None
             try:
                 archive = opened.enter_context(_opened(location, may_be_empty=True))
                 both = ArchivedChange(writer, archive)
                 yield both
             finally:
-                if is_new and (archive is None or archive.is_empty):
-                    with suppress(OSError):
-                        location.path.unlink(missing_ok=True)
+                if is_new:
+                    _remove_unused(location.path)
         both.after_commit()
+
+
+def _remove_unused(path: Path) -> None:
+    """Remove an archive that holds nothing, unless somebody else has begun to write into it.
+
+    Nobody else can write while SQLite's exclusive lock on the file is held, and whoever opened it
+    before finds it gone when it comes to write: see :meth:`Archive.check_in_place`.
+    """
+    with suppress(sqlite3.Error, OSError):
+        before = FileIdentity.of(path)
+        uri = f"{path.as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")
+            if entries.is_unused(connection) and before == FileIdentity.of(path):
+                path.unlink()
 
 
 def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -> Result:
@@ -118,12 +136,6 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
     """Check that `connection` holds an archive of a known format."""
     check_encoding(connection, path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table'").fetchone()
-    if version == 0 and not found:
-        raise errors.UnfilledArchiveError(
-            f"{path} was begun and never filled: a plan was cut short before it took anything out; "
-            "apply it again, or delete that file"
-        )
     if version != entries.FORMAT or not entries.is_made_here(connection):
         made = "" if version != entries.FORMAT else ", with other tables than memlab makes"
         raise errors.ArchiveError(
@@ -163,8 +175,7 @@ def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bo
     """Check what lies where the archive of a store would be, and return whether it has one."""
     has_archive = is_begun(location)
     if has_archive and location.has_sample:
-        with suppress(errors.UnfilledArchiveError):
-            read_archive(location, check_is_of)
+        read_archive(location, check_is_of)
     elif is_needed:
         check_not_renamed(location)
     return has_archive

@@ -1,0 +1,296 @@
+"""The first use of an archive: what is empty or half made counts as none, and is filled."""
+
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from functools import partial
+from pathlib import Path
+
+import pytest
+from archives import NOON, apply_until_statement, check, compacted, planned
+from claude_store import write_index, write_memory
+from invariants import archive_of, rows_of
+from programs import Children, forked
+from shell import LOOKING, run, said, typed, undo_in
+from stores import run_sql
+
+import memlab
+from memlab.compaction import apply
+from memlab.compaction.contents import archived_plans, archived_rows
+from memlab.errors import ArchiveError
+from memlab.store.archive import entries
+from memlab.store.archive.archive import FileIdentity
+from memlab.store.archive.location import archive_path, is_begun, location_beside
+from memlab.store.archive.opening import archived_change, open_archive
+from memlab.upkeep.health import Status
+
+CHANGING = {
+    "archive --copy": "archive {} --copy",
+    "lost --restore": "lost {} --restore all --apply",
+    "compact --apply": "compact {} --keep-recent 3 --apply",
+    "compact --retire": "compact {} --keep-recent 3 --retire --apply",
+    "maintain --apply": "maintain {} --apply",
+    "restore": "restore {} 0123456789ab",
+    "drop": "archive {} --drop-before 2020-01-01 --apply",
+    "export": "archive {} --export {out}/memories.jsonl",
+    "archive --rows": "archive {} --rows",
+    "fleet show": "fleet show {}",
+}
+
+COMMANDS = {
+    name: words
+    for name, words in (LOOKING | CHANGING).items()
+    if name not in ("size by tokens", "compare", "floor", "report --chart")
+}
+"""Of those that look alike, one."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path / ".claude" / "projects" / "-w" / "memory")
+
+
+def write_folder(folder: Path) -> Path:
+    """A folder of Claude Code's with eight memories."""
+    names = [f"note_{number}.md" for number in range(8)]
+    for name in names:
+        write_memory(folder, name, f"---\nname: {name}\nmetadata:\n  type: project\n---\n{name}\n")
+    write_index(folder, [f"- [{name}]({name})" for name in names])
+    return folder
+
+
+def make_zero_bytes(path: Path) -> None:
+    path.touch()
+
+
+def make_empty_page(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("VACUUM")
+
+
+def make_tables_gone(path: Path) -> None:
+    run_sql(path, "CREATE TABLE x (y)", "DROP TABLE x")
+
+
+def statements() -> list[str]:
+    """Every statement by which the tables of an archive are made."""
+    found: list[str] = []
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.set_trace_callback(found.append)
+        entries.create_tables(connection, "file")
+    return [each for each in found if each not in ("BEGIN ", "COMMIT")]
+
+
+def make_first_statements(count: int) -> Callable[[Path], None]:
+    return lambda path: run_sql(path, *statements()[:count])
+
+
+HALF_MADE: dict[str, Callable[[Path], None]] = {
+    "zero bytes": make_zero_bytes,
+    "an empty page": make_empty_page,
+    "no tables left": make_tables_gone,
+    **{
+        f"{count} statements": make_first_statements(count) for count in range(1, len(statements()))
+    },
+}
+
+
+def outcome(words: str, store: Path, out: Path) -> tuple[int, str]:
+    """How a command ends on a store that is put back as it was before, and what it says."""
+    result = run(*typed(words, store, out))
+    text = re.sub(r"[0-9a-f]{12,}|\d\d:\d\d(:\d\d)?|\d+(\.\d+)? (ms|s)\b", "#", result.output)
+    text = re.sub(r"archive +[\d.]+ (bytes|kB)", "archive", text)  # the room that the file takes
+    return result.exit_code, text.replace("empty: no plan", "none: no plan")
+
+
+def assert_count_as_none(store: Path, *makes: Callable[[Path], None]) -> None:
+    """Hold that every command does what it does without an archive, from the same beginning."""
+    beside = {*store.parent.iterdir()}
+    with tempfile.TemporaryDirectory() as scratch:
+        kept, out = Path(scratch, "kept"), Path(scratch, "out")
+        put_copy(store, kept)
+        for name, words in COMMANDS.items():
+            outcomes = []
+            for make in (do_nothing, *makes):
+                for path in {*store.parent.iterdir()} - beside:
+                    path.unlink()
+                put_copy(kept, store)
+                make(archive_path(store))
+                out.mkdir()
+                outcomes.append(outcome(words, store, out))
+                shutil.rmtree(out)
+            assert outcomes == outcomes[:1] * len(outcomes), name
+
+
+def do_nothing(_archive: Path) -> None:
+    """Make no archive."""
+
+
+def put_copy(of: Path, to: Path) -> None:
+    if of.is_dir():
+        shutil.rmtree(to, ignore_errors=True)
+        shutil.copytree(of, to)
+    else:
+        shutil.copy2(of, to)
+
+
+STATES = [HALF_MADE[how] for how in ("zero bytes", "no tables left", "3 statements")]
+
+
+@pytest.mark.long
+def test_half_made_archive_counts_as_none(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "memlab.toml").write_text("keep_copies = true\n")
+    assert_count_as_none(store, *STATES)
+
+
+@pytest.mark.long
+def test_half_made_archive_of_a_folder_counts_as_none(folder: Path) -> None:
+    (folder / "memlab.toml").write_text("keep_copies = true\n")
+    assert_count_as_none(folder, *STATES)
+
+
+@pytest.mark.parametrize("how", HALF_MADE)
+def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> None:
+    HALF_MADE[how](archive_of(store))
+    assert not is_begun(location_beside(store))
+    before = rows_of(store)
+    digest = compacted(store, 4).digest
+    assert [entry.memories for entry in archived_plans(store)] == [6]
+    assert check(store).status is Status.OK
+    assert memlab.restore(digest, store=store) == 6
+    assert rows_of(store) == before
+
+
+@pytest.mark.parametrize("how", HALF_MADE)
+def test_half_made_archive_is_filled_by_copies(folder: Path, how: str) -> None:
+    HALF_MADE[how](archive_path(folder))
+    said("archive", folder, "--copy")
+    lost = folder / "note_3.md"
+    text = lost.read_bytes()
+    lost.unlink()
+    said("lost", folder, "--restore", "all", "--apply")
+    assert lost.read_bytes() == text
+
+
+@pytest.mark.parametrize("how", HALF_MADE)
+def test_half_made_archive_is_filled_by_a_retirement(folder: Path, how: str) -> None:
+    HALF_MADE[how](archive_path(folder))
+    index = (folder / "MEMORY.md").read_bytes()
+    receipt = said("compact", folder, "--keep-recent", 3, "--retire", "--apply")
+    said("restore", folder, undo_in(receipt))
+    assert (folder / "MEMORY.md").read_bytes() == index
+
+
+@pytest.mark.parametrize("table", ["applies", "archived"])
+def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, table: str) -> None:
+    """Rows in any table are somebody's memories."""
+    compacted(store, 4)
+    run_sql(archive_of(store), "PRAGMA user_version = 0")
+    before = archive_of(store).read_bytes()
+    assert is_begun(location_beside(store))
+    with pytest.raises(ArchiveError, match="is no archive of format"):
+        compacted(store, 2)
+    assert archive_of(store).read_bytes() == before
+    assert len(rows_of(store)) == 5
+    assert table in statements()[["applies", "archived"].index(table) + 1]
+
+
+def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
+    run_sql(archive_of(store), "CREATE TABLE invoices (number)")
+    with pytest.raises(ArchiveError, match="is no archive of format"):
+        compacted(store, 4)
+    assert len(rows_of(store)) == 11
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Children]:
+    with forked("archives") as made:
+        yield made
+
+
+@pytest.mark.long
+def test_kill_at_each_statement_leaves_an_archive_that_serves(
+    store: Path, children: Children
+) -> None:
+    whole = store.read_bytes()
+    states: dict[frozenset[tuple[str, bytes]], dict[str, bytes]] = {}
+    number, was_killed = 0, True
+    while was_killed:
+        number += 1
+        for left in store.parent.glob(f"{store.name}*"):
+            left.unlink()
+        store.write_bytes(whole)
+        was_killed = children.run(apply_until_statement, store=store, number=number).code != 0
+        files = {path.name: path.read_bytes() for path in store.parent.glob(f"{store.name}.*")}
+        if was_killed and not is_begun(location_beside(store)):
+            states[frozenset(files.items())] = files
+        if was_killed:
+            compacted(store, 4)
+            assert {len(rows_of(store)), len(archived_rows(store))} == {5, 6}
+    assert number > len(statements())
+    for path in store.parent.glob(f"{store.name}*"):
+        path.unlink()
+    store.write_bytes(whole)
+    assert_count_as_none(store, *(partial(write_files, files) for files in states.values()))
+
+
+def write_files(files: dict[str, bytes], archive: Path) -> None:
+    for name, content in files.items():
+        archive.with_name(name).write_bytes(content)
+
+
+def test_unused_archive_is_removed(store: Path) -> None:
+    class RefusedError(Exception):
+        pass
+
+    location = location_beside(store)
+    with pytest.raises(RefusedError), archived_change(location, nullcontext()):
+        raise RefusedError
+    assert not location.path.exists()
+
+
+@pytest.mark.parametrize("state", ["reads", "writes"])
+def test_unused_archive_is_left_to_whoever_has_it_open(store: Path, state: str) -> None:
+    location = location_beside(store)
+    with archived_change(location, nullcontext()):
+        other = sqlite3.connect(location.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE" if state == "writes" else "BEGIN")
+        other.execute("SELECT * FROM applies")
+    with closing(other):
+        assert location.path.exists()
+        if state == "writes":
+            other.execute("INSERT INTO about VALUES ('x', 'y')")
+            other.execute("COMMIT")
+
+
+@pytest.mark.parametrize("what", ["gone", "another"])
+def test_nothing_is_deleted_where_the_archive_is_not_at_its_path(store: Path, what: str) -> None:
+    compacted(store, 8)
+    before = rows_of(store)
+    archive = archive_of(store)
+
+    def replace(step: str) -> None:
+        if step == "archived":
+            archive.rename(archive.with_name("moved"))
+            if what == "another":
+                shutil.copy(archive.with_name("moved"), archive)
+
+    with pytest.raises(ArchiveError, match="was moved, deleted or replaced"):
+        apply(planned(store, 4), now=NOON, watch=replace)
+    assert rows_of(store) == before
+    archive.with_name("moved").replace(archive)
+    apply(planned(store, 4), now=NOON)
+    assert len(archived_rows(store)) == 6
+
+
+def test_file_that_was_replaced_before_it_is_written_is_refused(store: Path) -> None:
+    compacted(store, 8)
+    location = location_beside(store)
+    with open_archive(location) as archive:
+        assert FileIdentity.of(location.path)
+        location.path.rename(location.path.with_name("moved"))
+        with pytest.raises(ArchiveError, match="was moved, deleted or replaced"):
+            archive.forget("0" * 64)
