@@ -25,6 +25,23 @@ class StoreError(MemlabError):
     """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
 
 
+class UndecidedKindError(StoreError):
+    """A folder is of no kind that evidence decides, or of another than is known of it.
+
+    Attributes
+    ----------
+    given : str
+        The folder as it was named.
+    names : tuple of str
+        Names with a scheme, such as ``claude:FOLDER``, of which each opens it as one kind.
+    """
+
+    def __init__(self, message: str, *, given: str = "", names: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.given = given
+        self.names = names
+
+
 class ChangedWhileReadError(StoreError):
     """Somebody wrote while a store was read that nothing could lock; reading again may do."""
 

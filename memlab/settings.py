@@ -187,6 +187,9 @@ class Settings:
         whole_number, "a run of maintain that takes out more stops before"
     )
     claude: Mapping[str, Any] = _setting(_claude, "how Claude Code's memory is read", dict)
+    kind: str | None = _setting(
+        _text, "the scheme of the kind of store that a folder is, such as claude or openclaw"
+    )
     file: Path | None = None
     name: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)

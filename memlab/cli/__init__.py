@@ -4,16 +4,17 @@ import os
 import sys
 import warnings
 from collections import UserDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from memlab import errors
 from memlab.cli.output import working
-from memlab.text import for_terminal, without_passwords
+from memlab.text import command, for_terminal, without_passwords
 
 COMMANDS: Final = {
     name: module
@@ -29,6 +30,10 @@ COMMANDS: Final = {
 """In which module each command lies; it is imported when the command is named, or listed."""
 
 
+_ARGUMENTS: Final = "memlab.arguments"
+"""Where the words of the command line are kept for an error's next steps."""
+
+
 class _Imported(UserDict[str, Any]):
     """Commands by name, of which each is imported when it is asked for."""
 
@@ -42,6 +47,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words before the command's name."""
+        ctx.meta[_ARGUMENTS] = [*args]
         with _harmless_errors():
             return super().parse_args(ctx, args)
 
@@ -55,6 +61,9 @@ class Commands(click.Group):
             ctx.exit(0)
         except errors.MemlabError as error:
             _say(str(error))
+            if isinstance(error, errors.UndecidedKindError):
+                for line in _commands_with_kind(ctx.meta.get(_ARGUMENTS, ()), error):
+                    _say(line)
             refused = isinstance(
                 error, errors.StalePlanError | errors.AlreadyAppliedError | errors.CompactionError
             )
@@ -66,6 +75,22 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             _say("interrupted")
             ctx.exit(130)
+
+
+def _commands_with_kind(
+    arguments: Sequence[str], error: errors.UndecidedKindError
+) -> Iterator[str]:
+    """Yield the command that was given with each name that decides which kind a folder is."""
+    meant = [argument for argument in arguments if _is_path(argument, error.given)]
+    for name in error.names:
+        if meant:
+            words = [name if argument in meant else argument for argument in arguments]
+            yield f"next: {command(*words)}"
+
+
+def _is_path(argument: str, given: str) -> bool:
+    """Whether an argument of the command line is a path that an error names."""
+    return bool(argument) and Path(argument).expanduser().absolute() == Path(given).absolute()
 
 
 def _say(words: str) -> None:

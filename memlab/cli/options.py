@@ -59,8 +59,8 @@ def digests_beginning(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the digests in the archive of the store that was typed, the newest first."""
+    from memlab.sources.archived import open_archived
     from memlab.sources.base import Source, archive_at
-    from memlab.sources.opening import open_source
     from memlab.store.archive.opening import read_archive
 
     try:
@@ -68,7 +68,7 @@ def digests_beginning(
         store: Any = next(filter(None, given))  # among args after an option without its value
         store = store if isinstance(store, Source) else Path(store).expanduser()
         with warnings.catch_warnings(action="ignore"):
-            entries = read_archive(archive_at(open_source(store)), lambda found: found.entries())
+            entries = read_archive(archive_at(open_archived(store)), lambda found: found.entries())
     except Exception:  # noqa: BLE001 - a shell is never told what is wrong
         return []
     return [

@@ -16,7 +16,7 @@ from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
 from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, unwatched
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
 from memlab.store.archive.facts import RetiredMemories, note_retired, retired_in
@@ -87,7 +87,7 @@ def apply(
             f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was changed: "
             "where that is meant, say --all, in Python all_prunable=True"
         )
-    source = open_source(plan.store if store is None else store)
+    source = _opened_as_planned(plan, store)
     moment = moment_or_now(now, call="memlab.apply")
     location = archive_at(source)
     has_archive = check_archive_of(location, is_needed=not plan.is_empty)
@@ -102,6 +102,31 @@ def apply(
         return receipt
 
     return retry_if_changed(carry_out)
+
+
+def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
+    """Open the store of a plan, which must be of the kind that the plan was made of."""
+    where = plan.store if store is None else store
+    known = folder_schemes()
+    planned, colon, _ = plan.store.partition(":")
+    if not colon:
+        # Of folders those of Claude Code alone are named by their path; only files have such keys.
+        keys = chain((memory.key for memory in plan.memories), plan.links)
+        planned = "claude" if any(isinstance(key, str) for key in keys) else ""
+    elif planned not in known:
+        planned = ""
+    source = open_source(where, noted=planned)
+    if planned and source.is_folder and source.scheme in known and source.scheme != planned:
+        kinds = schemes()
+        names = tuple(f"{scheme}:{source.like}" for scheme in (source.scheme, planned))
+        raise errors.UndecidedKindError(
+            f"plan {plan.digest[:12]} was made of {source.like} as {kinds[planned].what}, and it "
+            f"is {kinds[source.scheme].what}; nothing was changed: make a new plan of "
+            f"{' or '.join(names)}",
+            given=str(source.like),
+            names=names,
+        )
+    return source
 
 
 def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:

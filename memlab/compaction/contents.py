@@ -21,8 +21,9 @@ from memlab.compaction.plans import Plan, Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text
+from memlab.sources.archived import open_archived
 from memlab.sources.base import Key, Reader, Source, archive_at
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import last_copied
@@ -58,12 +59,12 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 
     ArchiveError when it has no archive, or one that cannot be read, as for all that reads one.
     """
-    return look_into(open_source(store), lambda archive: archive.entries())
+    return look_into(open_archived(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
     """Return every deletion whose words were erased and whose facts are kept, oldest first."""
-    return look_into(open_source(store), Archive.dropped)
+    return look_into(open_archived(store), Archive.dropped)
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,7 +141,7 @@ def _summed(entries: list[Entry]) -> tuple[str, ...]:
 
 def archive_listing(store: SourceLike) -> ArchiveListing:
     """Return what was taken out of a store, as ``memlab archive`` lists it."""
-    source = open_source(store)
+    source = open_archived(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
     place = archive_at(source)
     if (source.like is None or source.like.exists()) and not is_begun(place):
@@ -173,7 +174,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     """Return the last plan that deleted from a store, with its receipt; None without one."""
-    source = open_source(store)
+    source = open_archived(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
         plans = (e for e in archive.entries() if e.planned and not e.recovers)
@@ -215,7 +216,7 @@ def archived_rows(
         ``kind``, ``title``, ``created_at``, ``namespace``. What cannot be read is missing, and so
         is a namespace where a memory has none.
     """
-    source = open_source(store)
+    source = open_archived(store, digest or "")
 
     def read(archive: Archive) -> pd.DataFrame:
         tables = _found(source, archive, digest, search)
@@ -243,7 +244,7 @@ def export_archived(
     if target.suffix not in EXPORTS:
         raise ValueError(f"path must end in {' or '.join(EXPORTS)}, not {str(target)!r}")
     write = _write_jsonl if target.suffix == ".jsonl" else _write_parquet
-    source = open_source(store)
+    source = open_archived(store, digest or "")
 
     def read(archive: Archive) -> int:
         with whole_file(target, limit=limit_like(archive.path)) as draft:

@@ -16,8 +16,9 @@ from memlab.errors import ArchiveError
 from memlab.evidence.past import DELETION, deletions_of, facts_of, sound, with_deletions
 from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of, load
+from memlab.sources.archived import open_archived
 from memlab.sources.base import Source, archive_at
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.copies import count_copies, erase_copies
 from memlab.store.archive.entries import Dropped, Entry
@@ -130,7 +131,7 @@ def drop_archived(
     """
     until = _until(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
-    source = open_source(store)
+    source = open_archived(store, digest or "")
     lost = _taken_by(source) if facts_too else None  # before anything is locked: it takes long
     check_not_renamed(archive_at(source))
     with open_archive(archive_at(source)) as archive:
@@ -161,7 +162,7 @@ def what_drops(
 ) -> Drop:
     """Say what :func:`drop_archived` would erase, of the same arguments. Reads only."""
     until = _until(before, digest)
-    source = open_source(store)
+    source = open_archived(store, digest or "")
     found = look_into(
         source, lambda archive: _chosen(source, archive, until, digest, facts_too=facts_too)
     )

@@ -17,6 +17,7 @@ from memlab.compaction.applier import settle
 from memlab.compaction.wire import minute, some_of
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
+from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
@@ -160,8 +161,8 @@ def plan_recovery(
     store: SourceLike, ids: Collection[str] | None = None, *, now: datetime | None = None
 ) -> Recovery:
     """Say what :func:`recover` would put back, of the same arguments. Reads only."""
-    source = open_source(store)
-    found = losses_of(source, now=now)
+    source = open_to_restore(store)
+    found = losses_of(store, now=now)
     wanted = set(found.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
     if unknown := sorted(wanted - found.kept.keys()):
         raise ArchiveError(
@@ -205,8 +206,9 @@ def recover(
     UnsafeDeletionError
         When changing such a store is not safe.
     """
-    source, moment = open_source(store), moment_or_now(now, call="memlab.compaction.recover")
-    found = plan_recovery(source, ids, now=moment)
+    source = open_to_restore(store)
+    moment = moment_or_now(now, call="memlab.compaction.recover")
+    found = plan_recovery(store, ids, now=moment)
     if not found.kept:
         return Recovery(source.name, found.frame, applied=True)
     location = archive_at(source)

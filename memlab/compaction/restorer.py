@@ -17,8 +17,9 @@ from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
+from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry, check_size
 from memlab.store.archive.facts import forget_retired
@@ -96,7 +97,7 @@ def restore(
         receipt = receipt.digest
     if store is None:
         raise ValueError(f"store must be given with a digest such as {receipt!r}")
-    source = open_source(store)
+    source = open_to_restore(store, receipt)
     if into is None:
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:

@@ -14,7 +14,15 @@ from memlab.errors import MemlabError
 from memlab.evidence import reads
 from memlab.evidence.access_log import AccessLog, log_parts
 from memlab.frame import load
-from memlab.sources.opening import System, harvestable, is_named_by_scheme, open_source, recognise
+from memlab.sources.opening import (
+    System,
+    could_be,
+    harvestable,
+    is_named_by_scheme,
+    open_source,
+    recognise,
+    schemes,
+)
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
 from memlab.text import Sheet, Shown, Table, command, counted, in_bytes, without_passwords
@@ -134,9 +142,13 @@ def harvest(
     expect(log, str, PathLike, call=call, name="log", optional=True)
     expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
     named = str(source)
+    scheme = ""
     if is_named_by_scheme(named):  # as mcp-memory:FILE
+        scheme = named.partition(":")[0]
         named = str(open_source(named).like)
-    asked = Asked(named, None if transcripts is None else Path(transcripts), progress)
+    asked = Asked(
+        named, None if transcripts is None else Path(transcripts), progress, scheme=scheme
+    )
     system = _system_of(asked)
     path = default_log(asked.source) if log is None else Path(log)
     for existing in (path, reads.apart_of(path)):
@@ -182,6 +194,9 @@ def harvest(
 
 def _system_of(asked: Asked) -> System:
     named = without_passwords(asked.source)
+    chosen = schemes().get(asked.scheme)
+    if chosen is not None and chosen.reads and asked.path.exists():
+        return chosen
     try:
         for system in harvestable():
             if asked.source and system.way.recognises(asked):
@@ -200,6 +215,8 @@ def _system_of(asked: Asked) -> System:
         raise MemlabError(f"there is no {named}; check the path")
     if recognise(asked.path) is not None:
         raise MemlabError(open_source(asked.path).without_reads())
+    if could_be(asked.path):
+        open_source(asked.path)  # says by which schemes it may be named
     kinds = ", ".join(system.what for system in harvestable())
     raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
 

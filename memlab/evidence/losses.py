@@ -21,8 +21,9 @@ from memlab.evidence.references import find_references
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.labelling import How
 from memlab.frame.loading import frame_of, load
+from memlab.sources.archived import open_archived
 from memlab.sources.base import Loss, Reader, Search, Source, archive_at, at_one_moment
-from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.sources.opening import SourceLike, settings_of
 from memlab.store.archive import copies
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import Content, KeptCopy
@@ -240,7 +241,8 @@ def losses_of(
     source: SourceLike, *, log: Log = None, now: datetime | None = None, own: bool = True
 ) -> Losses:
     """Return what :func:`lost` does, with what is kept of each, and what memlab did itself."""
-    opened, moment = open_source(source), moment_or_now(now, call="memlab.lost")
+    opened = open_archived(source)
+    moment = moment_or_now(now, call="memlab.lost")
     kept, known_by, moved = _kept(opened, moment)
     frame = _frame_of(opened, kept)
     if not (len(frame) or own):
@@ -312,7 +314,8 @@ def _kept(
     """
     found, known_by, moved = dict[str, Loss](), tuple[str, ...](), dict[str, Loss]()
     if source.is_copied and copies.keeps_copies(archive_at(source)):
-        last, found = _missed(source, now)
+        # The archive may have copies of files that are no memories as the folder is known today.
+        last, found = _missed(source.putting_back(), now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
     if source.is_tracked():
         known_by = ("git", *known_by)

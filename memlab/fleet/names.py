@@ -15,7 +15,7 @@ from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
 from memlab.settings import FILE as SETTINGS
 from memlab.settings import read_settings
-from memlab.sources.opening import find_below, open_source, recognise
+from memlab.sources.opening import find_below, is_store, open_source
 from memlab.store.archive.location import SUFFIX, archive_path
 from memlab.store.database import SIDE_FILES, path_named
 from memlab.text import without_passwords
@@ -159,7 +159,7 @@ def _meant(text: str, others: dict[str, None]) -> Iterator[Member]:
 def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
     name = os.path.abspath(path)  # noqa: PTH100 - a link keeps the name that a person gave it
     try:
-        below = path.is_dir() and recognise(path) is None
+        below = path.is_dir() and not is_store(path)
     except (OSError, ValueError):
         below = False
     if not below:

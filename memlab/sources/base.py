@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 from memlab import errors
 from memlab.items import is_load_bearing_stored
 from memlab.settings import Settings
+from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.copies import keeps_copies
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.facts import RetiredMemories, retired_in
@@ -477,6 +478,24 @@ class Source(ABC):
         """Return the store that a path is, or has in it; `tables` are those of a SQLite file."""
         fits = (name in tables and tables[name] >= {*own} for name, own in cls.tables.items())
         return path if cls.tables and all(fits) else None
+
+    @classmethod
+    def evidence_for(
+        cls, path: Path, tables: Mapping[str, frozenset[str]]
+    ) -> tuple[Path, Evidence] | None:
+        """Return the store that a path is or has in it, and the strongest evidence for that."""
+        found = cls.recognise(path, tables)
+        if found is None:
+            return None
+        return found, Evidence(Strength.TRACE, "has its system's tables", Path.exists)
+
+    def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002
+        """Whether an archived file is no memory, as far as a folder's kind is known today."""
+        return False
+
+    def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> "Source":  # noqa: ARG002
+        """Return it as it is opened to put archived memories back; a folder takes every file."""
+        return self
 
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:

@@ -1,7 +1,7 @@
 """Which kind of store a name means: one table of systems, and nothing else below names one."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from os import PathLike, fspath
@@ -9,13 +9,21 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, cast
 
 from memlab.arguments import refusal
-from memlab.errors import ChangedWhileReadError, MemlabError, UnsafeDeletionError
+from memlab.errors import (
+    ChangedWhileReadError,
+    MemlabError,
+    UndecidedKindError,
+    UnsafeDeletionError,
+)
 from memlab.settings import NOTHING, Settings, read_settings, write_settings
 from memlab.sources.base import DATABASES, Source
+from memlab.sources.recognition import Evidence
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
 from memlab.store import SqliteMemoryStore
+from memlab.store.archive.kind import archives_beside, store_name_of
 from memlab.store.archive.location import SUFFIX
 from memlab.store.database import looked_at
+from memlab.text import command
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """What names a source wherever memlab takes one."""
@@ -30,6 +38,8 @@ class Recognised(NamedTuple):
     scheme: str
     path: Path
     what: str
+    evidence: str = ""
+    """What tells its kind, as a sentence without its subject."""
 
 
 class System(NamedTuple):
@@ -68,7 +78,12 @@ SYSTEMS: tuple[System, ...] = (
     System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", (), reads=".codex"),
     System(
-        "OpenClaw workspace", ("openclaw",), ".openclaw:OpenClaw", ".openclaw", inside=("memory",)
+        "OpenClaw workspace",
+        ("openclaw",),
+        ".openclaw:OpenClaw",
+        ".openclaw",
+        usual=(".openclaw/workspace*",),
+        inside=("memory", "SOUL.md"),
     ),
     System(
         "Serena memories",
@@ -111,8 +126,22 @@ def harvestable() -> list[System]:
     return [system for system in SYSTEMS if system.reads]
 
 
-def open_source(where: SourceLike) -> Source:
-    """Return the source that a name means. Nothing of it is read but what tells its kind."""
+def open_source(where: SourceLike, *, noted: str = "") -> Source:
+    """Return the source that a name means. Nothing of it is read but what tells its kind.
+
+    Parameters
+    ----------
+    where : str, Path, SqliteMemoryStore or Source
+        A path or URL, with the scheme of a kind or without.
+    noted : str, optional
+        The scheme of the kind that a plan knows it as.
+
+    Raises
+    ------
+    UndecidedKindError
+        When nothing tells which kind a folder is, or it looks like another kind than its archive,
+        its settings or a plan know it as.
+    """
     if isinstance(where, Source):
         return where
     if isinstance(where, SqliteMemoryStore):
@@ -129,9 +158,98 @@ def open_source(where: SourceLike) -> Source:
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"
         )
     if not colon or scheme not in known:
-        found = recognise(Path(text))  # what cannot be looked at is for a file's adapter to say
-        scheme = "file" if found is None else found.scheme
+        scheme = _kind_of(text, noted)
+    return open_kind(scheme, where)
+
+
+def open_kind(scheme: str, where: str | PathLike[str]) -> Source:
+    """Return a source of a known kind, with what a person chose for it."""
     return _as_chosen(made_by(scheme, where))
+
+
+def _kind_of(text: str, noted: str = "") -> str:
+    """Return the scheme of what a path is; what cannot be looked at is for a file's kind to say."""
+    path = Path(text)
+    found, kinds = recognise(path), known_kinds(path)
+    if noted and noted not in kinds:
+        kinds = (noted,) if not kinds else (*kinds, noted)
+    if found is not None:
+        if kinds and found.scheme not in kinds:
+            raise _another_kind(text, found, kinds)
+        return found.scheme
+    strongest_kinds = [system.schemes[0] for system, _, _ in _strongest_at(path)]
+    left = [kind for kind in kinds if kind in strongest_kinds or not strongest_kinds]
+    if len(left) == 1:
+        return left[0]
+    candidates = left or [*strongest_kinds] or could_be(path)
+    if candidates:
+        raise _undecided(text, candidates)
+    return "file"
+
+
+def known_kinds(path: Path) -> tuple[str, ...]:
+    """Return the kinds that a folder's settings or its archives know it as, by scheme.
+
+    What the settings say comes first: they were written where a person named the kind.
+    """
+    folders = folder_schemes()
+    with suppress(OSError, ValueError, RuntimeError):
+        if path.is_file():
+            return ()
+        real = path.expanduser().resolve()
+        like = real if real.exists() else None
+        chosen = read_settings(real.parent, real.name, like).kind
+        if chosen in folders:
+            return (chosen,)
+        return tuple(dict.fromkeys(kind for _, kind in archives_beside(real, folders)))
+    return ()
+
+
+def folder_schemes() -> tuple[str, ...]:
+    """Return the schemes of the kinds of store that are folders."""
+    return tuple(scheme for scheme, kind in kinds().items() if kind.is_folder)
+
+
+def could_be(path: Path) -> list[str]:
+    """Return the kinds of store that a folder with a ``MEMORY.md`` may be, for all that is known.
+
+    A project keeps documents so, too: a person says which it is.
+    """
+    if not (path / "MEMORY.md").is_file():
+        return []
+    with suppress(OSError):
+        inside = {each.name for each in path.iterdir()}
+        return [
+            system.schemes[0]
+            for system in reversed(SYSTEMS)
+            if system.source and system.kind.is_folder and not inside.isdisjoint(system.inside)
+        ]
+    return []
+
+
+def _undecided(text: str, schemes_: Iterable[str]) -> UndecidedKindError:
+    names = tuple(f"{scheme}:{text}" for scheme in schemes_)
+    what = [schemes()[name.partition(":")[0]].what for name in names]
+    shown = " or ".join(command("show", name) for name in names)
+    return UndecidedKindError(
+        f"{text} may be {' or '.join(what)}, and as well a project's own documents: nothing in it "
+        f"decides that; say which it is by its scheme, {shown}",
+        given=text,
+        names=names,
+    )
+
+
+def _another_kind(text: str, found: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
+    names = tuple(f"{scheme}:{text}" for scheme in (found.scheme, *kinds))
+    known = " and ".join(schemes()[kind].what for kind in kinds)
+    shown = " or ".join(command("show", name) for name in names)
+    return UndecidedKindError(
+        f"{text} is known as {known}, by its archive, its settings or a plan, and now looks like "
+        f"{found.what}: it {found.evidence}; nothing was done: say which it is by its scheme, "
+        f"{shown}. What was taken out comes back as before, with memlab restore",
+        given=text,
+        names=names,
+    )
 
 
 def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
@@ -144,11 +262,31 @@ def recognise(path: Path) -> Recognised | None:
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return None
-        tables = tables_of(path) if path.is_file() else {}
-        for system in SYSTEMS:
-            if system.source and (found := system.kind.recognise(path, tables)) is not None:
-                return Recognised(system.schemes[0], found, system.what)
+        found = _strongest_at(path)
+        if len(found) == 1 or (found and path.is_file()):
+            system, store, evidence = found[0]
+            return Recognised(system.schemes[0], store, system.what, evidence.what)
     return None
+
+
+def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
+    """Return the kinds for which there is the strongest evidence, each with what it is."""
+    found: list[tuple[System, Path, Evidence]] = []
+    with suppress(OSError, ValueError):
+        if not (path.is_file() or path.is_dir()):
+            return []
+        tables = tables_of(path) if path.is_file() else {}
+        for system in filter(lambda each: each.source, SYSTEMS):
+            seen = system.kind.evidence_for(path, tables)
+            if seen is not None:
+                found += [(system, *seen)]
+    best = max((evidence.strength for _, _, evidence in found), default=None)
+    return [each for each in found if each[2].strength == best]
+
+
+def is_store(path: Path) -> bool:
+    """Whether a path is a store, by evidence or by what its settings or archives know of it."""
+    return recognise(path) is not None or bool(known_kinds(path))
 
 
 def is_named_by_scheme(name: str) -> bool:
@@ -205,6 +343,8 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
             f"{source.name} has no folder to keep settings in; name the store by its file"
         )
     source.settings = None
+    if source.is_folder:
+        chosen = {**chosen, "kind": source.scheme}
     return write_settings(*place, chosen)
 
 
@@ -272,7 +412,7 @@ def _stores_at(
         yield found
     endings = {ending for kind in kinds().values() for ending in kind.endings}
     archives = {name for name in files if name.endswith(SUFFIX)}
-    archived = {name.removesuffix(SUFFIX) for name in archives} - {""}
+    archived = {_store_beside(folder, name) for name in archives} - {""}
     named = {name for name in files if name.endswith(tuple(endings))}
     for name in sorted(archived | (named - archives)):
         path = folder / name
@@ -282,7 +422,7 @@ def _stores_at(
         is_database = begins_as_sqlite(path)
         with suppress(ChangedWhileReadError):
             may_be = is_database or path.is_dir() or not name.endswith(DATABASES)
-            if may_be and (found := recognise(path)):
+            if may_be and (found := recognise(path) or _known_at(path)):
                 yield found
                 continue
             if is_database and name not in archived and tables_of(path):
@@ -290,3 +430,18 @@ def _stores_at(
                 continue
         if is_named:
             yield Recognised("file", path, "named like a store")
+
+
+def _store_beside(folder: Path, archive: str) -> str:
+    """Return the name of the store that an archive lies beside."""
+    usual = archive.removesuffix(SUFFIX)
+    return usual if (folder / usual).exists() else store_name_of(archive, folder_schemes())
+
+
+def _known_at(path: Path) -> Recognised | None:
+    """Return what a folder is known as where nothing in it tells; None where that is not one."""
+    known = known_kinds(path) if path.is_dir() else ()
+    if len(known) != 1:
+        return None
+    system = schemes()[known[0]]
+    return Recognised(known[0], path, system.what, "is known so by its settings or archive")

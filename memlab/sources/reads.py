@@ -66,6 +66,8 @@ class Asked:
     transcripts: Path | None = None
     progress: Progress = unheard
     before: Mapping[str, Read] = field(default_factory=dict)
+    scheme: str = ""
+    """The scheme of the kind of store that a person named."""
 
     @property
     def path(self) -> Path:

@@ -17,6 +17,7 @@ from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_f
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
 from memlab.sources.reads import text as readable
+from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.entries import check_depth
 from memlab.store.shapes import fields, listed, optional, raw_text, some, text, whole
 
@@ -24,6 +25,7 @@ INDEX: Final = "index.json"
 EPISODES: Final = "episodes"
 """The folder below odek's memory folder that holds them, in versions that have one."""
 
+_PLACE_OF_MEMORY: Final = (".odek", "memory")
 _APPROVED: Final = ("user_approved", "auto_approved")
 """Flags of an episode that odek recalls although its sources are not trusted."""
 _SPACE: Final = " \t\r\n"
@@ -44,29 +46,41 @@ _SAID: Final = fields(
 _PLACE: Final = fields({"position": whole(), "said": some(listed(_SAID))})
 
 
+def _has_episodes(path: Path) -> bool:
+    """Whether a folder has an ``index.json`` that is odek's, of which there are many others."""
+    with suppress(StoreError), opened_folder(path) as folder:
+        files = folder.listing().files
+        return INDEX in files and _lists_episodes(folder, files[INDEX].size)
+    return False
+
+
+EVIDENCE: Final = (
+    Evidence(
+        Strength.TRACE,
+        "has an index.json, there or in episodes, whose entries have session_id and a summary or "
+        "created_at; an empty one counts in episodes and in .odek/memory",
+        _has_episodes,
+    ),
+)
+
+
 class Odek(FolderSource):
     """A folder of odek's episodes."""
 
     scheme = "odek"
     usual = ("", ".odek/memory")
+    evidence = EVIDENCE
     index_name = INDEX
     place = staticmethod(_PLACE)
     setting = '"memory": {"max_episodes": %d}'
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
     @classmethod
-    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:
-        """Return the folder of an index of episodes, which is the one or in it."""
-        if not path.is_dir():
-            return None
-        with suppress(StoreError), opened_folder(path) as folder:
-            files = folder.listing().files
-            if INDEX in files and _lists_episodes(folder, files[INDEX].size):
-                return path
+    def folder_meant(cls, path: Path) -> Path:
+        """Return the folder of the index, to which no link below the path leads."""
         below = path / EPISODES
-        if (below / INDEX).is_file() and not below.is_symlink():
-            return cls.recognise(below, tables)
-        return None
+        is_below = not (path / INDEX).is_file() and (below / INDEX).is_file()
+        return below if is_below and not below.is_symlink() else path
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -236,13 +250,13 @@ def _id_of(fields: Any) -> str | None:
 
 
 def _lists_episodes(folder: Folder, size: int) -> bool:
-    """Whether an ``index.json`` is odek's, of which there are many that are not."""
+    """Whether an ``index.json`` lists episodes."""
     try:
         index = EpisodeIndex.read(folder.read(INDEX).data if size <= 2**24 else b"x")
     except (StoreError, ChangedWhileReadError, FileNotFoundError):
         return False
     if not index.entries:
-        return folder.path.name in (EPISODES, "memory")
+        return folder.path.name == EPISODES or folder.path.parts[-2:] == _PLACE_OF_MEMORY
     return all(
         entry.session_id is not None and {"summary", "created_at"} & entry.fields.keys()
         for entry in index.entries

@@ -1,7 +1,8 @@
 """OpenClaw's workspace: ``MEMORY.md``, load-bearing, and daily notes; reads are logged hits."""
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.folder.source import NotesSource, known_since, note_of
 from memlab.sources.reads import Asked, Found, LineReader, Read
+from memlab.sources.recognition import Evidence, Strength, files_below, spellings
 from memlab.text import counted
 
 INDEX: Final = "MEMORY.md"
@@ -33,41 +35,110 @@ _SWEEP: Final = "__dreaming"
 
 _MOST: Final = 20_000
 """Characters of a file that a start loads unless it is set otherwise; 12,000 in some versions."""
-_OWN: Final = (INDEX, "AGENTS.md", "SOUL.md")
-"""Of these files a workspace has one."""
+_LONG_TERM: Final = (INDEX, "SOUL.md")
+"""Beside one of these, daily notes are an agent's."""
+_AGENTS_FILES: Final = (
+    "AGENTS.md",
+    "SOUL.md",
+    "TOOLS.md",
+    "USER.md",
+    "IDENTITY.md",
+    "HEARTBEAT.md",
+)
+"""Files that a workspace begins with; beside MEMORY.md two of them are evidence."""
+_NOT_NOTES: Final = ("dreaming", "events")
+"""Folders of the notes' folder that hold reports of sweeps and logs."""
+_ENOUGH: Final = 2
+_STATE: Final = ".openclaw"
+_WORKSPACE: Final = "workspace"
 _DREAMS: Final = ".dreams"
 _LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-host-events.jsonl")
 _DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
 _DAY: Final = timedelta(days=1)
 
 
+def logs_of(workspace: Path) -> list[Path]:
+    """Return the recall events of a workspace."""
+    return sorted(log for name in _LOGS for log in workspace.glob(name))
+
+
+def _day_of(name: str) -> date | None:
+    dated = _DATED.fullmatch(name.rpartition("/")[2])
+    with suppress(ValueError):
+        return date.fromisoformat(dated[1]) if dated else None
+    return None
+
+
+def _is_workspace_of_state(folder: Path) -> bool:
+    """Whether a folder is a workspace of ``.openclaw``, or of the folder in its stead."""
+    named = os.environ.get("OPENCLAW_STATE_DIR", "")
+    states = spellings(Path(named).expanduser()) if named else []
+    return any(
+        path.name.partition("-")[0] == _WORKSPACE
+        and any(parent.name == _STATE or parent in states for parent in path.parents)
+        for path in spellings(folder)
+    )
+
+
+def _has_recall_state(folder: Path) -> bool:
+    return (folder / NOTES / _DREAMS).is_dir() or bool(logs_of(folder))
+
+
+def _has_daily_notes(folder: Path) -> bool:
+    if not any((folder / name).is_file() for name in _LONG_TERM):
+        return False
+    try:
+        next((folder / NOTES).iterdir(), None)
+    except PermissionError:  # reading it says what is wrong
+        return True
+    except OSError:
+        return False
+    return any(map(_day_of, files_below(folder / NOTES, _NOT_NOTES)))
+
+
+def _has_agents_files(folder: Path) -> bool:
+    if not (folder / INDEX).is_file():
+        return False
+    return sum((folder / name).is_file() for name in _AGENTS_FILES) >= _ENOUGH
+
+
+EVIDENCE: Final = (
+    Evidence(
+        Strength.PLACE,
+        "is workspace or workspace-NAME in a folder .openclaw, or in that of OPENCLAW_STATE_DIR",
+        _is_workspace_of_state,
+    ),
+    Evidence(
+        Strength.TRACE,
+        "has memory/.dreams, or logs of recalls in memory/events",
+        _has_recall_state,
+    ),
+    Evidence(
+        Strength.CONTENT,
+        "has MEMORY.md or SOUL.md, and notes in memory or below whose names begin with a day",
+        _has_daily_notes,
+    ),
+    Evidence(
+        Strength.CONTENT,
+        f"has MEMORY.md and two of {', '.join(_AGENTS_FILES)}",
+        _has_agents_files,
+    ),
+)
+
+
 class OpenClaw(NotesSource):
     """The notes of a workspace."""
 
     scheme = "openclaw"
-    usual = ("OPENCLAW_STATE_DIR", ".openclaw")
-
-    @classmethod
-    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
-        """Return a folder whose notes have recall events, or dates and a workspace's files."""
-        path = cls(path).path
-        has_own = any((path / name).is_file() for name in _OWN)
-        try:
-            names = [each.name for each in (path / NOTES).iterdir()]
-        except PermissionError:  # reading it says what is wrong
-            return path if has_own else None
-        except OSError:
-            return None
-        has_notes = has_own and any(map(_day_of, names))
-        is_one = has_notes or _DREAMS in names or bool(logs_of(path))
-        return path if is_one else None
+    usual = ("OPENCLAW_STATE_DIR", _STATE)
+    evidence = EVIDENCE
 
     @staticmethod
     def enters(name: str) -> bool:
         """Whether notes may lie in a folder."""
         first, *below = name.split("/")
         is_hidden = any(part.startswith(".") for part in below)
-        return first == NOTES and not is_hidden and below[:1] not in (["dreaming"], ["events"])
+        return first == NOTES and not is_hidden and "".join(below[:1]) not in _NOT_NOTES
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -143,18 +214,6 @@ class OpenClaw(NotesSource):
 
 def _length_of_index(moment: FolderMoment) -> int:
     return len(moment.read(INDEX).data.decode(errors="replace")) if INDEX in moment.names else 0
-
-
-def logs_of(workspace: Path) -> list[Path]:
-    """Return the recall events of a workspace."""
-    return sorted(log for name in _LOGS for log in workspace.glob(name))
-
-
-def _day_of(name: str) -> date | None:
-    dated = _DATED.fullmatch(name.rpartition("/")[2])
-    with suppress(ValueError):
-        return date.fromisoformat(dated[1]) if dated else None
-    return None
 
 
 def recognises(asked: Asked) -> bool:

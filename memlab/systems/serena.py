@@ -1,14 +1,18 @@
 """Serena's memories: Markdown files below ``.serena/memories``, and their reads by transcripts."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from memlab.errors import StoreError
+from memlab.sources.base import Key
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, text
+from memlab.sources.recognition import Evidence, Strength, spellings
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 
 MEMORIES: Final = Path(".serena", "memories")
@@ -18,22 +22,68 @@ _READ: Final = "read_memory"
 _WRITERS: Final = ("write_memory", "edit_memory")
 
 
+def _homes() -> list[Path]:
+    """Return the folder that ``SERENA_HOME`` names, if it names one."""
+    named = os.environ.get("SERENA_HOME", "")
+    return spellings(Path(named).expanduser()) if named else []
+
+
+def _is_memories(folder: Path) -> bool:
+    """Whether Serena would put memories into such a folder."""
+    if folder.name != MEMORIES.name:
+        return False
+    around = folder.parent
+    return around.name == MEMORIES.parent.name or around in _homes()
+
+
+EVIDENCE: Final = (
+    Evidence(
+        Strength.PLACE,
+        "is memories of a folder .serena, or of the one of SERENA_HOME",
+        _is_memories,
+    ),
+)
+
+
 class Serena(NotesSource):
     """The memories of a project."""
 
     scheme = "serena"
     usual = ("SERENA_HOME", str(MEMORIES.parent))
 
+    evidence = EVIDENCE
+
     @classmethod
-    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
-        """Return a folder that lies where Serena puts memories."""
-        return path if path.is_dir() and path.parts[-2:] == MEMORIES.parts else None
+    def folder_meant(cls, path: Path) -> Path:
+        """Return the path: a project is not its memories unless a scheme says so."""
+        return path
 
     @staticmethod
     def folder_in(path: Path) -> Path:
-        """Return the folder of the memories, where its project was named, too."""
-        below = (path / MEMORIES, path / MEMORIES.name)
-        return next(filter(Path.is_dir, below), path)
+        """Return the folder of the memories, there or not, where its project was named, too."""
+        if _is_memories(path):
+            return path
+        if path.name == MEMORIES.parent.name or path in _homes():
+            return path / MEMORIES.name
+        return path / MEMORIES
+
+    def check_there(self) -> None:
+        """Refuse a project without memories: its other files are its own."""
+        if self.puts_back or self.path.is_dir():
+            return
+        how = "is not there"
+        if self.path.is_symlink() and not self.path.exists():
+            how = "is a link that leads nowhere"
+        elif self.path.exists():
+            how = "is no folder"
+        raise StoreError(
+            f"{self.path} {how}, and Serena keeps a project's memories nowhere else; check the "
+            "path, or let Serena write a memory first"
+        )
+
+    def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002 - of any file
+        """Whether an archived file lay outside of where Serena puts memories."""
+        return not _is_memories(self.path)
 
     @staticmethod
     def enters(name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
@@ -26,10 +27,12 @@ from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import policy_seen
+from memlab.sources.archived import archive_meant, archives_of
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
-from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.entries import Entry
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
 from memlab.store.database import path_named, store_file
@@ -113,9 +116,9 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
         return Diagnosis(str(path), (Check("settings", Status.FAIL, str(error), advice),))
     except StoreError as error:
         check = Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
-        return Diagnosis(str(path), (check,))
+        return Diagnosis(str(path), (check, *_documents(path)))
     name = str(path) if source.agents_own else source.name
-    checks = list(_checks(source, name, backlog))
+    checks = [*_checks(source, name, backlog), *_documents(path)]
     if settings.not_obeyed:
         advice = "move it away, or take it over with chown; memlab maintain does nothing until then"
         checks.append(Check("settings", Status.WARN, settings.not_obeyed, advice))
@@ -340,6 +343,40 @@ def _archive(source: Source) -> Check:
         return read_archive(place, lambda archive: _against_store(reader, source, archive))
 
     return at_one_moment(source, look)
+
+
+def _documents(path: SourceLike) -> Iterator[Check]:
+    """Say which archived files are no memories: an earlier version took documents for memories."""
+    with suppress(MemlabError, OSError, ValueError), warnings.catch_warnings(action="ignore"):
+        meant = archive_meant(path)
+        for place in [] if meant is None else archives_of(meant.folder, meant.scheme):
+            opened = open_kind(place.scheme, str(place.folder))
+            source = opened.putting_back(place.folder, place.path)
+            found = read_archive(archive_at(source), partial(documents_in, source))
+            for entry, names in found.items():
+                summary = (
+                    f"{counted(len(names), 'files')} that are no memories were taken out of "
+                    f"{place.folder} on {entry.archived_at:%Y-%m-%d}: {some_of(names)}"
+                )
+                undo = command("restore", place.folder, entry.digest[:12])
+                advice = f"{undo} brings back all that went then"
+                counts = {"documents": len(names)}
+                yield Check("documents", Status.WARN, summary, advice, counts)
+
+
+def documents_in(source: Source, archive: Archive) -> dict[Entry, list[str]]:
+    """Return by deletion the archived files that are no memories and are not there."""
+    found = dict[Entry, list[str]]()
+    folder = source.like
+    for entry in archive.entries():
+        if entry.recovers or folder is None:
+            continue
+        for copies in archive.batches(entry):
+            for copy, record in copies:
+                is_away = copy.restored_at is None and not lexists(folder / str(copy.key))
+                if is_away and source.is_document(copy.key, record):
+                    found.setdefault(entry, []).append(str(copy.key))
+    return found
 
 
 def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:

@@ -14,7 +14,7 @@ from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source
-from memlab.sources.opening import open_source, recognise, settings_of
+from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.text import Sheet, Shown, Table, command
 
@@ -134,12 +134,14 @@ def _stores_inside(where: object) -> "Inventory | None":
     if not isinstance(where, str | PathLike) or "://" in str(where):
         return None
     folder = Path(where)
-    if not folder.is_dir() or recognise(folder) is not None:
+    if not folder.is_dir() or is_store(folder):
         return None
     from memlab.growth.inventory import find
 
     found = find(folder)
     if not found.stores:
+        if could_be(folder):
+            return None  # opening it says which kinds of store it may be
         has_notes = any(folder.glob("*.md"))
         named = f"notes by their system, as claude:{folder}" if has_notes else "a store"
         raise StoreError(f"{folder} is a folder without a store in it; name {named}")

@@ -240,7 +240,7 @@ def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) ->
     world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
     world.run(6)
     world.folder.rename(tmp_path / "notes")
-    found = harvest(tmp_path / "notes", transcripts=world.projects)
+    found = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
     assert found.log == tmp_path / "notes.reads.log"
     by_path, every = logged(found.log), world.counted()
     assert by_path <= every

@@ -8,10 +8,11 @@ import os.path
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError
@@ -22,7 +23,9 @@ from memlab.sources.folder.git import History, PastMoment, blobs, history_of, pa
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
+from memlab.sources.recognition import Evidence, strongest
 from memlab.store import records as stored
+from memlab.store.archive.kind import archive_of_kind
 from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Sheet, counted
@@ -63,11 +66,66 @@ class FolderSource(base.FileSource, Index):
     """The shape of a memory's place in a record."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Files that the system makes anew from the others."""
+    evidence: ClassVar[tuple[Evidence, ...]] = ()
+    """What tells such a folder from others."""
+    puts_back: bool = False
+    """Whether it is opened to put back what an archive holds: then every file is a memory that can
+    be one by its name, for what may be taken out limits nothing that may come back."""
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
+        self.given = self.path
+        """The path as it was given, from the root, with its links."""
+        self._pinned: Path | None = None
         with suppress(OSError, ValueError, RuntimeError):  # opening it says what is wrong with it
             self.path = self.folder_in(self.path.resolve())
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:
+        """Return the folder of a path for which there is evidence."""
+        found = cls.evidence_for(path, tables)
+        return None if found is None else found[0]
+
+    @classmethod
+    def evidence_for(
+        cls,
+        path: Path,
+        tables: Mapping[str, Any],  # noqa: ARG003 - a folder has none
+    ) -> tuple[Path, Evidence] | None:
+        """Return the folder that a path means, and the strongest evidence for its kind."""
+        folder = cls.folder_meant(path)
+        if not folder.is_dir():
+            return None
+        found = strongest(cls.evidence, folder)
+        return None if found is None else (folder, found)
+
+    @classmethod
+    def folder_meant(cls, path: Path) -> Path:
+        """Return the folder that evidence is looked for in, where no scheme was given."""
+        return cls.folder_in(path)
+
+    @property
+    def archive(self) -> Path:
+        """The archive beside the folder that holds memories of this kind."""
+        return self._pinned or archive_of_kind(self.path, self.scheme)
+
+    def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> Self:
+        """Return it as it is opened to put back what its archive holds.
+
+        Parameters
+        ----------
+        folder, archive : Path, optional
+            Where the memories and their archive are, where an archive says so.
+        """
+        twin = copy(self)
+        twin.puts_back = True
+        if folder is not None:
+            twin.path = folder
+        twin._pinned = archive
+        return twin
+
+    def check_there(self) -> None:
+        """Check that the folder is there, where its kind has more to say than that it is not."""
 
     @staticmethod
     def folder_in(path: Path) -> Path:
@@ -105,12 +163,14 @@ class FolderSource(base.FileSource, Index):
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
         """Open the folder at one moment; what was read is looked at again at the end."""
+        self.check_there()
         with folder_moment(self.path, self) as moment:
             yield base.WholeReader(self, self.records_in(moment))
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
         """Open the folder for a change that lasts when the block ends, and not where it raises."""
+        self.check_there()
         with changed_folder(self.path, self) as change:
             yield FolderWriter(self, change)
 
@@ -118,6 +178,7 @@ class FolderSource(base.FileSource, Index):
         """Return what a look at the folder finds; look again, up to five times, if it changes."""
 
         def once() -> Result:
+            self.check_there()
             with folder_moment(self.path, self) as moment:
                 return look(moment)
 

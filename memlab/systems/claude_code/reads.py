@@ -14,7 +14,9 @@ from typing import Any, Final
 
 from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
+from memlab.sources.recognition import strongest
 from memlab.sources.transcripts import Look, Seen, Touch, calls_in, named, uses_in
+from memlab.systems.claude_code.evidence import EVIDENCE
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
 from memlab.systems.claude_code.view import PROJECTS, WRITERS, is_of_project
@@ -34,7 +36,7 @@ def recognises(asked: Asked) -> bool:
 
 def find(asked: Asked) -> Found:
     """Return the reads of the files in a memory folder."""
-    folder = _the_one(asked.path)
+    folder = _the_one(asked)
     beside = folder.parent.parent if is_of_project(folder) else None
     uses = _Uses(folder)
     look = Look(uses.may_be_in, uses.of, _of_one_folder)
@@ -146,17 +148,21 @@ def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
     return ours
 
 
-def _memory_folders(path: Path) -> list[Path]:
-    """Return the memory folders that a path may mean: itself, its project's, its projects'."""
-    if path.is_dir() and ((path / INDEX).is_file() or path.match(f"{PROJECTS}/*/memory")):
+def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
+    """Return the memory folders that a path may mean: itself, its project's, its projects'.
+
+    A path that `is_named` by a scheme is one, whatever there is in it.
+    """
+    if path.is_dir() and (is_named or strongest(EVIDENCE, path) is not None):
         return [path]
     below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
     found = path.glob("memory" if path.parent.name == PROJECTS else below)
     return sorted(each for each in found if each.is_dir())
 
 
-def _the_one(path: Path) -> Path:
-    folders = _memory_folders(path)
+def _the_one(asked: Asked) -> Path:
+    path = asked.path
+    folders = _memory_folders(path, is_named=bool(asked.scheme))
     if len(folders) == 1:
         return folders[0]
     names = ", ".join(str(each) for each in folders[:5])

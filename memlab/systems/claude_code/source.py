@@ -8,11 +8,10 @@ Retiring moves them to ``RETIRED.md`` beside the index, which a hand may edit to
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any, Final
 
 from memlab.clock import file_clock, moment_of
@@ -21,14 +20,20 @@ from memlab.errors import ArchiveError, CompactionError, StoreError
 from memlab.settings import Settings
 from memlab.sources.base import About, Key, Links, Orders, Trouble, Writer
 from memlab.sources.folder.change import Parts, changed_folder
-from memlab.sources.folder.files import FileCopy, Stamp, opened_folder
+from memlab.sources.folder.files import FileCopy, Stamp
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found
-from memlab.sources.opening import find_below, schemes
+from memlab.sources.opening import find_below
 from memlab.sources.reads import text as readable
 from memlab.store.archive.facts import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.systems.claude_code import index as indexes
+from memlab.systems.claude_code.evidence import (
+    EVIDENCE,
+    has_claude_type,
+    is_kept_by_name,
+    is_placed,
+)
 from memlab.systems.claude_code.hubs import list_of_links
 from memlab.systems.claude_code.index import INDEX, RETIRED, IndexEntry, MemoryIndex, State
 from memlab.systems.claude_code.markdown import (
@@ -48,7 +53,6 @@ KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 _EPISODIC: Final = "episodic"
 _GUARDED: Final = "semantic"
 """What a memory counts as whose type is in doubt."""
-USUAL: Final = schemes()["claude"].usual
 _SUFFIX: Final = ".md"
 _PLACE: Final = fields(
     {
@@ -68,6 +72,7 @@ class ClaudeCode(FolderSource):
 
     scheme = "claude"
     usual = ("CLAUDE_CONFIG_DIR", ".claude", "projects", "agent-memory", "agent-memory-local")
+    evidence = EVIDENCE
     index_name = INDEX
     index_first = True
     place = staticmethod(_PLACE)
@@ -82,15 +87,6 @@ class ClaudeCode(FolderSource):
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
         self._called: dict[str, datetime] = {}
-
-    @classmethod
-    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
-        """Return a folder that has the index, or lies where such folders do."""
-        if path.is_dir():
-            with suppress(StoreError), opened_folder(path) as folder:
-                if INDEX in folder.listing().files or any(map(path.match, USUAL)):
-                    return path
-        return None
 
     @property
     def name(self) -> str:
@@ -115,7 +111,7 @@ class ClaudeCode(FolderSource):
         named = indexes.entries_of(view.index, with_retired(view.names)) if known else {}
         found = []
         for name, note in view.notes.items():
-            if name in view.hubs:
+            if name in view.hubs and not self.puts_back:
                 continue
             links = [names.file_of(link) for link in note.links]
             place = {
@@ -225,8 +221,9 @@ class ClaudeCode(FolderSource):
 
     def view(self, moment: FolderMoment) -> FolderView:
         """Return what is known of the folder at a moment."""
-        notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
-        if not notes and self.recognise(self.path, {}) is None:
+        files = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
+        notes = self._memories_among(files)
+        if not files and not self.is_placed and INDEX not in moment.names:
             deeper = [each.path for each in find_below([self.path]).stores]
             if deeper:
                 raise StoreError(
@@ -237,15 +234,61 @@ class ClaudeCode(FolderSource):
         if moment.known is None:
             self._called = first_calls(moment.folder.path)
         aside = _index(_retired_bytes(moment), self._rule)
-        return FolderView(self.name, moment, notes, index, self._called, aside, self.born(moment))
+        others = {name: files[name] for name in sorted(files.keys() - notes.keys())}
+        return FolderView(
+            folder=self.name,
+            moment=moment,
+            notes=notes,
+            index=index,
+            called=self._called,
+            aside=aside,
+            born=self.born(moment),
+            kept=tuple(filter(is_kept_by_name, others)),
+            untyped={n: note for n, note in others.items() if not is_kept_by_name(n)},
+        )
+
+    @cached_property
+    def is_placed(self) -> bool:
+        """Whether the folder is where Claude Code puts its memory, or its settings name it."""
+        return is_placed(self.given) or is_placed(self.path)
+
+    def _memories_among(self, files: Mapping[str, Note]) -> Mapping[str, Note]:
+        """Return the files that are memories.
+
+        Outside the places that Claude Code's configuration names these are the files with one of
+        its types. Where no file has one and a person named the scheme, all but documents are.
+        """
+        if self.puts_back:
+            return files
+        own = {name: note for name, note in files.items() if not is_kept_by_name(name)}
+        if self.is_placed:
+            return own
+        typed = {name: note for name, note in own.items() if note.is_typed}
+        if self._is_named_by_scheme and not typed:
+            return own
+        return typed
+
+    def is_document(self, key: Key, record: bytes) -> bool:
+        """Whether an archived file is no memory of the folder, as it is known today."""
+        name = str(key)
+        if is_kept_by_name(name):
+            return True
+        if self.is_placed or self._is_named_by_scheme:
+            return False
+        return not has_claude_type(self.content(record).decode(errors="replace"))
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
         known = self._notes.get(name)
         if known is None or known[0] != moment.rely_on(name):
             text = moment.read(name).data.decode(errors="replace")
             head = read_front_matter(text)
-            stated = type_of(name.removesuffix(_SUFFIX), text, head, self._kinds)
-            note = Note(head, tuple(wikilinks_in(text)), list_of_links(text), stated)
+            note = Note(
+                head=head,
+                links=tuple(wikilinks_in(text)),
+                links_listed=list_of_links(text),
+                type=type_of(name.removesuffix(_SUFFIX), text, head, self._kinds),
+                is_typed=has_claude_type(text),
+            )
             known = self._notes[name] = moment.rely_on(name), note
         return known[1]
 
@@ -263,7 +306,7 @@ def state_in(found: Found) -> str | None:
 
 
 def is_memory(name: str) -> bool:
-    """Whether a file of a folder is one of its memories.
+    """Whether a file of such a name can be a memory of a folder.
 
     >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md", "b/a.md")]
     [True, False, False, False, False]

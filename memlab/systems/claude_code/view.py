@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -66,6 +66,8 @@ class Note(NamedTuple):
     links_listed: MemoryIndex | None
     """The file as an index, where it is mostly a list of links."""
     type: MemoryType
+    is_typed: bool = True
+    """Whether its front matter has one of Claude Code's own types."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class FolderView:
     """What ``RETIRED.md`` says."""
     born: Mapping[str, datetime]
     """When each was first committed."""
+    kept: tuple[str, ...] = ()
+    """Markdown files that are no memories by their names, such as README.md."""
+    untyped: Mapping[str, Note] = field(default_factory=dict)
+    """Markdown files that are no memories because their front matter has no type."""
 
     @cached_property
     def names(self) -> FileNames:
@@ -103,9 +109,11 @@ class FolderView:
         """The hubs, by file; of a moment in the past none are told apart."""
         if self.moment.known is not None:
             return {}
-        lists = {name: note.links_listed for name, note in self.notes.items()}
+        files = {**self.notes, **self.untyped}
+        lists = {name: note.links_listed for name, note in files.items()}
         known = {name: index for name, index in lists.items() if index is not None}
-        return hubs_among(known, self.named, self.names)
+        names = replace(self.names, names=files.keys())
+        return hubs_among(known, self.index.named(names), names)
 
     @cached_property
     def hubs_of(self) -> dict[str, list[str]]:
@@ -136,12 +144,18 @@ class FolderView:
         """When each file was first there."""
         return dated_by_lines({name: self._earliest(name) for name in self.notes}, self.named)
 
+    @property
+    def _all_names(self) -> FileNames:
+        """What links may call the Markdown files of the folder, memories or not."""
+        names = with_retired(self.names)
+        return replace(names, names={*names.names, *self.kept, *self.untyped})
+
     def _earliest(self, name: str) -> Dated:
         """Return the earliest that is heard of a file: of itself, of others, its own time."""
         known = []
-        for field in ("created", "modified"):
+        for key in ("created", "modified"):
             with suppress(ValueError):
-                at, _ = moment_and_zone(self.notes[name].head.fields.get(field, "").strip())
+                at, _ = moment_and_zone(self.notes[name].head.fields.get(key, "").strip())
                 known.append((at, "front matter"))
         for how, times in (("transcripts", self.called), ("git", self.born)):
             if name in times:
@@ -198,7 +212,9 @@ class FolderView:
                 n: self.notes[n].type.doubt for n in sorted(memories) if self.notes[n].type.doubt
             },
             "retired": retired,
-            "dangling": [(n, readable(t)) for n, t in index.dangling(with_retired(self.names))],
+            "dangling": [(n, readable(t)) for n, t in index.dangling(self._all_names)],
+            "kept_by_name": list(self.kept),
+            "without_type": list(self.untyped),
             "dated": dict(Counter(each.how for each in self.dates.values())),
             "broken": {file: n.head.problem for file, n in self.notes.items() if n.head.problem},
             "not_read": [each for each in others if not each.startswith(".memlab")],
@@ -272,6 +288,12 @@ class FolderView:
         ):
             if said[found]:
                 facts.append((name, f"{len(said[found]):,} {words}"))
+        if self.kept:
+            facts.append(("kept", f"{len(self.kept):,} kept by name: {_first_of(self.kept)}"))
+        if self.untyped:
+            words = "without a type of Claude Code's, which are no memories in such a folder"
+            count = f"{len(self.untyped):,} {words}"
+            facts.append(("others", f"{count}: {_first_of([*self.untyped])}"))
         if said["pending"]:
             facts.append(("pending", "a change was cut short; the next one takes it back first"))
         tables = [
@@ -326,9 +348,14 @@ def with_retired(names: FileNames) -> FileNames:
 
 def _trouble(name: str, found: Sequence[str], words: str, otherwise: str, advice: str) -> Trouble:
     """Return what is wrong, with the first that it is wrong with."""
-    more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    summary = f"{len(found):,} {words}: {', '.join(found[:_NAMED])}{more}" if found else otherwise
+    summary = f"{len(found):,} {words}: {_first_of(found)}" if found else otherwise
     return Trouble(name, len(found), summary, advice)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:

@@ -1,0 +1,273 @@
+"""Evidence that a folder is Claude Code's memory, and which of its files are memories.
+
+In a folder that Claude Code's configuration points to, every Markdown file is a memory. In any
+other folder a file is one where its front matter says so. Files with a document's name never are.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.sources.folder.files import Folder, opened_folder
+from memlab.sources.recognition import Evidence, Strength, spellings, strongest
+from memlab.systems.claude_code.hubs import list_of_links
+from memlab.systems.claude_code.index import INDEX, RETIRED, MemoryIndex
+from memlab.systems.claude_code.markdown import FileNames, read_front_matter
+
+TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
+"""Types of Claude Code's memories."""
+
+AGENTS_FILES: Final = frozenset({"AGENTS.md", "CLAUDE.md", "SOUL.md", "USER.md", "TOOLS.md"})
+"""Files that tell an agent who it is and how to work, in capitals as agents read them."""
+DOCUMENTS: Final = frozenset({"readme.md", "license.md", "changelog.md"})
+"""A project's documents, by their names in lower case."""
+
+_CONFIGURATION: Final = ".claude"
+_PROJECTS: Final = "projects"
+_MEMORY: Final = "memory"
+_OF_AGENTS: Final = ("agent-memory", "agent-memory-local")
+"""Folders of a configuration folder that hold a folder of memory for each subagent."""
+_SLUG: Final = re.compile(r"-|[A-Za-z]--")
+"""How a project's folder begins: with what becomes of the root of a path, or of a drive."""
+_MANAGED: Final = Path("/etc/claude-code/managed-settings.json")
+_SETTING: Final = "autoMemoryDirectory"
+_LARGEST: Final = 2**20
+"""Bytes of a file of settings beyond which it is not read."""
+_MOST_READ: Final = 2**18
+"""Bytes of a memory that are read for its front matter."""
+
+_TOP: Final = re.compile(r"type[ \t]*:(?P<value>.*)", re.IGNORECASE)
+_METADATA: Final = re.compile(r"metadata[ \t]*:[ \t]*(?P<inline>\{.*)?")
+_NESTED: Final = re.compile(r"[ \t]+type[ \t]*:(?P<value>.*)", re.IGNORECASE)
+_INLINE: Final = re.compile(r"\btype[ \t]*:(?P<value>[^,}]*)", re.IGNORECASE)
+_WORD: Final = re.compile(r"[\w-]+")
+
+
+def is_kept_by_name(name: str) -> bool:
+    """Whether a file is a document by its name, which is no memory in any folder.
+
+    >>> [is_kept_by_name(name) for name in ("README.md", "Readme.md", "SOUL.md", "soul-search.md")]
+    [True, True, True, False]
+    """
+    return name in AGENTS_FILES or name.lower() in DOCUMENTS
+
+
+def has_claude_type(text: str) -> bool:
+    r"""Whether front matter gives one of Claude Code's types as ``type`` or ``metadata.type``.
+
+    >>> has_claude_type("---\nname: a\nmetadata:\n  type: user\n---\n")
+    True
+    >>> has_claude_type("---\nname: a-skill\ndescription: does it\n---\n")
+    False
+    """
+    head = read_front_matter(text)
+    values = [*_types_in(text[: head.text_at])]
+    if not head.text_at:  # it does not end, and was read as far as it goes
+        values = [head.fields.get("type", "")]
+    return any(words and words <= TYPES for words in map(_words, values))
+
+
+def _words(value: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(value.partition(" #")[0])}
+
+
+def _types_in(block: str) -> Iterator[str]:
+    """Yield the values of ``type`` and ``metadata.type`` in a block of front matter."""
+    is_in_metadata = False
+    for line in block.splitlines():
+        if found := _TOP.match(line):
+            yield found["value"]
+        elif found := _METADATA.match(line):
+            yield from (inline["value"] for inline in _INLINE.finditer(found["inline"] or ""))
+        elif is_in_metadata and (found := _NESTED.match(line)):
+            yield found["value"]
+        if line.strip() and not line.startswith((" ", "\t")):
+            is_in_metadata = _METADATA.match(line) is not None
+
+
+def is_placed(folder: Path) -> bool:
+    """Whether a folder is where Claude Code puts its memory, or its settings name it."""
+    found = strongest(PLACES, folder)
+    return found is not None
+
+
+def _is_configuration(folder: Path) -> bool:
+    return folder.name == _CONFIGURATION or folder in _configurations(os.environ)
+
+
+def _configurations(known: Mapping[str, str]) -> list[Path]:
+    """Return the configuration folders of whoever runs this."""
+    home = Path(known.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - never raises
+    named = [Path(text).expanduser() for text in filter(None, [known.get("CLAUDE_CONFIG_DIR")])]
+    return [path for folder in (*named, home / _CONFIGURATION) for path in spellings(folder)]
+
+
+def _is_of_configuration(folder: Path) -> bool:
+    return any(
+        path.name == _MEMORY
+        and path.parent.parent.name == _PROJECTS
+        and _is_configuration(path.parent.parent.parent)
+        for path in spellings(folder)
+    )
+
+
+def _has_slug(folder: Path) -> bool:
+    return any(
+        path.name == _MEMORY
+        and path.parent.parent.name == _PROJECTS
+        and _SLUG.match(path.parent.name) is not None
+        for path in spellings(folder)
+    )
+
+
+def _is_of_agent(folder: Path) -> bool:
+    return any(
+        path.parent.name in _OF_AGENTS and _is_configuration(path.parent.parent)
+        for path in spellings(folder)
+    )
+
+
+def _is_linked_from_configuration(folder: Path) -> bool:
+    """Whether the memory of a project in a configuration folder is a link to a folder."""
+    real = os.path.realpath(folder)
+    for configuration in _configurations(os.environ):
+        with suppress(OSError):
+            for project in sorted((configuration / _PROJECTS).iterdir()):
+                memory = project / _MEMORY
+                is_link = project.is_symlink() or memory.is_symlink()
+                if is_link and os.path.realpath(memory) == real:
+                    return True
+    return False
+
+
+def _is_named_by_settings(folder: Path) -> bool:
+    """Whether ``autoMemoryDirectory`` names a folder.
+
+    Claude Code takes it from a user's, local and managed settings, never from a project's shared
+    ones, which may be anybody's.
+    """
+    real = os.path.realpath(folder)
+    return any(os.path.realpath(named) == real for named in memory_directories(folder))
+
+
+def memory_directories(folder: Path | None = None) -> list[Path]:
+    """Return the folders that ``autoMemoryDirectory`` of readable settings names.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Local settings of the projects around it are read too.
+    """
+    files = [_MANAGED]
+    for configuration in _configurations(os.environ):
+        files += [configuration / "settings.json", configuration / "settings.local.json"]
+    if folder is not None:
+        around = (parent for path in spellings(folder) for parent in (path, *path.parents))
+        files += [parent / _CONFIGURATION / "settings.local.json" for parent in around]
+    found = (_directory_in(file) for file in dict.fromkeys(files))
+    return [path for path in found if path is not None]
+
+
+def _directory_in(file: Path) -> Path | None:
+    """Return what a file of settings says of the memory's folder; None where it says nothing."""
+    try:
+        if not file.is_file() or file.stat().st_size > _LARGEST:
+            return None
+        said = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    named = said.get(_SETTING) if isinstance(said, dict) else None
+    if not isinstance(named, str) or not named.startswith(("/", "~/")) or "\0" in named:
+        return None
+    with suppress(RuntimeError):
+        return Path(named).expanduser()
+    return None
+
+
+def has_typed_memories(folder: Path) -> bool:
+    """Whether most files that the index names have front matter with a type of Claude Code's."""
+    with (
+        suppress(StoreError, ChangedWhileReadError, FileNotFoundError),
+        opened_folder(folder) as at,
+    ):
+        names = at.listing().files
+        if INDEX not in names:
+            return False
+        notes = {name for name in names if name.endswith(".md")} - {INDEX, RETIRED}
+        indexes = [at.read(name).data for name in (INDEX, RETIRED) if name in names]
+        named, typed = _named_by(indexes, at, FileNames(at.path, notes))
+        return 2 * len(typed) > len(named)
+    return False
+
+
+def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[set[str], set[str]]:
+    """Return the files that indexes name, in one step or by a hub, and those with a type.
+
+    A hub, a file that is mostly a list of links, is index itself.
+    """
+    waiting = [name for raw in indexes for name in MemoryIndex(raw).named(names)]
+    named, typed, hubs = set[str](), set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in named or name in hubs:
+            continue
+        text = _beginning(folder, name)
+        listed = None if is_kept_by_name(name) else list_of_links(text)
+        if listed is not None:
+            hubs.add(name)
+            waiting += listed.named(names)
+            continue
+        named.add(name)
+        if has_claude_type(text):
+            typed.add(name)
+    return named, typed
+
+
+def _beginning(folder: Folder, name: str) -> str:
+    try:
+        return folder.read(name).data[:_MOST_READ].decode(errors="replace")
+    except (StoreError, FileNotFoundError):
+        return ""
+
+
+PLACES: Final = (
+    Evidence(
+        Strength.PLACE,
+        "is projects/PROJECT/memory of a Claude configuration folder (.claude, CLAUDE_CONFIG_DIR)",
+        _is_of_configuration,
+    ),
+    Evidence(
+        Strength.PLACE,
+        "is projects/PROJECT/memory, and PROJECT begins as Claude Code names projects (-, C--)",
+        _has_slug,
+    ),
+    Evidence(
+        Strength.PLACE,
+        "is agent-memory/NAME or agent-memory-local/NAME of a Claude configuration folder",
+        _is_of_agent,
+    ),
+    Evidence(
+        Strength.PLACE,
+        "is named by autoMemoryDirectory in a user's, local or managed settings of Claude Code",
+        _is_named_by_settings,
+    ),
+    Evidence(
+        Strength.PLACE,
+        "is what projects/PROJECT/memory of a Claude configuration folder links to",
+        _is_linked_from_configuration,
+    ),
+)
+EVIDENCE: Final = (
+    *PLACES,
+    Evidence(
+        Strength.CONTENT,
+        "has a MEMORY.md that names files, most with front matter whose type or metadata.type is "
+        "user, feedback, project or reference",
+        has_typed_memories,
+    ),
+)

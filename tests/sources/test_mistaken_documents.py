@@ -1,0 +1,181 @@
+"""Undo of what an earlier version took out by mistake: documents that it took for memories."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import run, said
+from stores import files_in
+
+import memlab
+from memlab import compaction
+from memlab.errors import UndecidedKindError
+from memlab.upkeep.health import doctor
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "mistaken_documents"
+FILES: dict[str, Any] = json.loads((GOLDEN / "files.json").read_text())
+DIGESTS = {
+    "repository": "144b3261c1ad",
+    "workspace": "cd34c32a8f80",
+    "retired": "bbce92b1a414",
+    "project": "c8109cbff8eb",
+}
+DELETED = ("repository", "workspace", "project")
+NAMES = {
+    "repository": ("{}", "claude:{}"),
+    "workspace": ("{}", "claude:{}", "openclaw:{}"),
+    "retired": ("{}", "claude:{}", "openclaw:{}"),
+    "project": ("{}", "serena:{}"),
+}
+EACH_NAME = [(store, name) for store, names in NAMES.items() for name in names]
+
+
+def texts_in(folder: Path) -> dict[str, str]:
+    found = files_in(folder)
+    return {name: raw.decode() for name, raw in found.items() if raw is not None}
+
+
+def copy_of(store: str, to: Path) -> Path:
+    """A folder as the deletion left it, with the archive beside it."""
+    folder = to / store
+    for name, text in FILES[store]["after"].items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shutil.copy(GOLDEN / f"{store}.archive.db", to)
+    return folder
+
+
+def noted_workspace(to: Path) -> Path:
+    """The workspace after the deletion, with daily notes that its agent has written since."""
+    folder = copy_of("workspace", to)
+    (folder / "memory").mkdir()
+    for day in ("01", "02", "03"):
+        (folder / "memory" / f"2026-06-{day}.md").write_text(f"note of {day}\n")
+    return folder
+
+
+@pytest.mark.parametrize(("store", "name"), EACH_NAME)
+def test_restore_brings_back_every_document(tmp_path: Path, store: str, name: str) -> None:
+    folder = copy_of(store, tmp_path)
+    result = run("restore", name.format(folder), DIGESTS[store])
+    assert result.exit_code == 0
+    assert texts_in(folder) == FILES[store]["before"]
+    assert "damaged" not in result.output
+
+
+@pytest.mark.parametrize("store", DELETED)
+def test_restore_in_python_counts_what_came_back(tmp_path: Path, store: str) -> None:
+    folder = copy_of(store, tmp_path)
+    missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
+    assert memlab.restore(DIGESTS[store], store=folder) == len(missing)
+    assert memlab.restore(DIGESTS[store], store=folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("store", "document"),
+    [("repository", "README.md"), ("workspace", "SOUL.md"), ("project", "docs/d1.md")],
+)
+def test_restore_by_id_brings_back_one_document(tmp_path: Path, store: str, document: str) -> None:
+    folder = copy_of(store, tmp_path)
+    said("restore", folder, DIGESTS[store], "--id", document)
+    there = texts_in(folder)
+    assert there[document] == FILES[store]["before"][document]
+    assert there.keys() == FILES[store]["after"].keys() | {document}
+
+
+@pytest.mark.parametrize("store", DELETED)
+def test_archive_lists_and_exports_documents(tmp_path: Path, store: str) -> None:
+    folder = copy_of(store, tmp_path)
+    missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
+    listed = run("archive", folder, "--rows")
+    assert listed.exit_code == 0
+    for document in missing:
+        assert document in listed.output
+    assert "damaged" not in listed.output
+    export = tmp_path / "gone.jsonl"
+    assert compaction.export_archived(folder, export) == len(missing)
+    rows = [json.loads(line) for line in export.read_text().splitlines()]
+    assert {row["memory_id"] for row in rows} == missing
+    assert DIGESTS[store] in said("archive", folder)
+
+
+def test_copies_of_documents_come_back_as_lost(tmp_path: Path) -> None:
+    folder = copy_of("workspace", tmp_path)
+    memlab.restore(DIGESTS["workspace"], store=folder)
+    assert memlab.lost(folder).empty
+    (folder / "TOOLS.md").unlink()
+    assert memlab.lost(folder)["memory_id"].tolist() == ["TOOLS.md"]
+    said("lost", folder, "--restore", "all", "--apply")
+    assert (folder / "TOOLS.md").read_text() == FILES["workspace"]["before"]["TOOLS.md"]
+    assert memlab.lost(folder).empty
+
+
+@pytest.mark.parametrize("store", DELETED)
+def test_doctor_names_documents_and_the_command(tmp_path: Path, store: str) -> None:
+    folder = copy_of(store, tmp_path)
+    missing = FILES[store]["before"].keys() - FILES[store]["after"].keys()
+    found = [check for check in doctor(folder).checks if check.name == "documents"]
+    assert len(found) == 1
+    assert found[0].counts == {"documents": len(missing)}
+    assert f"memlab restore {folder} {DIGESTS[store]}" in found[0].advice
+    assert "damaged" not in str(doctor(folder))
+    memlab.restore(DIGESTS[store], store=folder)
+    assert "documents" not in [check.name for check in doctor(folder).checks]
+
+
+def test_doctor_finds_a_project_named_by_its_scheme(tmp_path: Path) -> None:
+    folder = copy_of("project", tmp_path)
+    names = [check.name for check in doctor(f"serena:{folder}").checks]
+    assert "documents" in names
+
+
+@pytest.mark.parametrize("command", ["show", "compact", "maintain", "size", "rows"])
+def test_a_workspace_known_as_another_kind_is_refused(tmp_path: Path, command: str) -> None:
+    folder = noted_workspace(tmp_path)
+    before = texts_in(folder)
+    options = ["--keep-recent", "1", "--apply"] if command == "compact" else []
+    result = run(command, folder, *options)
+    assert result.exit_code == 2
+    assert "Claude Code memory" in result.output
+    assert "OpenClaw workspace" in result.output
+    given = " ".join([str(folder), *options])
+    for scheme in ("openclaw", "claude"):
+        assert f"memlab {command} {scheme}:{given}" in result.output
+    assert texts_in(folder) == before
+
+
+def test_a_plan_of_another_kind_is_refused(tmp_path: Path) -> None:
+    folder = noted_workspace(tmp_path)
+    with pytest.raises(UndecidedKindError) as caught:
+        compaction.finish(folder, DIGESTS["workspace"])
+    assert caught.value.names == (f"openclaw:{folder}", f"claude:{folder}")
+
+
+def test_another_kind_named_by_a_person_has_its_own_archive(tmp_path: Path) -> None:
+    folder = noted_workspace(tmp_path)
+    before = texts_in(folder)
+    first = (tmp_path / "workspace.archive.db").read_bytes()
+    receipt = memlab.apply(memlab.plan(f"openclaw:{folder}", memlab.KeepRecent(1)))
+    assert receipt.deleted == 2
+    assert receipt.archive == str(tmp_path / "workspace.openclaw.archive.db")
+    assert (tmp_path / "workspace.archive.db").read_bytes() == first
+    assert set(memlab.load(folder)["memory_id"]) == {"MEMORY.md", "memory/2026-06-03.md"}
+    assert memlab.restore(receipt.digest, store=folder) == 2
+    assert texts_in(folder) == before
+    memlab.restore(DIGESTS["workspace"], store=folder)
+    assert texts_in(folder) == before | FILES["workspace"]["before"]
+    found = memlab.find(tmp_path).stores
+    assert [(store.what, store.where) for store in found] == [("OpenClaw workspace", str(folder))]
+
+
+def test_what_an_archive_knows_takes_no_document(tmp_path: Path) -> None:
+    folder = copy_of("repository", tmp_path)
+    memlab.restore(DIGESTS["repository"], store=folder)
+    assert memlab.load(folder).empty
+    assert memlab.plan(folder, memlab.KeepRecent(0)).is_empty
+    compaction.keep_copies(folder)
+    assert memlab.lost(folder).empty
+    assert "2 kept by name: CHANGELOG.md, README.md" in said("show", folder)
