@@ -214,7 +214,7 @@ class FolderView:
             "retired": retired,
             "dangling": [(n, readable(t)) for n, t in index.dangling(self._all_names)],
             "kept_by_name": list(self.kept),
-            "without_type": list(self.untyped),
+            "without_type": sorted(self.untyped.keys() - self.hubs.keys()),
             "dated": dict(Counter(each.how for each in self.dates.values())),
             "broken": {file: n.head.problem for file, n in self.notes.items() if n.head.problem},
             "not_read": [each for each in others if not each.startswith(".memlab")],
@@ -290,10 +290,9 @@ class FolderView:
                 facts.append((name, f"{len(said[found]):,} {words}"))
         if self.kept:
             facts.append(("kept", f"{len(self.kept):,} kept by name: {_first_of(self.kept)}"))
-        if self.untyped:
+        if untyped := said["without_type"]:
             words = "without a type of Claude Code's, which are no memories in such a folder"
-            count = f"{len(self.untyped):,} {words}"
-            facts.append(("others", f"{count}: {_first_of([*self.untyped])}"))
+            facts.append(("others", f"{len(untyped):,} {words}: {_first_of(untyped)}"))
         if said["pending"]:
             facts.append(("pending", "a change was cut short; the next one takes it back first"))
         tables = [
