@@ -234,6 +234,7 @@ KEYS: Final = {
     "vacuum_free": "vacuum_free",
     "max_per_run": "max_per_run",
     "claude": "claude",
+    "kind": "kind",
 }
 """The key in a file of settings of each field of :class:`Settings`; they are never changed."""
 SETTINGS: Final = {KEYS[each.name]: each.metadata for each in fields(Settings) if each.metadata}

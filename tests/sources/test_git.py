@@ -24,6 +24,10 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 TEXTS = {name: memory(name, body=f"{name} alone. " * 60) for name in "abcdefghijk"}
 
 
+PLACE = "projects/-home-u-work/memory"
+"""Where every file is a memory, whatever is in it."""
+
+
 @pytest.fixture(autouse=True)
 def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in NO_CONFIG.items():
@@ -33,7 +37,7 @@ def without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def repo(tmp_path: Path) -> Repository:
     """A folder of three memories and an index, committed on the first day."""
-    made = Repository(tmp_path / "notes")
+    made = Repository(tmp_path / PLACE)
     write(made, *"abc")
     write_index(made.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "abc")])
     made.commit(0)
@@ -252,7 +256,7 @@ def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path)
     write(repo, "e")
     repo.commit(1)
     repo.git("config", "uploadpack.allowFilter", "true")
-    clone = repo.clone(tmp_path / "clone", "--filter=blob:none")
+    clone = repo.clone(tmp_path / "clone" / PLACE, "--filter=blob:none")
     before = files_in(clone.root)
     found = lives(clone.folder)
     assert (found["a.md"], found["d.md"]) == ((day(0), day(1)), (day(0), None))
@@ -270,10 +274,12 @@ def test_it_may_lie_deep_be_a_worktree_or_a_submodule(repo: Repository, tmp_path
     repo.git("worktree", "add", "-q", str(tree))
     around = Repository(tmp_path / "around")
     url = f"file://{repo.root}"
-    around.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "deep/notes")
+    around.git(
+        "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, f"deep/{PLACE}"
+    )
     around.commit(2)
     expected = {"a.md": day(1), "b.md": None, "c.md": None}
-    for folder in (tree, around.root / "deep" / "notes"):
+    for folder in (tree, around.root / "deep" / PLACE):
         assert {name: gone for name, (_, gone) in lives(folder).items()} == expected
         assert set(lost(folder)) == {"a.md"}
         assert [*recover(folder).kept] == ["a.md"]
@@ -285,7 +291,7 @@ def test_it_may_lie_deep_be_a_worktree_or_a_submodule(repo: Repository, tmp_path
     remove(deep, "a")
     (deep.root / "a.md").write_text("elsewhere")
     deep.commit(4)
-    assert lives(deep.folder)["a.md"] == (day(3), day(4))
+    assert lives(f"claude:{deep.folder}")["a.md"] == (day(3), day(4))
 
 
 def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) -> None:
