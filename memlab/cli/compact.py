@@ -336,6 +336,7 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     if output.wants_json():
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
         left |= {} if count.stay is None else {"stay": count.stay}
+        left |= {"entries_left": list(count.entries_left)} if count.entries_left else {}
         output.print_json({"restored": count, **left, "into": str(target)})
         return
     lines = [f"{counted(count)} restored into {target}"]
@@ -345,6 +346,8 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
             lines.append(f"{counted(count.stay)} stay: memlab deletes nothing load-bearing")
     elif not count and not count.left_out:
         lines.append("what that plan took out is back already, each memory in its place")
+    if count.index_note:
+        lines.append(f"index: {count.index_note}")
     if count.left_out:
         left_out = counted(count.left_out)
         lines.append(f"{left_out} left in the archive, whose own time has passed since")

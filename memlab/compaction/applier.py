@@ -257,7 +257,8 @@ def _carried_out(
             returned = {each.key: each.reason == plans.NEEDED for each in plan.returns}
             note_retired(archive, plan.digest, retired=retired, returned=returned, at=now)
         if links:
-            writer.supersede(links)
+            planned = {each.key: each.said for each in plan.entries if each.key in links}
+            writer.supersede(links, planned=planned if plan.moves else None)
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             writer.delete(expected, watch=watch)

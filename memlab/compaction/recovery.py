@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Final
@@ -14,7 +14,7 @@ from memlab import columns as c
 from memlab.arguments import texts
 from memlab.clock import moment_or_now
 from memlab.compaction.applier import settle
-from memlab.compaction.wire import minute, some_of
+from memlab.compaction.wire import entries_left_in_words, minute, some_of
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
 from memlab.sources.archived import open_to_restore
@@ -64,13 +64,15 @@ class Copies(Shown):
 class Recovery(Shown):
     """What comes back, or came back, of what somebody else deleted or emptied.
 
-    `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each.
+    `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each, `entries_left`
+    those of which an index had an entry already, which was left as it is.
     """
 
     store: str
     frame: pd.DataFrame
     kept: Mapping[str, Loss] = field(default_factory=dict)
     applied: bool = False
+    entries_left: Sequence[Key] = ()
 
     @property
     def digest(self) -> str:
@@ -92,8 +94,10 @@ class Recovery(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
-        undo = {"undo": self.undo} if self.applied and self.kept else {}
-        return {"store": self.store, "applied": self.applied, "memories": [*self.kept], **undo}
+        said = {"store": self.store, "applied": self.applied, "memories": [*self.kept]}
+        if self.applied and self.kept:
+            said |= {"undo": self.undo, "entries_left": list(self.entries_left)}
+        return said
 
     def next_steps(self) -> list[str]:
         """Say how it is done."""
@@ -106,6 +110,8 @@ class Recovery(Shown):
         count = counted(len(self.kept))
         title = f"{count} restored into {self.store}" if self.applied else f"restore {count}"
         facts = [("undo", self.undo)] if self.applied and self.kept else []
+        if self.entries_left:
+            facts.append(("index", entries_left_in_words(self.entries_left)))
         columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
         rows: list[tuple[Cell, ...]] = [*self.frame[columns].itertuples(index=False)]
         return Sheet(title, facts, [Table("", ("tokens", "id", "title"), rows).first(_LISTED)])
@@ -227,21 +233,23 @@ def recover(
         said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
         text = (lambda: [said]) if replaced else None
         named = Apply(found.digest, RECOVERS, moment, len(found.kept), text)
-        copies = (Archived(key, record, _REASON) for key, record in found.records)
+        records = writer.as_put_back(found.records)
+        entries_left = tuple(writer.entries_left)
+        copies = (Archived(key, record, _REASON) for key, record in records)
         with archive.deleting(named, copies, at=moment):
             archive.finish(found.digest, moment)
             watch("archived")
-            new = [each for each in found.records if each[0] not in replaced]
+            new = [each for each in records if each[0] not in replaced]
             taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]
             _check_free(source, taken + writer.conflicts(new))
             if replaced:
                 prints = {k: fingerprint_of(writer.compared(r)) for k, r in replaced.items()}
-                writer.replace(prints, [each for each in found.records if each[0] in replaced])
+                writer.replace(prints, [each for each in records if each[0] in replaced])
             if new:
                 writer.insert(new)
             watch("inserted")
     watch("committed")
-    return Recovery(source.name, found.frame, found.kept, applied=True)
+    return replace(found, applied=True, entries_left=entries_left)
 
 
 def _check_free(source: Source, taken: Sequence[object]) -> None:

@@ -1,7 +1,7 @@
 """Putting archived memories back, byte for byte."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from os import PathLike
@@ -14,7 +14,7 @@ from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction import applier
 from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
-from memlab.compaction.wire import some_of
+from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
@@ -27,7 +27,7 @@ from memlab.store.archive.opening import check_archive_of, open_archive
 from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
-from memlab.text import counted
+from memlab.text import command, counted
 
 
 class Restored(int):
@@ -36,6 +36,12 @@ class Restored(int):
     left_out: int = 0
     rows_left_out: Mapping[str, int] = MappingProxyType({})
     stay: int | None = None
+    entries_left: Sequence[Key] = ()
+
+    @property
+    def index_note(self) -> str:
+        """What was not put into an index, and why; empty where all was."""
+        return entries_left_in_words(self.entries_left)
 
 
 def restore(
@@ -75,8 +81,9 @@ def restore(
     Restored
         How many memories were put back, an ``int``; its ``left_out`` says how many were not,
         because their own time to live has passed since, its ``rows_left_out`` how many rows of
-        other tables. Of what :func:`memlab.compaction.recover` had put back, how many were taken
-        out again; its ``stay`` says how many were not, because they are load-bearing.
+        other tables, its ``entries_left`` of which memories an index had an entry already, which
+        was left as it is. Of what :func:`memlab.compaction.recover` had put back, how many were
+        taken out again; its ``stay`` says how many were not, because they are load-bearing.
 
     Raises
     ------
@@ -104,7 +111,7 @@ def restore(
         asked = _Asked(source, archive, receipt, wanted)
         entry = archive.entry(receipt)
         if not entry.memories:
-            return Restored(_take_back(asked, into, watch))
+            return _take_back(asked, into, watch)
         if entry.recovers and into is None:
             return _take_out(asked, entry, watch)
         if into is not None:
@@ -137,7 +144,7 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
         entry = archive.entry(asked.digest)
         copies = _chosen(asked, entry)
         with archive.one_moment():
-            missing = _missing(writer, archive, entry, copies)
+            missing = _missing(writer, source, archive, entry, copies)
             watch("checked")
             if missing.wanted:
                 back = writer.insert(missing, watch=watch)
@@ -156,10 +163,11 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
     watch("recorded")
     restored = Restored(back)
     restored.left_out, restored.rows_left_out = len(left_out), dict(writer.rows_left_out)
+    restored.entries_left = tuple(writer.entries_left)
     return restored
 
 
-def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
+def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> Restored:
     plan = applier.plan_in(asked.archive, asked.archive.entry(asked.digest))
     if into is not None:
         raise ArchiveError(
@@ -176,7 +184,9 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
         retired = {key: by for key, by in back.items() if by is not None}
         forget_retired(asked.archive, plan.digest, back.keys() - retired, retired)
     watch("committed")
-    return count
+    restored = Restored(count)
+    restored.entries_left = tuple(writer.entries_left)
+    return restored
 
 
 def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
@@ -193,18 +203,20 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
         for key in there.keys() & before.keys():
             if writer.is_back(there[key], before[key]):  # it is taken out already
                 del there[key]
-        expected = {
-            key: fingerprint_of(writer.compared(there[key]))
+        put_back = {
+            key: record
             for key, record in archive.records(entry, there)
-            if writer.is_back(there[key], record)
+            if writer.is_as_put_back(there[key], record)
         }
+        expected = {key: fingerprint_of(writer.compared(there[key])) for key in put_back}
         if written := sorted(there.keys() - expected.keys(), key=str):
             raise ArchiveError(
                 f"{counted(len(written))} written since ({some_of(written)}); nothing was changed: "
                 "take others out by id"
             )
         if expected:
-            writer.delete(expected, watch=watch)
+            writer.take_out_again(expected, put_back.items())
+            watch("deleted")
             if back := [(key, before[key]) for key in expected if key in before]:
                 writer.insert(back)
         watch("verified")
@@ -254,7 +266,10 @@ def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | No
             f"{len(others):,} memories that plan {plan.digest[:12]} {does} are gone or superseded "
             f"by others since ({some_of(others)}); nothing was restored: restore some ids"
         )
-    return {key: before.get(key) for key in wanted.values() if found[key] != before.get(key)}
+    back = {key: before.get(key) for key in wanted.values() if found[key] != before.get(key)}
+    retired = {memory.key for memory in plan.retires if memory.key in wanted.values()}
+    kept = {each.key: each.said for each in plan.entries if each.key in retired - back.keys()}
+    return back | dict.fromkeys(writer.unlisted(kept))
 
 
 class _Records:
@@ -291,13 +306,20 @@ def _chosen(asked: _Asked, entry: Entry) -> list[Copy]:
     return [copy for copy in copies if named.get(copy.key) in ids]
 
 
-def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy]) -> _Records:
+def _missing(
+    writer: Writer, source: Source, archive: Archive, entry: Entry, copies: list[Copy]
+) -> _Records:
     """Return what is not in the store, after checking that there is room for it."""
     state = archive.state_of(writer.records, entry, copies)
+    changed = {copy.key for copy in copies if copy.key in state.changed and not copy.restored_at}
+    there = dict(writer.records(changed))
+    for key, record in archive.records(entry, there):
+        if writer.is_back(there[key], record):  # what an index says of it was edited
+            changed.discard(key)
     taken = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"
         for copy in copies
-        if copy.key in state.taken or (copy.key in state.changed and copy.restored_at is None)
+        if copy.key in state.taken or copy.key in changed
     ]
     missing = _Records(archive, entry, [copy for copy in copies if copy.key in state.absent])
     taken += writer.conflicts(missing)
@@ -305,9 +327,16 @@ def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy])
         raise ArchiveError(
             f"{counted(len(taken), 'places')} of plan {entry.digest[:12]} taken since "
             f"({some_of(taken)}); nothing was restored: restore the other "
-            f"{max(len(copies) - len(taken), 0):,} by id, or all into a new file"
+            f"{max(len(copies) - len(taken), 0):,} by id, or {_all_elsewhere(source)}"
         )
     return missing
+
+
+def _all_elsewhere(source: Source) -> str:
+    """Return how to have all of a deletion beside a store, whose places are taken."""
+    if source.agents_own:
+        return "all into a new file"
+    return f"write all to a file: {command('archive', source.name, '--export', 'memories.jsonl')}"
 
 
 def _restore_into(asked: _Asked, into: Path) -> int:

@@ -338,3 +338,16 @@ def some_of(names: Sequence[object]) -> str:
     texts = [str(name) for name in names[:5]]
     shown = ", ".join(text if len(text) <= 80 else f"{text[:77]}..." for text in texts)
     return f"{shown} and {len(names) - 5:,} more" if len(names) > 5 else shown
+
+
+def entries_left_in_words(names: Sequence[object]) -> str:
+    """Say of which memories that came back an index has an entry already; empty for none.
+
+    >>> entries_left_in_words(["a.md"])
+    'it has an entry of 1 of them already, which stays as it is: a.md'
+    """
+    if not names:
+        return ""
+    return (
+        f"it has an entry of {len(names):,} of them already, which stays as it is: {some_of(names)}"
+    )

@@ -257,10 +257,13 @@ class Writer(Reader):
         What to look for when more or less would have changed than was meant.
     rows_left_out : mapping of str to int
         Table -> how many rows that went with memories could not be put back with them.
+    entries_left : sequence of Key
+        Memories that came back and of which an index had an entry already, which was left alone.
     """
 
     suspect: ClassVar[str] = "somebody else who writes to the store"
     rows_left_out: Mapping[str, int] = _NONE
+    entries_left: Sequence[Key] = ()
 
     def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
         """Delete memories that are still as planned, and what belongs to them, and verify it.
@@ -322,11 +325,33 @@ class Writer(Reader):
         self.delete(expected)
         self.insert(records)
 
-    def supersede(self, links: Links, kept: Mapping[Key, str] | None = None) -> int:
+    def as_put_back(self, records: Records) -> Sequence[tuple[Key, bytes]]:
+        """Return records without what a store that takes them already has of them."""
+        return list(records)
+
+    def is_as_put_back(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory is there just as a record of :meth:`as_put_back` put it."""
+        return self.is_back(there, record)
+
+    def take_out_again(self, expected: Mapping[Key, str], records: Records) -> int:  # noqa: ARG002
+        """Delete what records of :meth:`as_put_back` put there, and no more than that."""
+        return self.delete(expected)
+
+    def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:  # noqa: ARG002
+        """Return those memories of which an index does not say what is `kept`, retired or not."""
+        return []
+
+    def supersede(
+        self,
+        links: Links,
+        kept: Mapping[Key, str] | None = None,
+        *,
+        planned: Mapping[Key, str] | None = None,
+    ) -> int:
         """Let others stand for memories, or none again, where :attr:`Source.supersedes`.
 
         A memory that stands for itself is retired. Where a plan is taken back, `kept` is what it
-        knew by :meth:`Source.entries_kept`.
+        knew by :meth:`Source.entries_kept`; where one is applied, `planned` is.
         """
         raise NotImplementedError
 

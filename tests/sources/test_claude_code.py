@@ -300,18 +300,21 @@ def test_a_record_is_of_a_memory_and_no_other_file(folder: Path) -> None:
             ClaudeCode(folder).check_record(key, forged, json.loads(forged))
 
 
-def test_an_archive_gives_nobody_rights_that_the_folder_does_not(folder: Path) -> None:
+def test_restored_file_has_its_own_permission_bits_and_no_more(folder: Path) -> None:
+    """A group that was another may do what anybody could; no file comes back set-id."""
     write_memory(folder, "a.md", memory("a"), at(0))
     ((key, record),) = records = records_of(folder, ["a.md"])
     delete_all(folder, records)
     me, row = (os.geteuid(), os.getegid()), json.loads(record)
-    modes, owners = (0o4755, 0o2775, 0o1666, 0o777), (me, (1234, 2345), (me[0], 2345))
-    for around, mode, owner in product((0o700, 0o750, 0o755, 0o777), modes, owners):
+    modes = {0o4755: 0o755, 0o2775: 0o755, 0o1664: 0o644, 0o640: 0o600, 0o4777: 0o777, 0o400: 0o400}
+    owners = (me, (1234, me[1]), (1234, 2345), (me[0], 2345))
+    for around, mode, owner in product((0o700, 0o755, 0o2777), modes, owners):
         folder.chmod(around)
         row["file"] |= {"mode": mode, "owner": owner}
         put_back(folder, [(key, json.dumps(row).encode())])
         found = (folder / "a.md").stat()
-        assert stat.S_IMODE(found.st_mode) & ~(mode & around & 0o666) == 0
+        is_same_group = owner[1] == me[1]
+        assert stat.S_IMODE(found.st_mode) == (mode & 0o777 if is_same_group else modes[mode])
         assert (found.st_uid, found.st_gid) == me
         (folder / "a.md").unlink()
 

@@ -180,7 +180,7 @@ def test_a_hand_may_edit_it_or_take_it_away(tmp_path: Path) -> None:
     memlab.apply(retiring(folder, 9, now=NOW + DAY), now=NOW + DAY)
     assert retired(folder) == []
     assert file.read_text().startswith("mine\n# Retired")
-    assert file.read_text().endswith("end\n")
+    assert file.read_text().endswith("\nend")
     file.unlink()
     assert retired(folder) == []
     assert memlab.restore(receipt, ids=["t_1.md"]) in (0, 1)

@@ -16,6 +16,7 @@ from memlab.systems.claude_code.index import (
     encoded,
     entries_of,
     insert_entries,
+    names_of,
     remove_entries,
 )
 from memlab.systems.claude_code.markdown import LONGEST, FileNames, mentions_in, read_front_matter
@@ -210,7 +211,8 @@ BC = b"- [B](b.md), [C](c.md)\n"
 def test_a_line_comes_back_where_it_fits(raw: bytes, left: bytes, back: str, after: bytes) -> None:
     coming = [f"{name}.md" for name in back]
     there = {name for name in FILES if name != "d.md"} | {*coming}
-    assert insert_entries(left, said(raw, coming), there, FOLDER) == after
+    entries = said(raw, coming)
+    assert insert_entries(left, entries, names_of(entries, there, FOLDER)) == after
 
 
 LINES = st.lists(
@@ -233,8 +235,8 @@ def test_what_goes_is_unnamed_and_comes_back(lines: list[str], gone: list[str], 
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
     index, found = MemoryIndex(raw), names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
-    left = remove_entries(raw, dict.fromkeys(gone, ()), FILES, FOLDER)
-    assert insert_entries(left, said(raw, gone), FILES, FOLDER) == raw
+    left = remove_entries(raw, gone, found)
+    assert insert_entries(left, said(raw, gone), found) == raw
     stayed = {name: len(each) for name, each in index.named(found).items() if name not in gone}
     named = MemoryIndex(left).named(found)
     assert {name: len(each) for name, each in named.items()} == stayed

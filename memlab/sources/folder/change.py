@@ -65,8 +65,8 @@ class FolderChange:
         if not self._index.index_first:
             self._moved += operation.swap_index(self._index)
 
-    def put_back(self, memories: Mapping[str, Parts]) -> None:
-        """Put memories back, by what the index calls each."""
+    def put_back(self, memories: Mapping[str, Parts], *, are_new: bool = False) -> None:
+        """Put memories back, by what the index calls each; `are_new` where it must not name any."""
         operation = self._begun(memories, taking_out=False)
         for place, entry in operation.placed:
             try:
@@ -74,10 +74,10 @@ class FolderChange:
             except FileExistsError as error:
                 raise ArchiveError(
                     f"{self.folder.path / entry.name} is there again; nothing was restored: "
-                    "restore other ids, or into a new folder"
+                    "restore other ids, or move it away first"
                 ) from error
         self.folder.sync(*operation.names)
-        self._moved += operation.swap_index(self._index)
+        self._moved += operation.swap_index(self._index, are_new=are_new)
 
     def commit(self) -> None:
         """Make all of it last, if what was moved is still what it was: it may have been open."""

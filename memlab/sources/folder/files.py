@@ -240,14 +240,17 @@ class Folder:
             with suppress(FileNotFoundError), self.subfolder(below) as folder:
                 os.fsync(folder.handle)
 
-    def with_rights_here(self, file: FileCopy) -> FileCopy:
-        """Return an archived file with an owner and rights no wider than the folder's."""
+    def with_owner_here(self, file: FileCopy) -> FileCopy:
+        """Return an archived file with an owner that a file may have here, and its permissions.
+
+        Another group than it had may do no more than anybody might; set-id bits never come back.
+        """
         around = os.fstat(self.handle)
         user, group = file.owner
         user = user if user in (around.st_uid, os.geteuid()) else around.st_uid
         group = group if group in (around.st_gid, os.getegid()) else around.st_gid
-        limit = Limit(around.st_mode & 0o666, around.st_gid)
-        return file._replace(mode=file.mode & limit.of(group), owner=(user, group))
+        mode = Limit(file.mode & 0o777, file.owner[1]).of(group)
+        return file._replace(mode=mode, owner=(user, group))
 
 
 @contextmanager

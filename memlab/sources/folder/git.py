@@ -411,7 +411,8 @@ class PastMoment(FolderMoment):
         life, stamp = self.lives[name], self.stamp_of(name)
         found = os.fstat(self.folder.handle)
         data = self.content(life.blob) or b""
-        return FileCopy(name, data, life.mode, stamp.written, (found.st_uid, found.st_gid))
+        mode = life.mode & found.st_mode  # git knows no more than whether it is executable
+        return FileCopy(name, data, mode, stamp.written, (found.st_uid, found.st_gid))
 
 
 def past_moments(

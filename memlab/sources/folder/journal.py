@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from memlab.clock import file_clock, wait_for_clock_tick
 from memlab.errors import StoreError
@@ -36,6 +36,9 @@ VERSION: Final = "index"
 """The version that is not in the folder: the new one before it is swapped, the old one after."""
 _MADE: Final = "made"
 """The digest of the new version, by which it is known again where it was not edited since."""
+_OLD: Final = "old"
+_BASE: Final = "base"
+"""The index before memories were put in, and as that left it: they tell what was edited since."""
 _JOURNAL: Final = "journal.json"
 _MARKER: Final = "memlab_folder_change"
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
@@ -75,7 +78,20 @@ class Index(Protocol):
         """Return the index with what it said of memories, and does not say now, in its place."""
         return raw
 
+    def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:  # noqa: ARG002
+        """Whether the index says of memories just what it said when it was read."""
+        return True
 
+    def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:  # noqa: ARG002
+        """Return the memories of which the index has an entry, so that none is put in."""
+        return set()
+
+    def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes | None:  # noqa: ARG002
+        """Return the index without a step, as it was edited since; None where that is not known."""
+        return None
+
+
+Told = TypeVar("Told")
 Moved = tuple[str, bytes, str]
 """Where what was moved lies, what is in it, and what it was called."""
 
@@ -143,20 +159,47 @@ class Operation:
 
     def edited(self, index: Index, raw: bytes, *, undo: bool = False) -> bytes:
         """Return what it makes of the index, or the index with that taken back."""
+        does = index.insert_entries if self.taking_out == undo else index.remove_entries
+        return self._asked(does, raw)
+
+    def before(self, index: Index, raw: bytes) -> bytes:
+        """Return the index without what it made of it, as it may have been edited since."""
+        old = self.folder.read_if_there(f"{self.own}/{_OLD}")
+        base = self.folder.read_if_there(f"{self.own}/{_BASE}")
+        made = self.folder.read_if_there(f"{self.own}/{_MADE}")
+        if old and base and made and made.data == _digest(base.data):
+            left = index.taken_back(old.data, base.data, raw)
+            if left is not None:
+                return left
+        return self.edited(index, raw, undo=True)
+
+    def _asked(
+        self, ask: Callable[[bytes, Mapping[str, Any], Collection[str]], Told], raw: bytes
+    ) -> Told:
+        """Return what the index tells of the memories of which it says something."""
         said = {entry.key: entry.said for entry in self.entries if entry.said is not None}
         there = {*self.folder.listing().files, *self.names}
-        does = index.insert_entries if self.taking_out == undo else index.remove_entries
         try:
-            return does(raw, said, there)
+            return ask(raw, said, there)
         except _FAULTS as error:
             raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
 
-    def swap_index(self, index: Index, *, undo: bool = False) -> list[Moved]:
-        """Let the index and an edited version of it change places; return what came out, if so."""
+    def swap_index(self, index: Index, *, undo: bool = False, are_new: bool = False) -> list[Moved]:
+        """Let the index and an edited version of it change places; return what came out, if so.
+
+        What it says of memories that go must be what was read of it, and of those that come, where
+        they `are_new`, nothing: else somebody has edited it since.
+        """
         name, folder = index.index_name, self.folder
         now = folder.read_if_there(name) if name else None
         before = b"" if now is None else now.data
-        new = self.edited(index, before, undo=undo) if name else before
+        if not name:
+            return []
+        if self.taking_out and not undo and not self._asked(index.is_as_said, before):
+            raise changed(folder.path / name)
+        if are_new and self._asked(index.entered, before):
+            raise changed(folder.path / name)
+        new = self.before(index, before) if undo else self.edited(index, before)
         if new == before:
             return []
         around = os.fstat(folder.handle)
@@ -167,6 +210,9 @@ class Operation:
             folder.unlink(version)
         folder.write(file)
         if not undo:
+            if not self.taking_out:
+                folder.write(file._replace(name=f"{self.own}/{_OLD}", data=before, mode=0o600))
+                folder.write(file._replace(name=f"{self.own}/{_BASE}", mode=0o600))
             folder.write(file._replace(name=f"{self.own}/{_MADE}", data=_digest(new), mode=0o600))
         folder.sync(version)  # else nobody can tell later whether they have changed places
         try:
@@ -438,5 +484,5 @@ def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMom
             places.pop(entry.name, None)
     raw = seen.index
     if raw is not None:
-        raw = raw._replace(data=operation.edited(index, raw.data, undo=True))
+        raw = raw._replace(data=operation.before(index, raw.data))
     return replace(seen, index=raw, is_pending=True, _places=places)

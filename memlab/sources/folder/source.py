@@ -6,7 +6,7 @@ Notes are folders of Markdown files, and of folders of these, with no index that
 import json
 import os.path
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -66,6 +66,8 @@ class FolderSource(base.FileSource, Index):
     """The shape of a memory's place in a record."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Files that the system makes anew from the others."""
+    is_file_alone: ClassVar[bool] = False
+    """Whether a memory is its file, and what the index says of it may be edited by a hand."""
     evidence: ClassVar[tuple[Evidence, ...]] = ()
     """What tells such a folder from others."""
     puts_back: bool = False
@@ -293,6 +295,7 @@ class FolderWriter(base.WholeReader, base.Writer):
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
         self.source, self._change = source, change
         self._known: tuple[object, dict[base.Key, bytes]] | None = None
+        self._entries_stay: Collection[base.Key] = ()
 
     @property
     def memories(self) -> dict[base.Key, bytes]:  # type: ignore[override]
@@ -311,7 +314,8 @@ class FolderWriter(base.WholeReader, base.Writer):
         there = self.memories
         self._leaving = self._derived()
         for found, file in (_kept(there[key]) for key in expected if key in there):
-            self._leaving[found.key] = Parts(file, found.said)
+            said = None if found.key in self._entries_stay else found.said
+            self._leaving[found.key] = Parts(file, said)
         self._stay = there.keys() - expected.keys()
         prints = {key: stored.fingerprint_of(there[key]) for key in expected if key in there}
         return [key for key, planned in expected.items() if prints.get(key) != planned]
@@ -344,16 +348,68 @@ class FolderWriter(base.WholeReader, base.Writer):
         coming = {}
         for key, record in records:
             found, file = _kept(record)
-            file = file and self._change.folder.with_rights_here(file)
+            file = file and self._change.folder.with_owner_here(file)
             coming[str(key)] = Parts(file, found.said)
+        self.entries_left = self._entered({key: said for key, (_, said) in coming.items() if said})
         if derived := self._derived():
             self._change.take_out(derived)
         self._change.put_back(coming)
         return len(coming)
 
+    def _entered(self, said: Mapping[str, Any]) -> list[str]:
+        """Return which memories the index has an entry of already."""
+        moment = self._now()
+        raw = b"" if moment.index is None else moment.index.data
+        return sorted(self.source.entered(raw, said, {*moment.names, *said}))
+
     def is_back(self, there: bytes, record: bytes) -> bool:
-        """Whether a memory is there as it was, but for owner and permissions."""
-        return _but_for_rights(there) == _but_for_rights(record)
+        """Whether a memory is there as it was, but for owner and permissions.
+
+        Where the file alone is the memory, its entries may have been edited since.
+        """
+        return _but_for_rights(there, self.source) == _but_for_rights(record, self.source)
+
+    def is_as_put_back(self, there: bytes, record: bytes) -> bool:
+        """Whether it is back, and has the entries in the index that came with it."""
+        entries = json.loads(record)["index"]
+        same = not entries or entries == json.loads(there)["index"]
+        return same and self.is_back(there, record)
+
+    def as_put_back(self, records: base.Records) -> list[tuple[base.Key, bytes]]:
+        """Return records without the entries that the index has already, so that none is put in."""
+        if not self.source.is_file_alone:
+            return list(records)
+        kept = {str(key): _kept(record) for key, record in records}
+        self.entries_left = self._entered(
+            {key: found.said for key, (found, _) in kept.items() if found.said}
+        )
+        alone = {key: kept[key] for key in self.entries_left}
+        return [
+            (key, record_of(alone[str(key)][0]._replace(said=()), alone[str(key)][1]))
+            if str(key) in alone
+            else (key, record)
+            for key, record in records
+        ]
+
+    def take_out_again(self, expected: Mapping[base.Key, str], records: base.Records) -> int:
+        """Delete what was put back; entries of the index that did not come with it stay."""
+        if self.source.is_file_alone:
+            self._entries_stay = {
+                key for key, record in records if key in expected and not _kept(record)[0].said
+            }
+        try:
+            return self.delete(expected)
+        finally:
+            self._entries_stay = ()
+
+    def replace(self, expected: Mapping[base.Key, str], records: base.Records) -> None:
+        """Let files be as they were; where these alone are the memories, their entries stay."""
+        if self.source.is_file_alone:
+            self._entries_stay = [*expected]
+        try:
+            super().replace(expected, records)
+        finally:
+            self._entries_stay = ()
 
     def _derived(self) -> dict[str, Parts]:
         moment = self._now()
@@ -385,11 +441,13 @@ def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
     return found, FileCopy(**{name: said[key] for name, key in FILE_KEYS.items()})
 
 
-def _but_for_rights(record: bytes) -> dict[str, Any]:
+def _but_for_rights(record: bytes, source: FolderSource) -> dict[str, Any]:
     """Return what a record says of a memory but owner and permissions, which its folder gives."""
     said: dict[str, Any] = json.loads(stored.without_place(record))
     for name in ("mode", "owner"):
         said.get("file", {}).pop(name, None)
+    if source.is_file_alone:
+        del said["index"]
     return said
 
 

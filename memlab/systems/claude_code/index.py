@@ -8,10 +8,12 @@ byte where the index is otherwise as it was, else beside the nearest lines that 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from memlab.store.shapes import fields, listed, raw_text, some, text, truth, whole
@@ -83,12 +85,34 @@ class Block(NamedTuple):
         found = (names.file_of(mention.target) for mention in self.mentions)
         return list(dict.fromkeys(name for name in found if name is not None))
 
+    @property
+    def is_item(self) -> bool:
+        """Whether it is an entry, or one that others stand below."""
+        return self.state is not State.UNSEEN and markdown.is_entry(self.text)
+
+    @property
+    def indent(self) -> int:
+        """How far it stands to the right."""
+        return _indent(self.text)
+
+    def subject(self, names: markdown.FileNames) -> str | None:
+        """Return the file whose own entry it is: the first that it names; None where it is none's.
+
+        What is named as ``[[name]]`` has no entry of its own by that.
+        """
+        if not self.is_item:
+            return None
+        for mention in self.mentions:
+            if (file := names.file_of(mention.target)) is not None:
+                return None if markdown.is_wikilink(self.text, mention) else file
+        return None
+
     def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
-        """Return its text without the links to `gone`; None where nothing is left to say."""
-        others = [m.target for m in self.mentions if names.file_of(m.target) not in gone]
-        if len(others) == len(self.mentions):
+        """Return its text without the links to `gone`; None for an entry that names no other."""
+        files = self.files(names)
+        if not any(file in gone for file in files):
             return self.text
-        if self.is_entry and not any(markdown.is_local(t) or names.file_of(t) for t in others):
+        if self.is_entry and all(file in gone for file in files):
             return None
         return markdown.unlinked(self.text, gone, names)
 
@@ -160,21 +184,61 @@ class MemoryIndex:
         return found
 
     def dangling(self, names: markdown.FileNames) -> list[tuple[int, str]]:
-        """Return line and target of every link to a file that is not there."""
+        """Return line and target of every link of Markdown to a file that is not there."""
         return [
-            (block.number, mention.target)
+            (block.number, link.target)
             for block in self.blocks
-            for mention in block.mentions
-            if markdown.is_local(mention.target) and names.file_of(mention.target) is None
+            if not self._is_code[block.number - 1]
+            for link in markdown.inline_links(block.text, block.mentions)
+            if markdown.is_local(link.target) and names.file_of(link.target) is None
         ]
+
+    def entered(self, names: markdown.FileNames) -> set[str]:
+        """Return the files that an entry of their own names."""
+        return {file for block in self.blocks if (file := block.subject(names)) is not None}
 
     def without(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
         """Return the file without what names any of `gone`; no rule comes to begin front matter."""
-        kept = (block.without(gone, names) for block in self.blocks)
+        kept: list[str | None] = [block.without(gone, names) for block in self.blocks]
+        for number in reversed(range(len(kept))):
+            if self._goes_with_those_below(number, kept, gone, names):
+                kept[number] = None
         text = "".join(text for text in kept if text is not None)
         had_head = markdown.read_front_matter("".join(self._lines)).text_at
         begins = markdown.read_front_matter(text).text_at and not had_head
         return encoded(_EMPTY + text if begins else text)
+
+    def _goes_with_those_below(
+        self,
+        number: int,
+        kept: Sequence[str | None],
+        gone: Collection[str],
+        names: markdown.FileNames,
+    ) -> bool:
+        """Whether an entry with others below it names only what goes, and all of those go too."""
+        block = self.blocks[number]
+        if not block.is_item or block.is_entry or kept[number] == block.text:
+            return False
+        if not all(file in gone for file in block.files(names)):
+            return False
+        for below, left in zip(self.blocks[number + 1 :], kept[number + 1 :], strict=True):
+            if not below.is_item or below.indent <= block.indent:
+                return True
+            if left is not None:
+                return False
+        return True
+
+    @cached_property
+    def _is_code(self) -> list[bool]:
+        """Whether each line stands in a fenced block of code."""
+        found = []
+        fence = ""
+        for line in self._masked:
+            mark = _CODE.match(line)
+            found.append(bool(fence or mark))
+            if mark:
+                fence = "" if fence == mark[1] else fence or mark[1]
+        return found
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -254,10 +318,7 @@ IndexEntry = Mapping[str, Any]
 """A block that names files and what stood around it, as :data:`ENTRY` has it."""
 Entries = Mapping[str, Sequence[IndexEntry]]
 """By file, what :func:`entries_of` returned of it."""
-
-
-_Form = tuple[IndexEntry, list[str], list[str]]
-"""An entry, its lines before its files come back, none where it is gone, and after."""
+NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Sequence[IndexEntry]]:
@@ -284,84 +345,298 @@ def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> di
     }
 
 
-def remove_entries(raw: bytes, gone: Entries, there: Iterable[str], folder: Path) -> bytes:
-    """Return an index with nothing in it that names `gone`."""
-    return MemoryIndex(raw).without(gone, _names(gone, there, folder))
-
-
-def insert_entries(raw: bytes, back: Entries, there: Iterable[str], folder: Path) -> bytes:
-    """Return an index that says of files again what it said."""
-    names = _names(back, there, folder)
-    missing = back.keys() - MemoryIndex(raw).named(names).keys()
-    kept = {(each["line"], each["text"]): each for file in missing for each in back[file]}
-    forms = [_form(kept[place], missing, names) for place in sorted(kept)]
-    if (index := _as_it_stood(raw, forms)) is not None:
-        return index
-    lines = lines_of(raw)
-    for form in forms:
-        _put_near(lines, *form)
-    return encoded("".join(lines))
-
-
-def _names(entries: Entries, there: Iterable[str], folder: Path) -> markdown.FileNames:
+def names_of(
+    entries: Entries, there: Iterable[str], folder: Path, aliases: Mapping[str, str] = NO_ALIASES
+) -> markdown.FileNames:
+    """Return what links may call the files of a folder, those of some entries among them."""
     also = {str(each["also"]): file for file in entries for each in entries[file] if "also" in each}
-    return markdown.FileNames(folder, {*there, *entries}, also)
+    return markdown.FileNames(folder, {*there, *entries}, {**aliases, **also})
 
 
-def _form(entry: IndexEntry, back: Collection[str], names: markdown.FileNames) -> _Form:
+def is_as_said(raw: bytes, said: Entries, names: markdown.FileNames) -> bool:
+    """Whether an index says of files just what it said of them, wherever it says that."""
+    named = MemoryIndex(raw).named(names)
+    return all(
+        sorted(block.text for block in named.get(file, ()))
+        == sorted(str(entry["text"]) for entry in said[file])
+        for file in said
+    )
+
+
+def remove_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
+    """Return an index with nothing in it that names `gone`."""
+    return MemoryIndex(raw).without(gone, names)
+
+
+def remove_own_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
+    """Return an index without the entries that name one of `gone` first; other mentions stay."""
+    kept = [
+        block.without(gone, names) if _first_file(block, names) in gone else block.text
+        for block in MemoryIndex(raw).blocks
+    ]
+    return encoded("".join(text for text in kept if text is not None))
+
+
+def own_texts(raw: bytes, names: markdown.FileNames) -> dict[str, list[str]]:
+    """Return the texts of the entries that name each file first."""
+    found: dict[str, list[str]] = {}
+    for block in MemoryIndex(raw).blocks:
+        if (file := _first_file(block, names)) is not None:
+            found.setdefault(file, []).append(block.text)
+    return found
+
+
+def _first_file(block: Block, names: markdown.FileNames) -> str | None:
+    """Return the file that an entry names first."""
+    files = block.files(names) if block.is_item else []
+    return files[0] if files else None
+
+
+def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> bytes:
+    """Return an index that says of files what it said, but of those that an entry names already."""
+    missing = back.keys() - MemoryIndex(raw).entered(names)
+    kept = {(each["line"], each["text"]): each for file in missing for each in back[file]}
+    if not kept:
+        return raw
+    files = {*names.names, *(file for entry in kept.values() for file in entry["files"])}
+    known = replace(names, names=files)
+    forms = [_form(kept[place], missing, names, known) for place in sorted(kept)]
+    for prefers_left in (False, True):
+        if (index := _as_it_stood(raw, forms, prefers_left=prefers_left)) is not None:
+            return index
+    draft = _Draft(raw, known)
+    for form in forms:
+        draft.put(form)
+    for place in ("end", "top"):
+        named = MemoryIndex(draft.raw).named(known)
+        for form in forms:
+            if not any(file in named for file in form.entry["files"]):  # it came into a comment
+                draft.insert(draft.end if place == "end" else draft.top, form.lines)
+    return draft.raw
+
+
+class _Form(NamedTuple):
+    """How an entry comes back."""
+
+    entry: IndexEntry
+    lines: list[str]
+    """Its lines; what they name of files that are not there are plain words."""
+    left: list[str]
+    """Its lines without its links, which may stand there while its files are gone."""
+    bare: list[str]
+    """Its lines without any link to a file of the folder; none where that cannot be said."""
+    may_be_bare: bool
+    """Whether lines without any of its links may be what is left of it."""
+
+
+def _form(
+    entry: IndexEntry, back: Collection[str], names: markdown.FileNames, known: markdown.FileNames
+) -> _Form:
+    text = str(entry["text"])
     missing = set(entry["files"]) - set(names.names)
-    known = replace(names, names={*names.names, *entry["files"]})
-    text = entry["text"]
-    block = Block(entry["line"], text, State.LOADED, entry["entry"], markdown.mentions_in(text))
-    old, new = block.without(missing | set(back), known), block.without(missing, known)
-    return entry, lines_of(old or ""), lines_of(new or text)
+    comes = markdown.unlinked(text, missing, known)
+    left = markdown.unlinked(text, missing | set(back), known)
+    bare = markdown.unlinked(text, known.names, known)
+    # Once an entry without memories stayed where anything else in it was like a link.
+    dangles = any(
+        markdown.is_local(mention.target) and known.file_of(mention.target) is None
+        for mention in markdown.mentions_in(text)
+    )
+    return _Form(
+        entry=entry,
+        lines=lines_of(text if comes is None else comes),
+        left=lines_of(left or ""),
+        bare=lines_of(bare or ""),
+        may_be_bare=dangles or not entry["entry"],
+    )
 
 
-def _as_it_stood(raw: bytes, forms: Sequence[_Form]) -> bytes | None:
-    """Return the index with each entry where it stood, where that is what it was; else None."""
-    wholes = {entry["whole"] for entry, _, _ in forms}
+def _as_it_stood(raw: bytes, forms: Sequence[_Form], *, prefers_left: bool) -> bytes | None:
+    """Return the index with each entry where it stood, where that is what it was; else None.
+
+    An entry has gone whole, or its lines are there without its links, which is looked for first
+    where `prefers_left`.
+    """
+    wholes = {form.entry["whole"] for form in forms}
     if len(wholes) != 1:
         return None
     lines = lines_of(raw)
-    for left in (lines, lines[1:]) if lines[:1] == [_EMPTY] else (lines,):
-        whole = list(left)
-        for entry, old, new in forms:
-            at = entry["line"]
-            if whole[at : at + len(old)] != old:
-                break
-            whole[at : at + len(old)] = new
-        else:
-            if digest_of(index := encoded("".join(whole))) in wholes:
-                return index
+    for before in (lines, lines[1:]) if lines[:1] == [_EMPTY] else (lines,):
+        whole = list(before)
+        for form in forms:
+            at = form.entry["line"]
+            left = form.left if prefers_left or not form.entry["entry"] else []
+            end = at + len(left)
+            whole[at : end if whole[at:end] == left else at] = form.lines
+        if digest_of(index := encoded("".join(whole))) in wholes:
+            return index
     return None
 
 
-def _put_near(lines: list[str], entry: IndexEntry, old: list[str], new: list[str]) -> None:
-    """Put an entry in the place of what was left of it, else below what stood above it."""
-    places = [at for at in range(len(lines)) if old and lines[at : at + len(old)] == old]
-    if places:
-        at = min(places, key=lambda place: abs(place - entry["line"]))
-        lines[at : at + len(old)] = new
-        return
-    at = _between(lines, entry)
-    if at and not lines[at - 1].endswith("\n"):
-        lines[at - 1] += "\n"
-    if at < len(lines) and not new[-1].endswith("\n"):
-        new = [*new[:-1], f"{new[-1]}\n"]
-    lines[at:at] = new
+class _Draft:
+    """An index that entries come back into, beside what others have made of it."""
+
+    def __init__(self, raw: bytes, names: markdown.FileNames) -> None:
+        self._names = names
+        self._lines = lines_of(raw)
+        self._digests = [digest_of(encoded(line)) for line in self._lines]
+        self._bare: list[str | None] = [None] * len(self._lines)
+        self._is_new = [False] * len(self._lines)
+        self._end = "\r\n" if any(line.endswith("\r\n") for line in self._lines) else "\n"
+
+    @property
+    def raw(self) -> bytes:
+        """The file."""
+        return encoded("".join(self._lines))
+
+    @property
+    def end(self) -> int:
+        """The place behind all lines."""
+        return len(self._lines)
+
+    @property
+    def top(self) -> int:
+        """The place below front matter."""
+        head = markdown.read_front_matter("".join(self._lines)).text_at
+        return len(lines_of("".join(self._lines)[:head]))
+
+    def put(self, form: _Form) -> None:
+        """Put an entry in the place of what is left of it, else below what stood above it."""
+        found = self._left_of(form)
+        if found is None:
+            at = self._place_of(form)
+            self.insert(at, form.lines)
+            if was := form.entry.get("was"):  # what stood below it is known by its old words
+                self._digests[at] = digest_of(encoded(lines_of(was)[0]))
+        else:
+            at, lines = found
+            self._replace(at, at + len(lines), lines)
+
+    def insert(self, at: int, lines: Sequence[str]) -> None:
+        """Put lines at a place; none of them, nor the one above, runs into the next."""
+        new = list(lines)
+        if at and not self._lines[at - 1].endswith("\n"):
+            self._replace(at - 1, at, [self._lines[at - 1] + self._end], is_new=False)
+        if at < len(self._lines) and not new[-1].endswith("\n"):
+            new[-1] += self._end
+        self._replace(at, at, new)
+
+    def _replace(self, start: int, end: int, lines: list[str], *, is_new: bool = True) -> None:
+        self._lines[start:end] = lines
+        self._digests[start:end] = [digest_of(encoded(line)) for line in lines]
+        self._bare[start:end] = [None] * len(lines)
+        self._is_new[start:end] = [is_new] * len(lines)
+
+    def _left_of(self, form: _Form) -> tuple[int, list[str]] | None:
+        """Return where the nearest lines are that are left of an entry, and with its links."""
+        if not form.bare:
+            return None
+        wanted = [_without_end(line) for line in form.bare]
+        count = len(wanted)
+        found = []
+        for at in range(len(self._lines) - count + 1):
+            if self._bare_at(at) != wanted[0] or any(self._is_new[at : at + count]):
+                continue
+            if [self._bare_at(place) for place in range(at, at + count)] == wanted:
+                linked = self._linked(self._lines[at : at + count], form)
+                if linked is not None:
+                    found.append((at, linked))
+        return min(found, key=lambda place: abs(place[0] - form.entry["line"]), default=None)
+
+    def _linked(self, there: Sequence[str], form: _Form) -> list[str] | None:
+        """Return lines with the links that they have, and those of an entry, which they are of."""
+        old = markdown.split_links("".join(there), self._names.names, self._names)
+        ends = [line[len(_without_end(line)) :] for line in there]
+        text = "".join(_without_end(line) + end for line, end in zip(form.lines, ends, strict=True))
+        new = markdown.split_links(text, self._names.names, self._names)
+        if old is None or new is None or not (old.links or form.may_be_bare):
+            return None
+        linked = old.linked(link for link in new.links if not self._has(old, link))
+        return None if linked is None else lines_of(linked)
+
+    def _has(self, there: markdown.Unlinked, link: markdown.Link) -> bool:
+        """Whether a text has a link to the same file at the same place, in whatever spelling."""
+        return any(
+            self._names.file_of(other.target) == self._names.file_of(link.target)
+            for other in there.links
+            if (other.start, other.end) == (link.start, link.end)
+        )
+
+    def _bare_at(self, at: int) -> str:
+        """Return a line without links to files of the folder, and without its end."""
+        known = self._bare[at]
+        if known is None:
+            bare = markdown.unlinked(self._lines[at], self._names.names, self._names)
+            known = self._bare[at] = _without_end(self._lines[at] if bare is None else bare)
+        return known
+
+    def _place_of(self, form: _Form) -> int:
+        """Return where an entry goes: below what stood above it, else above what stood below it."""
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for number, digest in enumerate(self._digests):
+            first.setdefault(digest, number)
+            last[digest] = number + 1
+        above = [last[digest] for digest in form.entry["above"] if digest in last]
+        below = [first[digest] for digest in form.entry["below"] if digest in first]
+        if not above:
+            return below[0] if below else len(self._lines)
+        at = self._below(above[0], form.lines[0])
+        if not below or markdown.is_entry(self._lines[at - 1]):
+            return at
+        # A list begins below a blank line: its first entry comes back there.
+        is_blank = not "".join(self._lines[at : below[0]]).strip()
+        return below[0] if is_blank and markdown.is_entry(self._lines[below[0]]) else at
+
+    def _below(self, at: int, line: str) -> int:
+        """Return the place below what continues the line above, and below the entries under it."""
+        while markdown.is_entry(line) and at < len(self._lines):
+            other = self._lines[at]
+            goes_on = _continues(other) and not markdown.is_entry(other)
+            if not goes_on and not (markdown.is_entry(other) and _indent(other) > _indent(line)):
+                break
+            at += 1
+        return at
 
 
-def _between(lines: Sequence[str], entry: IndexEntry) -> int:
-    """Return where an entry goes: below what stood above it, else above what stood below it."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for number, line in enumerate(lines):
-        digest = digest_of(encoded(line))
-        first.setdefault(digest, number)
-        last[digest] = number + 1
-    places = [last[digest] for digest in entry["above"] if digest in last]
-    places += [first[digest] for digest in entry["below"] if digest in first]
-    return places[0] if places else len(lines)
+def _without_end(line: str) -> str:
+    return line.rstrip("\r\n")
+
+
+def take_back(before: bytes, made: bytes, now: bytes) -> bytes:
+    r"""Return an index without the step from `before` to `made`, as it has been edited since.
+
+    Lines that the step made and somebody has edited stay as they were edited.
+
+    >>> take_back(b"a\n", b"a\nb\n", b"by hand\na\nb\n")
+    b'by hand\na\n'
+    """
+    old = lines_of(before)
+    lines = lines_of(now)
+    old_words, new_words, words = (
+        [_without_end(line) for line in lines_of(index)] for index in (before, made, now)
+    )
+    places: dict[int, int] = {}  # of the lines of `made` that are there still
+    for block in SequenceMatcher(None, new_words, words, autojunk=False).get_matching_blocks():
+        places |= {block.a + number: block.b + number for number in range(block.size)}
+    instead: dict[int, list[str]] = {}  # by the number of a line that is there
+    above: dict[int, list[str]] = {}
+    steps = SequenceMatcher(None, new_words, old_words, autojunk=False).get_opcodes()
+    for step, start, end, first, last in steps:
+        if step == "delete":
+            instead |= {places[number]: [] for number in range(start, end) if number in places}
+        elif step == "insert":
+            at = places[start] if start in places else places.get(start - 1, len(lines) - 1) + 1
+            above.setdefault(at, []).extend(old[first:last])
+        elif step == "replace" and all(number in places for number in range(start, end)):
+            instead |= {places[number]: [] for number in range(start, end)}
+            instead[places[start]] = old[first:last]
+    left = []
+    for number in range(len(lines) + 1):
+        left += above.get(number, [])
+        left += instead.get(number, lines[number : number + 1])
+    ended = [line if line.endswith("\n") else f"{line}\n" for line in left[:-1]]
+    return encoded("".join([*ended, *left[-1:]]))
 
 
 def digest_of(raw: bytes) -> str:

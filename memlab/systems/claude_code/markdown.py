@@ -1,7 +1,7 @@
 """Markdown as Claude Code writes it; what PyYAML refuses is read by line, not to lose a type."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import takewhile
@@ -32,6 +32,9 @@ _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
 _TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_BACKTICKS: Final = re.compile("`+")
+_NO_LINK_AFTER: Final = re.compile(r"[\w!)\]]")
+"""What stands before the bracket of an image or of an array's index, and before no link's."""
 _SUFFIX: Final = ".md"
 
 
@@ -174,6 +177,40 @@ def is_entry(line: str) -> bool:
     return bool(_ITEM.match(line) or _LEADING_LINK.match(line))
 
 
+def is_wikilink(text: str, mention: Mention) -> bool:
+    """Whether a text names a file there as ``[[name]]``."""
+    return text.startswith("[[", mention.start)
+
+
+def inline_links(text: str, mentions: Iterable[Mention]) -> Iterator[Mention]:
+    """Yield the mentions of a text that Markdown shows as links: no code, no image, no array.
+
+    >>> text = "[a](b.md) `[c](d.md)` ![e](f.png) arr[i](cb) [[g]]"
+    >>> [link.target for link in inline_links(text, mentions_in(text))]
+    ['b.md']
+    """
+    code = _code_spans(text)
+    for mention in mentions:
+        is_link = text.startswith("[", mention.start) and not is_wikilink(text, mention)
+        is_in_code = any(start <= mention.start < end for start, end in code)
+        if is_link and not is_in_code and not _NO_LINK_AFTER.match(text, max(mention.start - 1, 0)):
+            yield mention
+
+
+def _code_spans(text: str) -> list[tuple[int, int]]:
+    """Return where a text has code: between two runs of as many backticks."""
+    spans = []
+    opened: tuple[int, int] | None = None
+    for run in _BACKTICKS.finditer(text):
+        length = run.end() - run.start()
+        if opened is None:
+            opened = run.start(), length
+        elif opened[1] == length:
+            spans.append((opened[0], run.end()))
+            opened = None
+    return spans
+
+
 def is_local(target: str) -> bool:
     """Whether a target is written like the name of a file beside the index."""
     path = target.strip().strip("<>")
@@ -182,12 +219,62 @@ def is_local(target: str) -> bool:
 
 def unlinked(text: str, gone: Collection[str], names: FileNames) -> str | None:
     """Return a text without its links to `gone`, whose words stay; None where that takes more."""
-    found = [m for m in mentions_in(text) if names.file_of(m.target) in gone]
-    ends = [0, *(mention.end for mention in found)]
-    between = [text[end : m.start] + _words(m, names) for end, m in zip(ends, found)]  # noqa: B905
-    left = "".join([*between, text[ends[-1] :]])
+    found = split_links(text, gone, names)
+    return None if found is None else found.text
+
+
+class Link(NamedTuple):
+    """A link that was taken out of a text: where its words stand now, and how it was written."""
+
+    start: int
+    end: int
+    written: str
+    target: str
+
+
+class Unlinked(NamedTuple):
+    """A text whose links to some files were taken out, and these links in order."""
+
+    text: str
+    links: tuple[Link, ...]
+
+    def linked(self, others: Iterable[Link] = ()) -> str | None:
+        """Return the text with its links in place, and `others`; None where two overlap.
+
+        >>> one, other = Link(2, 3, "[A](a.md)", "a.md"), Link(5, 6, "[B](b.md)", "b.md")
+        >>> Unlinked("- A, B", (one,)).linked([other])
+        '- [A](a.md), [B](b.md)'
+        """
+        pieces = []
+        end = 0
+        for link in sorted([*others, *self.links]):
+            if link.start < end:
+                return None
+            pieces.append(self.text[end : link.start] + link.written)
+            end = link.end
+        return "".join([*pieces, self.text[end:]])
+
+
+def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked | None:
+    """Return a text without its links to some files, and the links; None where links are nested."""
+    pieces = []
+    links = []
+    end = length = 0
+    for mention in mentions_in(text):
+        if names.file_of(mention.target) not in files:
+            continue
+        words = _words(mention, names)
+        start = length + mention.start - end
+        written = text[mention.start : mention.end]
+        links.append(Link(start, start + len(words), written, mention.target))
+        pieces.append(text[end : mention.start] + words)
+        length = start + len(words)
+        end = mention.end
+    left = "".join([*pieces, text[end:]])
     # In links inside one another the inner ones are links only once the outer ones have gone.
-    return None if any(names.file_of(m.target) in gone for m in mentions_in(left)) else left
+    if any(names.file_of(mention.target) in files for mention in mentions_in(left)):
+        return None
+    return Unlinked(left, tuple(links))
 
 
 def wikilinks_in(text: str) -> list[str]:

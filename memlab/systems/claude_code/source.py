@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from os import PathLike, fspath
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from memlab.clock import file_clock, moment_of
 from memlab.columns import LISTED
-from memlab.errors import ArchiveError, CompactionError, StoreError
+from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreError
 from memlab.settings import Settings
 from memlab.sources.base import About, Key, Links, Orders, Trouble, Writer
 from memlab.sources.folder.change import Parts, changed_folder
@@ -78,6 +79,7 @@ class ClaudeCode(FolderSource):
     place = staticmethod(_PLACE)
     cuts_index = True
     retires = True
+    is_file_alone = True
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
@@ -87,6 +89,10 @@ class ClaudeCode(FolderSource):
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
         self._called: dict[str, datetime] = {}
+        self._aliases: Mapping[str, str] = {}
+        """What files alone called themselves when they were last looked at."""
+        self._others: Collection[str] = ()
+        """Which files were no memories then."""
 
     @property
     def name(self) -> str:
@@ -201,11 +207,27 @@ class ClaudeCode(FolderSource):
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with nothing in it that names files."""
-        return indexes.remove_entries(raw, said, filter(is_memory, there), self.path)
+        return indexes.remove_entries(raw, said.keys(), self._names_of(said, there))
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         """Return the index with what it said of files in its place again."""
-        return indexes.insert_entries(raw, said, filter(is_memory, there), self.path)
+        return indexes.insert_entries(raw, said, self._names_of(said, there))
+
+    def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:
+        """Whether the index says of files just what it said when it was read."""
+        return indexes.is_as_said(raw, said, self._names_of(said, there))
+
+    def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:
+        """Return the files that an entry of their own names already."""
+        return MemoryIndex(raw).entered(self._names_of(said, there)) & said.keys()
+
+    def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes:
+        """Return the index without a step, as it was edited since."""
+        return indexes.take_back(before, made, now)
+
+    def _names_of(self, said: Mapping[str, Any], there: Collection[str]) -> FileNames:
+        memories = (name for name in there if is_memory(name) and name not in self._others)
+        return indexes.names_of(said, memories, self.path, self._aliases)
 
     def about(self) -> About:
         """Return what there is to say of the index."""
@@ -216,8 +238,14 @@ class ClaudeCode(FolderSource):
         return self.seen(lambda moment: self.view(moment).orders(reads))
 
     def troubles(self) -> list[Trouble]:
-        """Return what can be wrong with front matter and index."""
-        return self.seen(lambda moment: self.view(moment).troubles())
+        """Return what can be wrong with front matter and index, and with what is retired."""
+        known = self.retired()
+        retired = {
+            str(key)
+            for key, memory in known.items()
+            if memory.returned_at in (None, memory.retired_at) and known.at(key, str(key))
+        }
+        return self.seen(lambda moment: self.view(moment).troubles(retired))
 
     def view(self, moment: FolderMoment) -> FolderView:
         """Return what is known of the folder at a moment."""
@@ -235,7 +263,7 @@ class ClaudeCode(FolderSource):
             self._called = first_calls(moment.folder.path)
         aside = _index(_retired_bytes(moment), self._rule)
         others = {name: files[name] for name in sorted(files.keys() - notes.keys())}
-        return FolderView(
+        view = FolderView(
             folder=self.name,
             moment=moment,
             notes=notes,
@@ -246,6 +274,10 @@ class ClaudeCode(FolderSource):
             kept=tuple(filter(is_kept_by_name, others)),
             untyped={n: note for n, note in others.items() if not is_kept_by_name(n)},
         )
+        if moment.known is None:
+            self._aliases = view.names.aliases
+            self._others = others.keys()
+        return view
 
     @cached_property
     def is_placed(self) -> bool:
@@ -331,66 +363,217 @@ class RetiringWriter(FolderWriter):
 
     source: ClaudeCode
 
-    def supersede(self, links: Links, kept: Mapping[Key, str] | None = None) -> int:
-        """Let the lines of some memories change sides, to where they were where that is `kept`."""
-        moment, names, index = self._seen()
-        if RETIRED in moment.listing.others:
+    def supersede(
+        self,
+        links: Links,
+        kept: Mapping[Key, str] | None = None,
+        *,
+        planned: Mapping[Key, str] | None = None,
+    ) -> int:
+        """Let the lines of some memories change sides, to where they were where that is `kept`.
+
+        A line that somebody has edited since goes as it was edited.
+        """
+        seen = self._seen()
+        if RETIRED in seen.moment.listing.others:
             raise StoreError(
                 f"{self._change.folder.path / RETIRED} is a link or no ordinary file; nothing was "
                 "changed: put a file there, or take it away"
             )
-        said, known = indexes.entries_of(index, names), _checked(kept or {})
+        if planned is not None:
+            self._check_planned(seen, planned)
+        known = None if kept is None else _checked(kept)
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
-        raw = _retired_bytes(moment) or HEAD
-        aside = indexes.entries_of(MemoryIndex(raw), names)
-        returning = {name: list(aside.get(name, ())) for name in back}
-        text = indexes.remove_entries(raw, returning, names.names, names.folder)
-        exact = {
-            name: known[name]["retired"] for name in leave if known.get(name, {}).get("retired")
-        }
-        text = indexes.insert_entries(text, exact, names.names, names.folder)
-        text += b"" if text.endswith(b"\n") else b"\n"
-        lines = [_line_of(name, said.get(name, ())) for name in leave if name not in exact]
-        text += indexes.encoded("".join(lines))
-
-        going = {name: Parts(None, list(said.get(name, ()))) for name in leave}
-        coming = {}
-        for name, entries in returning.items():
-            top = _at_the_top(index, name, _line_of(name, entries), skip=leave, names=names)
-            coming[name] = Parts(None, known.get(name, {}).get("said") or [top])
-        is_empty = text.strip() == HEAD.strip()
-        if RETIRED in moment.names:
-            pointer = list(said.get(RETIRED, ())) if is_empty else None
-            going[RETIRED] = Parts(moment.read(RETIRED), pointer)
-        if not is_empty:
-            around = os.fstat(self._change.folder.handle)
-            like = moment.index or FileCopy(RETIRED, b"", 0o600, 0, (around.st_uid, around.st_gid))
-            file = like._replace(name=RETIRED, data=text, written=file_clock())
-            before = next((each["pointer"] for each in known.values() if each["pointer"]), None)
-            entry = before or [_at_the_top(index, RETIRED, POINTER, skip=leave, names=names)]
-            coming[RETIRED] = Parts(file, None if RETIRED in said else entry)
+        going = {name: Parts(None, list(seen.said.get(name, ()))) for name in leave}
+        if known is None:
+            text, coming = self._returned(seen, back, leave)
+        else:
+            text, coming = self._taken_back(seen, back, known)
+        text = _with_lines_of(text, leave, seen, known or {})
+        self._change_retired_file(seen, text, going, coming, leave, known)
         self._change.take_out(going)
-        self._change.put_back(coming)
+        self._change.put_back(coming, are_new=known is None)
         self._check_moved(leave, back)
         return len(links)
 
-    def _seen(self) -> tuple[FolderMoment, FileNames, MemoryIndex]:
+    def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:
+        """Return those memories that the index does not name as it did, whatever its words.
+
+        A memory that had an entry of its own must have one, any other must be named.
+        """
+        seen = self._seen()
+        known = _checked(kept)
+        entered = seen.index.entered(seen.names)
+        found: list[Key] = []
+        for name in known.keys() - entered:
+            texts = [str(entry["text"]) for entry in known[name]["said"]]
+            lines = MemoryIndex(indexes.encoded("".join(texts)))
+            if name not in seen.said or name in lines.entered(seen.names):
+                found.append(name)
+        return found
+
+    def _seen(self) -> "_Seen":
         """Return the folder as it is now, what its files are called, and its index."""
-        view = self.source.view(moment := self._now())
-        return moment, with_retired(view.names), view.index
+        moment = self._now()
+        view = self.source.view(moment)
+        names = with_retired(view.names)
+        return _Seen(moment, names, view.index, indexes.entries_of(view.index, names))
+
+    def _check_planned(self, seen: "_Seen", planned: Mapping[Key, str]) -> None:
+        """Check that the index says of memories what it said when they were compared."""
+        records = self.source.records_in(seen.moment)
+        for key, said in planned.items():
+            if key not in records or self.source.entries_kept(records[key]) != said:
+                raise StalePlanError(
+                    f"what {INDEX} says of {key} was changed while the plan was applied; nothing "
+                    "was changed: make a new plan",
+                    memory_ids=(str(key),),
+                )
+
+    def _returned(
+        self, seen: "_Seen", back: Sequence[str], leave: Sequence[str]
+    ) -> tuple[bytes, dict[str, Parts]]:
+        """Return ``RETIRED.md`` without what returns, and what the index then says of that."""
+        entries = indexes.entries_of(MemoryIndex(seen.retired), seen.names)
+        coming = {}
+        for name in back:
+            line = _line_of(name, entries.get(name, ()))
+            entry = _at_the_top(seen.index, name, line, skip=leave, names=seen.names)
+            coming[name] = Parts(None, [entry])
+        return indexes.remove_entries(seen.retired, back, seen.names), coming
+
+    def _taken_back(
+        self, seen: "_Seen", back: Sequence[str], known: Mapping[str, Any]
+    ) -> tuple[bytes, dict[str, Parts]]:
+        """Return ``RETIRED.md`` without what was retired, and what the index said of that.
+
+        Where somebody has edited a line in ``RETIRED.md``, that is what the index then says; it
+        stays there where the index has an entry of the memory already.
+        """
+        retired = indexes.own_texts(seen.retired, seen.names)
+        entered = seen.index.entered(seen.names)
+        coming = {}
+        moves = []
+        left = []
+        before: list[IndexEntry]
+        for name in back:
+            before = known.get(name, {}).get("said", [])
+            edited = _edited(retired.get(name, ()), _line_of(name, before))
+            if name in entered:
+                left.append(name)
+            if not (edited and name in entered):
+                moves.append(name)
+            if edited:
+                before = _with_texts(name, before, edited)
+            if not before:
+                line = _line_of(name, ())
+                before = [_at_the_top(seen.index, name, line, skip=(), names=seen.names)]
+            coming[name] = Parts(None, before)
+        self.entries_left = left
+        return indexes.remove_own_entries(seen.retired, moves, seen.names), coming
+
+    def _change_retired_file(
+        self,
+        seen: "_Seen",
+        text: bytes,
+        going: dict[str, Parts],
+        coming: dict[str, Parts],
+        leave: Sequence[str],
+        known: Mapping[str, Any] | None,
+    ) -> None:
+        """Let ``RETIRED.md`` have a text, and the index a line that leads there while it is."""
+        there = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
+        pointer = list(seen.said.get(RETIRED, ()))
+        entries = [each["pointer"] for each in (known or {}).values()]
+        before: list[IndexEntry] = next(filter(None, entries), [])
+        own = {POINTER, *(str(entry["text"]) for entry in before)}
+        is_own = all(str(entry["text"]) in own for entry in pointer)
+        if text.strip() == HEAD.strip() and is_own:
+            if there or pointer:
+                going[RETIRED] = Parts(there, pointer)
+            return
+        if there is None or there.data != text:
+            if there is not None:
+                going[RETIRED] = Parts(there, None)
+            around = os.fstat(self._change.folder.handle)
+            owner = (around.st_uid, around.st_gid)
+            like = there or seen.moment.index or FileCopy(RETIRED, b"", 0o600, 0, owner)
+            file = like._replace(name=RETIRED, data=text, written=file_clock())
+            coming[RETIRED] = Parts(file, None)
+        # Whoever took the line away that leads there, while memories are retired, meant that.
+        if not pointer and (there is None or known is None):
+            at_top = _at_the_top(seen.index, RETIRED, POINTER, skip=leave, names=seen.names)
+            new = coming[RETIRED].file if RETIRED in coming else None
+            coming[RETIRED] = Parts(new, before or [at_top])
 
     def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
         """Check that the index names just those of the memories that it should."""
-        moment, names, index = self._seen()
-        named, retired = index.named(names), MemoryIndex(_retired_bytes(moment)).named(names)
-        wrong = [each for each in leave if each in named or each not in retired]
-        if wrong := [*wrong, *(each for each in back if each not in named)]:
+        seen = self._seen()
+        retired = MemoryIndex(_retired_bytes(seen.moment)).named(seen.names)
+        wrong = [each for each in leave if each in seen.said or each not in retired]
+        if wrong := [*wrong, *(each for each in back if each not in seen.said)]:
             raise CompactionError(
                 f"the lines of {wrong[0]} and {len(wrong) - 1:,} more could not be moved between "
                 f"{INDEX} and {RETIRED} in {self._change.folder.path}; all was taken back"
             )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A folder at a moment, what its files are called, its index, and what that says of each."""
+
+    moment: FolderMoment
+    names: FileNames
+    index: MemoryIndex
+    said: Mapping[str, Sequence[IndexEntry]]
+
+    @property
+    def retired(self) -> bytes:
+        """What ``RETIRED.md`` says, or would say first."""
+        return _retired_bytes(self.moment) or HEAD
+
+
+def _with_lines_of(
+    text: bytes, leave: Sequence[str], seen: _Seen, known: Mapping[str, Any]
+) -> bytes:
+    """Return ``RETIRED.md`` with the lines of memories; where they were, if they were there."""
+    own = indexes.own_texts(seen.index.raw, seen.names)
+    exact = {}
+    lines = []
+    for name in leave:
+        before = known.get(name, {}).get("retired", [])
+        edited = _edited(own.get(name, ()), _line_of(name, before))
+        if not before:
+            lines.append(_line_of(name, seen.said.get(name, ())))
+        elif edited:
+            exact[name] = _with_texts(name, before, edited)
+        else:
+            exact[name] = before
+    text = indexes.insert_entries(text, exact, seen.names)
+    if lines and not text.endswith(b"\n"):
+        text += b"\n"
+    text += indexes.encoded("".join(lines))
+    # A file whose last line has no end keeps none, so that taking it back leaves no end there.
+    if seen.retired.endswith(b"\n"):
+        return text if text.endswith(b"\n") else text + b"\n"
+    return text.removesuffix(b"\n")
+
+
+def _edited(texts: Sequence[str], made: str) -> list[str]:
+    """Return the texts of a memory's entries where they are not what memlab made."""
+    return [] if all(text.strip() == made.strip() for text in texts) else list(texts)
+
+
+def _with_texts(name: str, before: Sequence[IndexEntry], texts: Sequence[str]) -> list[IndexEntry]:
+    """Return what was said of a memory, with other texts for the entries that name it alone."""
+    own = [entry for entry in before if entry["entry"] and list(entry["files"]) == [name]]
+    others = [entry for entry in before if entry not in own]
+    place = {"line": 0, "text": "", "entry": True, "files": [name], "above": [], "below": []}
+    first = own[0] if own else place
+    edited = [{**first, "text": text, "was": first["text"], "whole": ""} for text in texts]
+    return [*edited, *others]
 
 
 def _line_of(name: str, entries: Sequence[IndexEntry]) -> str:

@@ -28,7 +28,7 @@ from memlab.systems.claude_code.hubs import hubs_among
 from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.systems.claude_code.types import SETTLE, MemoryType
-from memlab.text import Sheet, Table
+from memlab.text import Sheet, Table, command
 
 LISTED: Final = 10
 """Lines of a list that are shown."""
@@ -146,9 +146,9 @@ class FolderView:
 
     @property
     def _all_names(self) -> FileNames:
-        """What links may call the Markdown files of the folder, memories or not."""
-        names = with_retired(self.names)
-        return replace(names, names={*names.names, *self.kept, *self.untyped})
+        """What links may call whatever is in the folder, memories or not."""
+        files, others = self.moment.listing
+        return replace(self.names, names={*self.names.names, *files, *others})
 
     def _earliest(self, name: str) -> Dated:
         """Return the earliest that is heard of a file: of itself, of others, its own time."""
@@ -221,8 +221,11 @@ class FolderView:
             "pending": self.moment.is_pending,
         }
 
-    def troubles(self) -> list[Trouble]:
-        """Return what a person could mend: front matter, lines without a file, or cut."""
+    def troubles(self, retired: Collection[str] = ()) -> list[Trouble]:
+        """Return what a person could mend: front matter, lines without a file, or cut.
+
+        Of the memories that plans have `retired`, one of the two indexes must name each.
+        """
         files, named = (f"{self.said[name]:,}" for name in ("files", "named"))
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
         doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
@@ -258,6 +261,26 @@ class FolderView:
                 f"the lines of all {named} named files are loaded",
                 f"move lines up, or take some out: memlab show {self.folder} lists them",
             )._replace(chars_cut=cut),
+            *self._retired_troubles(retired),
+        ]
+
+    def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
+        """Return which retired memories are named nowhere; nothing where none is retired."""
+        there = sorted(name for name in retired if name in self.notes)
+        if not there:
+            return []
+        named = self.named.keys() | self.aside.named(self.names).keys()
+        is_other = RETIRED in self.moment.listing.others
+        why = f", and {RETIRED} is a link or no ordinary file" if is_other else ""
+        return [
+            _trouble(
+                "retired_lines",
+                [name for name in there if name not in named],
+                f"retired memories are named neither by {INDEX} nor by {RETIRED}{why}",
+                f"{INDEX} or {RETIRED} names all {len(there):,} retired memories",
+                f"{command('archive', self.folder)} lists the plans: memlab restore of the one "
+                "that retired them brings their lines back",
+            )
         ]
 
     def about(self) -> About:

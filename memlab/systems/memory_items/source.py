@@ -244,7 +244,13 @@ class _Writer(_Reader, base.Writer):
     def is_back(self, there: bytes, record: bytes) -> bool:
         return stored.is_as_archived(there, record, self._layout)
 
-    def supersede(self, links: base.Links, kept: Mapping[base.Key, str] | None = None) -> int:  # noqa: ARG002
+    def supersede(
+        self,
+        links: base.Links,
+        kept: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - of an index
+        *,
+        planned: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - of an index
+    ) -> int:
         connection, others = self._connection, f"NOT ({_WANTED})"
         selection.check_supersession(connection)
         positions = cast("Iterable[int]", links)

@@ -1,0 +1,510 @@
+"""What a plan took out of a folder comes back, whatever a hand did to the folder meanwhile."""
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from archives import APPLY_STEPS
+from claude_store import at, memory, project_folder, write_memory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_edits import EDITS, FILES, INDEXES, by_hand, edited
+from odek_store import write_odek
+from repositories import NO_CONFIG, Repository
+from shell import run as run_command
+from shell import said
+
+import memlab
+from memlab.compaction import keep_copies, recover
+from memlab.errors import ChangedWhileReadError, MemlabError, StalePlanError, StoreError
+from memlab.sources.base import unwatched
+from memlab.sources.folder.files import Folder
+from memlab.sources.folder.journal import Operation
+from memlab.systems.claude_code.index import MemoryIndex
+from memlab.systems.claude_code.markdown import FileNames
+from memlab.upkeep.health import doctor
+
+MODES = (0o755, 0o664, 0o600, 0o640, 0o444)
+HOOKS = {name: f"- [{name[0]}](<{name}>) — hook" for name in FILES}
+INDEX = "\n".join(["# Memory", "", *HOOKS.values(), ""]).encode()
+
+State = dict[str, tuple[bytes, int, int]]
+
+
+def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
+    """A folder of five memories with a mode each."""
+    folder = project_folder(tmp_path)
+    for number, (name, mode) in enumerate(zip(FILES, MODES, strict=True)):
+        path = write_memory(folder, name, memory(name, style="type"), at(number))
+        path.chmod(mode)
+    (folder / "MEMORY.md").write_bytes(index)
+    (folder / "MEMORY.md").chmod(0o640)
+    return folder
+
+
+def state(folder: Path) -> State:
+    """Bytes, mode and time of every file; the index has a new time when it changes."""
+    found = {}
+    for path in filter(Path.is_file, folder.rglob("*")):
+        there = path.lstat()
+        written = 0 if path.name in ("MEMORY.md", "RETIRED.md") else there.st_mtime_ns
+        found[str(path.relative_to(folder))] = path.read_bytes(), there.st_mode, written
+    return found
+
+
+def named(folder: Path) -> set[str]:
+    """The files that the index names."""
+    index = folder / "MEMORY.md"
+    raw = index.read_bytes() if index.exists() else b""
+    return set(MemoryIndex(raw).named(FileNames(folder, FILES)))
+
+
+def planned(folder: Path, keep: int, *, retire: bool = False) -> memlab.Plan:
+    return memlab.plan(folder, memlab.KeepRecent(keep), retire=retire)
+
+
+def applied(folder: Path, keep: int, *, retire: bool = False) -> memlab.Receipt:
+    return memlab.apply(planned(folder, keep, retire=retire), all_prunable=True)
+
+
+def written(folder: Path) -> list[bytes]:
+    """The lines that a hand wrote into either index."""
+    names = ("MEMORY.md", "RETIRED.md")
+    lines = (by_hand((folder / name).read_bytes()) for name in names if (folder / name).exists())
+    return sorted(line for each in lines for line in each)
+
+
+# Bytes, times and permissions
+
+
+@pytest.mark.parametrize("retire", [False, True])
+def test_without_an_edit_all_of_the_folder_is_as_it_was(tmp_path: Path, retire: bool) -> None:
+    folder = filled(tmp_path)
+    before = state(folder)
+    receipt = applied(folder, 1, retire=retire)
+    assert state(folder) != before
+    assert memlab.restore(receipt) == 4
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize("kind", ["openclaw", "serena", "odek", "claude"])
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_every_kind_of_folder_gives_permissions_back(tmp_path: Path, kind: str, umask: int) -> None:
+    if kind == "claude":
+        folder = filled(tmp_path)
+    elif kind == "odek":
+        folder = write_odek(tmp_path / "memory", ["one", "two", "three", "four", "five"])
+    else:
+        folder = tmp_path / (".serena/memories" if kind == "serena" else "w")
+        below = "sub/{}" if kind == "serena" else "memory/2026-01-0{}"
+        for number in range(1, 6):
+            write_memory(folder, f"{below.format(number)}.md", f"day {number}", at(number))
+        write_memory(folder, "AGENTS.txt", "what the agent is told", at(0))
+    paths = sorted(folder.rglob("[!M]*.md"))
+    for path, mode in zip(paths, MODES, strict=True):
+        path.chmod(mode | 0o4000)  # a bit that never comes back
+    folder.chmod(0o755)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+    previous = os.umask(umask)
+    try:
+        name = f"{kind}:{folder}"
+        receipt = memlab.apply(memlab.plan(name, memlab.KeepRecent(0)), all_prunable=True)
+        assert not any(path.exists() for path in paths)
+        memlab.restore(receipt)
+    finally:
+        os.umask(previous)
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths} == before
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == list(MODES)
+
+
+def test_lost_memory_comes_back_with_the_permissions_of_its_copy(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    keep_copies(folder)
+    before = state(folder)
+    (folder / "a.md").unlink()
+    (folder / "c.md").unlink()
+    assert list(recover(folder).entries_left) == ["a.md", "c.md"]
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize(("around", "wanted"), [(0o755, 0o755), (0o700, 0o700)])
+def test_git_gives_back_whether_a_file_may_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: int, wanted: int
+) -> None:
+    for name, value in NO_CONFIG.items():
+        monkeypatch.setenv(name, value)
+    folder = filled(tmp_path)
+    Repository(folder).commit(0)
+    (folder / "a.md").unlink()
+    (folder / "c.md").unlink()
+    folder.chmod(around)
+    recover(folder)
+    modes = [stat.S_IMODE((folder / name).stat().st_mode) for name in ("a.md", "c.md")]
+    assert modes == [wanted, wanted & 0o644]
+
+
+# What a hand does to the index in between
+
+
+AGAIN = b"- [again](a.md) - in other words\n"
+EDITED: dict[str, Callable[[bytes], bytes]] = {
+    "whole old index": lambda _: INDEX,
+    "other words": lambda raw: raw + AGAIN,
+    "another's line": lambda raw: raw.replace(b"hook", b"replaces [a](a.md)"),
+    "wiki link": lambda raw: raw.replace(b"hook", b"replaces [[a]]"),
+    "emptied": lambda _: b"",
+    "line ends": lambda raw: raw.replace(b"\n", b"\r\n"),
+    "prose alone": lambda _: b"I keep my notes elsewhere, see [a](a.md).\n",
+}
+
+
+@pytest.mark.parametrize("how", EDITED)
+@pytest.mark.parametrize("ids", [None, ["a.md"]])
+@pytest.mark.parametrize("retire", [False, True])
+def test_memory_comes_back_whatever_the_index_says(
+    tmp_path: Path, how: str, ids: list[str] | None, retire: bool
+) -> None:
+    folder = filled(tmp_path)
+    files = {name: file for name, file in state(folder).items() if name != "MEMORY.md"}
+    receipt = applied(folder, 1, retire=retire)
+    index = folder / "MEMORY.md"
+    index.write_bytes(EDITED[how](index.read_bytes()))
+    is_there = retire and how in ("whole old index", "other words")
+    back = memlab.restore(receipt, ids=ids)
+    assert back == (1 if ids else 4) or is_there
+    assert memlab.restore(receipt, ids=ids) == 0
+    now = state(folder)
+    wanted = ids or [*FILES[:4]]
+    assert {name: now[name] for name in wanted} == {name: files[name] for name in wanted}
+    assert set(wanted) <= named(folder)
+    if how == "other words":
+        assert index.read_bytes().count(b"](a.md)") == 1
+        assert HOOKS["a.md"].encode() not in index.read_bytes()
+    elif how != "line ends" and not is_there:
+        assert HOOKS["a.md"].encode() in index.read_bytes()
+
+
+def test_receipt_says_which_entries_were_there_already(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 1)
+    with (folder / "MEMORY.md").open("ab") as index:
+        index.write(AGAIN)
+    words = said("restore", folder, receipt.digest[:12])
+    assert "4 memories restored" in words
+    assert "index: it has an entry of 1 of them already, which stays as it is: a.md" in words
+    again = memlab.restore(receipt)
+    assert (again, again.entries_left) == (0, ())
+
+
+def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:
+    """Its line has other words than when it was archived."""
+    folder = filled(tmp_path)
+    old = folder / "a.md"
+    kept, there = old.read_bytes(), old.stat()
+    receipt = applied(folder, 1)
+    old.write_bytes(kept)
+    os.utime(old, ns=(there.st_mtime_ns, there.st_mtime_ns))
+    with (folder / "MEMORY.md").open("ab") as index:
+        index.write(AGAIN)
+    assert memlab.restore(receipt) == 3
+    assert set(FILES) <= named(folder)
+
+
+def test_place_that_is_taken_is_said_with_a_way_that_works(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 1)
+    (folder / "a.md").write_text("another memory\n")
+    run = run_command("restore", str(folder), receipt.digest[:12])
+    assert run.exit_code == 2
+    assert "into a new file" not in run.output
+    assert "--export memories.jsonl" in run.output
+    with pytest.raises(MemlabError, match="--export"):
+        memlab.restore(receipt, into=tmp_path / "new")
+    out = tmp_path / "memories.jsonl"
+    said("archive", folder, "--export", out)
+    assert len(out.read_text().splitlines()) == 4
+    assert memlab.restore(receipt, ids=["b.md", "c.md", "d.md"]) == 3
+
+
+def test_recovery_leaves_the_entry_of_a_hand_alone_both_ways(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    keep_copies(folder)
+    index = folder / "MEMORY.md"
+    (folder / "a.md").unlink()
+    (folder / "b.md").write_bytes(b"")
+    (folder / "c.md").unlink()
+    hand = INDEX.replace(HOOKS["a.md"].encode(), AGAIN.strip())
+    hand = hand.replace(HOOKS["b.md"].encode(), b"- [b](b.md) - by hand")
+    hand = hand.replace(HOOKS["c.md"].encode() + b"\n", b"")
+    index.write_bytes(hand)
+    lost = state(folder)
+    done = recover(folder)
+    assert sorted(done.entries_left) == ["a.md", "b.md"]
+    line = HOOKS["c.md"].encode() + b"\n"
+    assert index.read_bytes().replace(line, b"") == hand
+    assert (folder / "b.md").read_bytes() != b""
+    assert "entry of 2 of them already" in str(done)
+    assert memlab.restore(done.digest, store=folder) == 3
+    assert state(folder) == lost
+
+
+# What a hand does while a plan is applied
+
+
+@pytest.mark.parametrize("retire", [False, True])
+@pytest.mark.parametrize("instant", ["before the exchange", "before it is read again"])
+def test_line_that_is_reworded_in_the_instant_is_never_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retire: bool, instant: str
+) -> None:
+    folder = filled(tmp_path)
+    index = folder / "MEMORY.md"
+    reworded = INDEX.replace(HOOKS["a.md"].encode(), b"- [a](a.md) reworded by hand")
+    waiting = [reworded]
+
+    def hand() -> None:
+        if waiting:
+            draft = folder / "draft"
+            draft.write_bytes(waiting.pop())
+            draft.rename(index)
+
+    does = (Folder, "exchange") if instant == "before the exchange" else (Operation, "swap_index")
+    true = getattr(*does)
+
+    def meddled(*given: object, **how: object) -> object:
+        hand()
+        return true(*given, **how)
+
+    monkeypatch.setattr(*does, meddled)
+    with pytest.raises(StalePlanError):
+        applied(folder, 1, retire=retire)
+    assert index.read_bytes() == reworded
+    assert set(state(folder)) == {*FILES, "MEMORY.md"}
+
+
+@pytest.mark.parametrize("way", ["moved", "copied"])
+@pytest.mark.parametrize("step", ["checked", "archived", "swap"])
+def test_line_that_a_hand_returns_in_the_instant_is_not_taken_for_memlabs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, step: str
+) -> None:
+    """A hand moves and rewords a line from RETIRED.md to MEMORY.md while a plan returns it."""
+    folder = filled(tmp_path)
+    applied(folder, 1, retire=True)
+    aside, index = folder / "RETIRED.md", folder / "MEMORY.md"
+    log = folder.parent / "reads.jsonl"
+    folder.parent.joinpath("memlab.toml").write_text('log = "reads.jsonl"\n')
+    log.write_text('{"memory_id": "d.md", "at": "2090-01-01T00:00:00Z"}\n')
+    plan = planned(folder, 2, retire=True)
+    (returned,) = [memory.memory_id for memory in plan.returns]
+    own = f"- [{returned}]({returned}) reworded by hand\n".encode()
+    waiting = [True]
+
+    def hand() -> None:
+        if waiting:
+            waiting.pop()
+            if way == "moved":
+                line = HOOKS[returned].encode() + b"\n"
+                aside.write_bytes(aside.read_bytes().replace(line, b""))
+            index.write_bytes(index.read_bytes() + own)
+
+    if step == "swap":
+        swap = Operation.swap_index
+
+        def meddled(*given: object, **how: object) -> object:
+            hand()
+            return swap(*given, **how)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Operation, "swap_index", meddled)
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan, watch=lambda done: hand() if done == step else None)
+    assert not waiting
+    assert own in index.read_bytes()
+    assert memlab.restore(plan.digest, store=folder) == 0 if _was_noted(folder, plan) else True
+    assert own in index.read_bytes()
+
+
+def _was_noted(folder: Path, plan: memlab.Plan) -> bool:
+    return plan.digest[:12] in said("archive", folder)
+
+
+def test_line_reworded_in_either_index_goes_back_as_it_was_reworded(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 1, retire=True)
+    aside = folder / "RETIRED.md"
+    aside.write_bytes(aside.read_bytes().replace("b](<b.md>) — hook".encode(), b"b](b.md) by hand"))
+    assert memlab.restore(receipt) == 4
+    assert not aside.exists()
+    wanted = INDEX.replace(HOOKS["b.md"].encode(), b"- [b](b.md) by hand")
+    assert (folder / "MEMORY.md").read_bytes() == wanted
+
+
+def test_line_reworded_in_both_indexes_stays_in_both(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 1, retire=True)
+    aside, index = folder / "RETIRED.md", folder / "MEMORY.md"
+    aside.write_bytes(aside.read_bytes().replace("b](<b.md>) — hook".encode(), b"b](b.md) by hand"))
+    index.write_bytes(index.read_bytes() + b"- [b](b.md) by hand, too\n")
+    memlab.restore(receipt)
+    assert b"- [b](b.md) by hand\n" in aside.read_bytes()
+    assert b"- [b](b.md) by hand, too\n" in index.read_bytes()
+    assert set(FILES) <= named(folder)
+
+
+# RETIRED.md is gone, or a link
+
+
+def test_without_retired_md_undo_brings_the_lines_back(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    before = state(folder)
+    receipt = applied(folder, 1, retire=True)
+    (folder / "RETIRED.md").unlink()
+    found = {check.name: check for check in doctor(folder).checks}
+    assert found["retired_lines"].counts == {"found": 4}
+    assert "neither" in found["retired_lines"].summary
+    assert "RETIRED.md" in found["index_links"].summary
+    words = said("restore", folder, receipt.digest[:12])
+    assert "4 memories restored" in words
+    assert "back already" not in words
+    assert state(folder) == before
+    assert "retired_lines" not in {check.name for check in doctor(folder).checks}
+
+
+@pytest.mark.parametrize("put", [lambda path: path.symlink_to("other.md"), Path.mkdir, os.mkfifo])
+def test_retired_md_that_is_no_file_is_said(tmp_path: Path, put: Callable[[Path], object]) -> None:
+    folder = filled(tmp_path)
+    before = state(folder)
+    receipt = applied(folder, 1, retire=True)
+    aside = folder / "RETIRED.md"
+    aside.rename(tmp_path / "aside.md")
+    put(aside)
+    found = {check.name: check for check in doctor(folder).checks}
+    assert "is a link or no ordinary file" in found["retired_lines"].summary
+    with pytest.raises(StoreError, match=r"RETIRED\.md is a link or no ordinary file"):
+        memlab.restore(receipt)
+    aside.rmdir() if aside.is_dir() else aside.unlink()
+    (tmp_path / "aside.md").rename(aside)
+    assert memlab.restore(receipt) == 4
+    assert state(folder) == before
+
+
+def test_retired_md_without_a_last_line_end_is_as_it_was(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    applied(folder, 3, retire=True)
+    aside = folder / "RETIRED.md"
+    aside.write_bytes(aside.read_bytes() + b"by hand, without an end")
+    aside.chmod(0o600)
+    before = state(folder)
+    receipt = applied(folder, 1, retire=True)
+    assert memlab.restore(receipt) == 2
+    assert state(folder) == before
+
+
+def test_line_to_retired_md_that_a_hand_wrote_stays(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 1, retire=True)
+    index = folder / "MEMORY.md"
+    own = b"- [Older](RETIRED.md): by hand\n"
+    lines = index.read_bytes().splitlines(keepends=True)
+    index.write_bytes(b"".join(own if b"RETIRED.md" in line else line for line in lines))
+    memlab.restore(receipt)
+    assert own in index.read_bytes()
+    assert (folder / "RETIRED.md").exists()
+
+
+# Any index, any edit, at any step
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
+    return lambda index: filled(tmp_path_factory.mktemp("any"), index)
+
+
+@pytest.mark.long
+@settings(max_examples=60, deadline=None)
+@given(INDEXES, EDITS, st.integers(0, 4), st.booleans())
+def test_any_edit_between_apply_and_undo_stays(
+    fresh: Callable[[bytes], Path],
+    raw: bytes,
+    edits: list[tuple[str, int, int, str]],
+    keep: int,
+    retire: bool,
+) -> None:
+    folder = fresh(raw)
+    before, was_named = state(folder), named(folder)
+    plan = planned(folder, keep, retire=retire)
+    receipt = memlab.apply(plan, all_prunable=True)
+    is_edited = edit(folder, edits)
+    hand = written(folder)
+    if receipt.archive:
+        memlab.restore(receipt)
+    now = state(folder)
+    if not is_edited:
+        assert now == before
+    assert {name: now[name] for name in FILES} == {name: before[name] for name in FILES}
+    assert written(folder) == hand
+    assert was_named & moved_by(plan) <= named(folder)
+
+
+@pytest.mark.long
+@settings(max_examples=60, deadline=None)
+@given(
+    INDEXES, EDITS, st.integers(0, 4), st.booleans(), st.booleans(), st.sampled_from(APPLY_STEPS)
+)
+def test_any_edit_in_the_midst_of_apply_or_undo_stays(
+    fresh: Callable[[bytes], Path],
+    raw: bytes,
+    edits: list[tuple[str, int, int, str]],
+    keep: int,
+    retire: bool,
+    applies: bool,
+    step: str,
+) -> None:
+    folder = fresh(raw)
+    before, was_named = state(folder), named(folder)
+    plan = planned(folder, keep, retire=retire)
+    seen: list[tuple[list[bytes], set[str]]] = []
+
+    def hand(done: str) -> None:
+        if done == step and not seen:
+            edit(folder, edits)
+            seen.append((written(folder), named(folder)))
+
+    is_applied = True
+    try:
+        memlab.apply(plan, all_prunable=True, watch=hand if applies else unwatched)
+    except (StalePlanError, ChangedWhileReadError):
+        is_applied = False
+        assert seen
+        assert seen[0][1] <= named(folder)
+    if is_applied and not plan.is_empty:
+        with suppress(ChangedWhileReadError):
+            memlab.restore(plan.digest, store=folder, watch=unwatched if applies else hand)
+        memlab.restore(plan.digest, store=folder)
+        assert was_named & moved_by(plan) <= named(folder) | (
+            was_named - named_then(seen, was_named)
+        )
+    now = state(folder)
+    assert {name: now[name] for name in FILES} == {name: before[name] for name in FILES}
+    assert not seen or written(folder) == seen[0][0]
+
+
+def edit(folder: Path, edits: list[tuple[str, int, int, str]]) -> bool:
+    """Edit the index as a hand does; whether that changed it."""
+    index = folder / "MEMORY.md"
+    left = edited(index.read_bytes(), edits)
+    if left == index.read_bytes():
+        return False
+    index.write_bytes(left)
+    return True
+
+
+def moved_by(plan: memlab.Plan) -> set[str]:
+    """The memories that a plan takes out of what is loaded."""
+    return {memory.memory_id for memory in (*plan.memories, *plan.retires)}
+
+
+def named_then(seen: list[tuple[list[bytes], set[str]]], otherwise: set[str]) -> set[str]:
+    """What the index named after a hand had edited it."""
+    return seen[0][1] if seen else otherwise

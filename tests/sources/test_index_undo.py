@@ -1,0 +1,224 @@
+"""An index of Claude Code's memory that loses entries, is edited by a hand, and gets them back."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_edits import EDITS, FILES, INDEXES, by_hand, edited
+
+from memlab.systems.claude_code.index import (
+    MemoryIndex,
+    entries_of,
+    insert_entries,
+    is_as_said,
+    remove_entries,
+    take_back,
+)
+from memlab.systems.claude_code.markdown import FileNames, unlinked
+
+FOLDER = Path("/home/u/.claude/projects/-w/memory")
+NAMES = FileNames(FOLDER, FILES)
+
+OTHERS = {
+    "wiki link in prose": "scoped [[upstreams]] auth",
+    "wiki link in code": "write `[[servers]]` in toml",
+    "bash test": "if [[ -f x ]]; then",
+    "attribute": "[[nodiscard]] results",
+    "array call": "use arr[i](cb) here",
+    "image": "![plot](plot.png)",
+    "dangling link": "see [gone](gone.md)",
+    "source file": "see [main](src/main.py)",
+    "web link": "see [site](https://example.org/a)",
+    "reference-style link": "see [spec][1]",
+    "anchor": 'see <a href="gone.md">this</a>',
+}
+"""What looks like a link in a line and names no memory."""
+ITEMS = {
+    "bullet": "- [A](a.md) — {}",
+    "number": "1. [A](a.md) — {}",
+    "nested": "  * [A](a.md) — {}",
+    "row of a table": "| [A](a.md) | {} |",
+    "task": "- [ ] [A](a.md) — {}",
+    "line that begins with a link": "[A](a.md) {}",
+    "name": "- a.md: {}",
+    "encoded name": "- [A](%61.md) {}",
+    "continued": "- [A](a.md) hook\n  goes on with {}",
+}
+
+
+def said(raw: bytes, names: FileNames = NAMES) -> dict[str, list[dict[str, object]]]:
+    return {file: list(each) for file, each in entries_of(MemoryIndex(raw), names).items()}
+
+
+def back(raw: bytes, left: bytes, *files: str) -> bytes:
+    """The index `left` with what `raw` said of some files."""
+    known = said(raw)
+    return insert_entries(left, {file: known.get(file, []) for file in files}, NAMES)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("item", ITEMS)
+def test_entry_goes_whole_whatever_else_is_like_a_link(item: str, other: str) -> None:
+    line = ITEMS[item].format(OTHERS[other])
+    raw = f"# Memory\n\n{line}\n- [B](b.md)\n".encode()
+    left = remove_entries(raw, {"a.md"}, NAMES)
+    assert left == b"# Memory\n\n- [B](b.md)\n"
+    assert back(raw, left, "a.md") == raw
+
+
+@pytest.mark.parametrize("other", ["[B](b.md)", "[[b]]", "[B](<b.md>)", "[N](my%20notes.md)"])
+@pytest.mark.parametrize("item", [each for each in ITEMS if each != "continued"])
+def test_entry_of_another_memory_too_loses_only_the_link(item: str, other: str) -> None:
+    line = ITEMS[item].format(other)
+    raw = f"# Memory\n\n{line}\n".encode()
+    left = remove_entries(raw, {"a.md"}, NAMES)
+    assert other.encode() in left
+    assert "a.md" not in MemoryIndex(left).named(NAMES)
+    assert back(raw, left, "a.md") == raw
+
+
+def test_parent_goes_with_its_children_alone() -> None:
+    raw = b"- [A](a.md)\n  - [B](b.md)\n  - [C](c.md)\n- [D](d.md)\n"
+    assert remove_entries(raw, {"a.md"}, NAMES).startswith(b"- A\n  - [B](b.md)\n")
+    assert remove_entries(raw, {"a.md", "b.md"}, NAMES).startswith(b"- A\n  - [C](c.md)\n")
+    left = remove_entries(raw, {"a.md", "b.md", "c.md"}, NAMES)
+    assert left == b"- [D](d.md)\n"
+    assert back(raw, left, "a.md", "b.md", "c.md") == raw
+
+
+RESIDUES = [
+    each for each in OTHERS if each in ("wiki link in prose", "dangling link", "array call")
+]
+
+
+@pytest.mark.parametrize("other", RESIDUES)
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_line_that_older_archives_left_gets_its_link_back(other: str, is_edited: bool) -> None:
+    """A line with anything like a second link once stayed, without the link of what went."""
+    raw = f"# Memory\n- [A](a.md) {OTHERS[other]}\n- [B](b.md)\n".encode()
+    left = raw.replace(b"[A](a.md)", b"A")
+    more = b"by hand\n" if is_edited else b""
+    assert back(raw, left + more, "a.md") == raw + more
+
+
+ORIGINAL = b"# Memory\n\n- [A](a.md) - hook\n- [B](b.md)\n- [C](c.md)\n"
+LEFT = b"# Memory\n\n- [B](b.md)\n- [C](c.md)\n"
+MENTIONS = {
+    "link in another's line": b"- [B](b.md) - replaces [A](a.md)\n",
+    "wiki link in another's line": b"- [B](b.md) - replaces [[a]]\n",
+    "name in another's line": b"- [B](b.md) - see a.md\n",
+    "prose": b"Read [A](a.md) before you deploy.\n",
+    "wiki link alone": b"- [[a]]\n",
+    "heading": b"## [A](a.md)\n",
+    "comment": b"<!-- - [A](a.md) -->\n",
+}
+
+
+@pytest.mark.parametrize("mention", MENTIONS)
+def test_mention_is_no_entry_and_the_line_comes_back(mention: str) -> None:
+    edited = LEFT.replace(b"- [B](b.md)\n", MENTIONS[mention])
+    after = back(ORIGINAL, edited, "a.md")
+    assert after.replace(b"- [A](a.md) - hook\n", b"", 1) == edited
+
+
+ENTRIES = {
+    "other words": b"- [A](a.md) - again\n",
+    "number": b"3. [again](<a.md>)\n",
+    "name": b"* `a.md`: again\n",
+    "row": b"| 1 | [A](./a.md) | again |\n",
+    "with another after it": b"- [A](a.md), [B](b.md)\n",
+    "link alone": b"[A](a.md)\n",
+    "parent": b"- [A](a.md)\n  - more\n  - [D](d.md)\n",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_entry_of_its_own_is_left_alone(entry: str) -> None:
+    edited = LEFT + ENTRIES[entry]
+    assert "a.md" in MemoryIndex(edited).entered(NAMES)
+    assert back(ORIGINAL, edited, "a.md") == edited
+
+
+def test_line_comes_back_below_what_continues_the_one_above() -> None:
+    raw = b"- [B](b.md)\n- [A](a.md)\n- [C](c.md)\n"
+    edited = b"- [B](b.md)\n  by hand\n  - nested by hand\n- [C](c.md)\n"
+    after = b"- [B](b.md)\n  by hand\n  - nested by hand\n- [A](a.md)\n- [C](c.md)\n"
+    assert back(raw, edited, "a.md") == after
+
+
+@pytest.mark.parametrize("opened", [b"<!--\n%b", b"<!--\n%b-->\n"])
+def test_line_that_would_come_into_a_comment_is_named_elsewhere(opened: bytes) -> None:
+    after = back(ORIGINAL, opened % LEFT, "a.md")
+    assert "a.md" in MemoryIndex(after).named(NAMES)
+
+
+def test_line_of_two_memories_is_whole_whichever_comes_back_first() -> None:
+    raw = b"- [A](a.md), [B](b.md) - both\n- [C](c.md)\n"
+    without_a = remove_entries(raw, {"a.md"}, NAMES)
+    without_both = remove_entries(without_a, {"b.md"}, NAMES)
+    assert without_both == b"- [C](c.md)\n"
+    files = {file for file in FILES if file != "b.md"}
+    names = FileNames(FOLDER, files)
+    with_a = insert_entries(without_both, {"a.md": said(raw)["a.md"]}, names)
+    assert with_a == b"- [A](a.md), B - both\n- [C](c.md)\n"
+    assert insert_entries(with_a, {"b.md": said(without_a)["b.md"]}, NAMES) == raw
+
+
+def test_link_comes_back_in_another_kind_of_line_end() -> None:
+    raw = b"# M\nRead [A](a.md) first.\n- [B](b.md)\n"
+    edited = b"# M\r\nRead A first.\r\n- [B](b.md)\r\n"
+    assert back(raw, edited, "a.md") == b"# M\r\nRead [A](a.md) first.\r\n- [B](b.md)\r\n"
+
+
+# Whatever is in an index, and whatever a hand does to it
+
+
+SOME = st.sets(st.sampled_from(FILES), min_size=1)
+
+
+def readable_names(raw: bytes) -> set[str]:
+    return set(MemoryIndex(raw).named(NAMES))
+
+
+@settings(max_examples=400)
+@given(INDEXES, SOME)
+def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
+    left = remove_entries(raw, gone, NAMES)
+    assert not gone & readable_names(left)
+    assert back(raw, left, *gone) == raw
+    assert is_as_said(raw, {file: said(raw).get(file, []) for file in gone}, NAMES)
+
+
+@settings(max_examples=400)
+@given(INDEXES, SOME, EDITS)
+def test_any_edit_is_kept_and_each_memory_named_again(
+    raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]
+) -> None:
+    left = edited(remove_entries(raw, gone, NAMES), edits)
+    after = back(raw, left, *gone)
+    assert by_hand(after) == by_hand(left)
+    assert gone & readable_names(raw) <= readable_names(after)
+    assert readable_names(left) <= readable_names(after)
+    words = [bare(line) for line in left.splitlines()]
+    kept = [bare(line) for line in after.splitlines()]
+    assert all(kept.count(line) >= words.count(line) for line in filter(None, words))
+
+
+def bare(line: bytes) -> str:
+    """The words of a line, with no link to a memory."""
+    text = line.decode("utf-8", "surrogateescape").rstrip()
+    return unlinked(text, set(FILES), NAMES) or text
+
+
+@settings(max_examples=400)
+@given(INDEXES, SOME, EDITS)
+def test_step_that_is_taken_back_leaves_what_a_hand_did(
+    raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]
+) -> None:
+    before = remove_entries(raw, gone, NAMES)
+    assert take_back(before, raw, raw) == before
+    now = edited(raw, edits)
+    after = take_back(before, raw, now)
+    assert by_hand(after) == by_hand(now)
+    assert by_hand(take_back(before, raw, after)) == by_hand(now)  # stopped, it is done again
