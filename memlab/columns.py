@@ -84,6 +84,9 @@ SOURCE: Final = "source"
 RECALLED: Final = "recalled"
 """Key of ``attrs``, of a frame and of what is computed from one: whether its store's memories are
 looked up, and none is loaded at start."""
+REVISED: Final = "revised"
+"""Key of ``attrs``: signals of a frame that its system changes after a memory is written, of which
+only the present value is known."""
 HAS_PAST: Final = "has_past"
 """Key of ``frame.attrs``: whether deleted memories are known that it lacks, of its store's archive
 or of git."""

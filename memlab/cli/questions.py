@@ -203,12 +203,16 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
     output.print_result(found)
 
 
+_OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
+"""What a size that is given without a policy is a size of."""
+
+
 @click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
 @click.argument("store", type=options.STORE)
 @policy_option(
     multiple=True,
     help="A policy to try: a name below, or your own package.module:Class; may be given several "
-    "times.  [default: recent, ttl, value, learned]",
+    "times.  [default: the four systems' rules, an age, and what goes by use]",
 )
 @options.number_option(
     "--keep-recent",
@@ -232,7 +236,7 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
     "--every",
     type=options.Number(1),
     help="Apply each policy after every N memories; by default after each, of many memories about "
-    "10,000 times.",
+    "500 times, or 10,000 where a policy is named.",
 )
 @options.flag_option(
     "--retire",
@@ -248,7 +252,11 @@ def compare(
     retire: bool,
     **asked: Any,
 ) -> None:
-    """Compare policies on STORE's own past: what each would have lost, and what that saved.
+    """Compare policies on STORE's own past, and say which serves most at equal tokens.
+
+    Without --policy the rules of forge-loop, BetterDB, odek and MemForge are tried by name, each at
+    its own default and at sizes that cost as many tokens as the others, beside an age and what goes
+    by use. The answer is the last sentence; below it stands the command that follows it.
 
     Every policy is replayed from the first memory to the last; a reference is served if its target
     was still there. The oracle is the most that any policy with that many slots could have served.
@@ -256,18 +264,21 @@ def compare(
     A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
     too where no policy is named, and its logs are read.
     """
-    from memlab.replay.comparison import RETIRING, TRIED, with_remembered
+    from memlab.replay.comparison import with_remembered
     from memlab.sources.opening import open_source
 
     source = open_source(store)
     if chart is not None:
         check_writable(chart)
-    tried = policy_names or (RETIRING if retire else TRIED)
     sizes = {name: asked.pop(name) for name in ("count", "age", "tokens")}
-    policies = made_each(tried, sizes, given, both=retire)
-    policies = policies if policy_names else with_remembered(policies, source)
+    policies = None
+    if policy_names or given or any(sizes.values()):
+        tried = policy_names or tuple(_OF_SIZE[name] for name, some in sizes.items() if some)
+        policies = made_each(tried or ("recent",), sizes, given, both=retire)
+        if not policy_names:
+            policies = with_remembered(policies, source)
     output.quiet()
-    with faults_of(*policies):
+    with faults_of(*(policies or ())):
         found = memlab.compare(
             store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **asked
         )

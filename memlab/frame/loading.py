@@ -78,6 +78,7 @@ def load(
     opened = open_source(source)
     how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     frame = frame_from(read_memories(opened, columns=columns, **how))
+    frame.attrs[c.REVISED] = sorted(opened.revised)
     with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
         if has_past(opened):
             frame.attrs[c.HAS_PAST] = True

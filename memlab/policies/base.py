@@ -78,6 +78,10 @@ class Policy(ABC):
         others are never touched by it.
     reads_bodies : bool
         Whether it decides by texts, and wants a frame loaded with them.
+    signals : frozenset of str
+        Columns of a frame that it decides by and that a system may change after a memory is
+        written, such as ``importance``; what reads and references say is not among them. A
+        comparison says which of them a store does not keep as they were.
     learns : bool
         Whether it decides by what a store has lived through, and wants that with :meth:`after`.
     runner : str
@@ -91,6 +95,7 @@ class Policy(ABC):
     origin: ClassVar[str]
     population: ClassVar[Population] = "active"
     reads_bodies: ClassVar[bool] = False
+    signals: ClassVar[frozenset[str]] = frozenset()
     learns: ClassVar[bool] = False
     runner: ClassVar[Runner] = "asked"
     goes_by: ClassVar[GoesBy] = ""
@@ -356,7 +361,7 @@ def steps_of(policy: Policy) -> tuple[Policy, ...]:
     return policy.steps if runner_for(policy) == "steps" else (policy,)
 
 
-_WORDS: Final = {"name", "origin", "reason", "reads_bodies", "goes_by", "_abc_impl"}
+_WORDS: Final = {"name", "origin", "reason", "reads_bodies", "signals", "goes_by", "_abc_impl"}
 
 
 def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) -> pd.DataFrame:

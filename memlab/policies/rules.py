@@ -276,6 +276,7 @@ class ValueCap(base.CappedPolicy):
     name: ClassVar[str] = "value"
     origin: ClassVar[str] = "BetterDB agent-memory: importance and recency of use, per scope"
     reason: ClassVar[str] = "lowest-value"
+    signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE})
     runner: ClassVar[base.Runner] = "capped"
     goes_by: ClassVar[base.GoesBy] = "use"
 
@@ -328,6 +329,7 @@ class ImportanceBudget(base.CappedPolicy):
     name: ClassVar[str] = "budget"
     origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
     reason: ClassVar[str] = "over-budget"
+    signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE})
     runner: ClassVar[base.Runner] = "ranked"
 
     @property
@@ -356,6 +358,7 @@ class ImportanceFloor(base.DatedPolicy):
     name: ClassVar[str] = "floor"
     origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
     reason: ClassVar[str] = "below-floor"
+    signals: ClassVar[frozenset[str]] = frozenset({col.IMPORTANCE, col.GRADUATED})
     runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:

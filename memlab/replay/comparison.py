@@ -1,12 +1,13 @@
-"""Policies side by side on one history, and which are tried, at which sizes, where nobody says."""
+"""Policies side by side on one history, which of them to follow, and which are tried."""
 
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from multiprocessing import active_children
 from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGINT, pthread_sigmask
@@ -18,20 +19,34 @@ from tqdm.auto import tqdm
 
 from memlab import columns as col
 from memlab.arguments import expect, refusal, whole_number
-from memlab.evidence.past import Memories, names_a_store
+from memlab.evidence.past import Memories, load_past, names_a_store
 from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of, with_references
 from memlab.frame.fields import Flags
 from memlab.frame.loading import expect_references
-from memlab.policies import KeepAll, Policy, policy_named
-from memlab.policies.named import Named, family_of, label_of, options_of, policy_in, policy_of
+from memlab.policies import KeepAll, KeepRecent, NearDuplicate, Policy, TokenBudget
+from memlab.policies.base import steps_of
+from memlab.policies.named import Named, family_of, label_of, options_of, policy_in
 from memlab.policies.typed import REQUIRED, Setting
+from memlab.replay.candidates import (
+    EQUAL,
+    ODEK,
+    USE_RETIRED,
+    Room,
+    Rule,
+    cost_of,
+    missing_signals,
+    replay_at_cost,
+    rooms_of,
+    rules_for,
+)
 from memlab.replay.life import Life, life_of
+from memlab.replay.noise import difference_with_limits
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, bound_of, walk_through
 from memlab.sizing.history import mean_p95_max
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
-from memlab.sources.opening import open_source, settings_of
+from memlab.sources.opening import harvestable, settings_of
 from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell, or_dash
 
 SIZES: Final[Mapping[str, Sequence[str]]] = {
@@ -39,11 +54,7 @@ SIZES: Final[Mapping[str, Sequence[str]]] = {
     "age": ("7d", "30d", "90d", "180d", "365d"),
     "tokens": ("2000", "5000", "10000", "25000", "50000"),
 }
-"""Settings that are tried where none are named: those people ask about."""
-
-TRIED: Final = ("recent", "ttl", "value", "learned")
-RETIRING: Final = (*TRIED, "tokens")
-"""The same where retiring is tried, by which room in tokens is what is saved."""
+"""Settings that are tried of a policy that is named without one: those people ask about."""
 
 
 def with_remembered(policies: list[Policy], source: Source) -> list[Policy]:
@@ -80,8 +91,21 @@ def _varied(named: Named, *, both: bool) -> list[Setting | None]:
     return [*sizes[:1], *(one for one in sizes[1:] if both and one.size != "age")]
 
 
-Asked = tuple[Policy, bool]
-"""A policy, and whether it retires."""
+@dataclass(frozen=True)
+class Try:
+    """A replay to make: of a policy, or of a rule at the size that costs as much as a room."""
+
+    policy: Policy | None = None
+    retire: bool = False
+    rule: Rule | None = None
+    room: Room | None = None
+    cost: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """What tries are told apart by where a rule has no name."""
+        return "" if self.rule is None else self.rule.name
+
 
 SMALL: Final = 100_000
 """Rows times policies below which starting processes takes longer than it saves."""
@@ -111,13 +135,14 @@ def replay_each(
     with_body = any(step.reads_bodies for policy in given for step in policy.steps)
     history = with_references(frame, references, call="memlab.compare", with_body=with_body)
     life = life_of(*history)
-    asked = [(policy, False) for policy in given]
-    return _replays(life, asked, every=every, workers=workers, progress=progress)
+    asked = [Try(policy) for policy in given]
+    found = _replays(life, asked, every=every, workers=workers, progress=progress)
+    return [replay for replay in found if replay is not None]
 
 
 def _replays(
-    life: Life, asked: list[Asked], *, every: int, workers: int | None, progress: bool
-) -> list[Replay]:
+    life: Life, asked: list[Try], *, every: int, workers: int | None, progress: bool
+) -> list[Replay | None]:
     """Replay a history that has been prepared; see :func:`replay_each`."""
     every = whole_number("every", every, least=1)
     if workers is None:
@@ -130,14 +155,15 @@ def _replays(
     bar = partial(
         tqdm, total=len(asked), desc="replays", unit="policy", disable=not progress, leave=False
     )
-    replayed = partial(_replay_one, life=life, every=every)
+    _find_duplicates(life, asked, progress=progress)
     if workers == 1:
-        return [*map(replayed, bar(asked))]
+        return [_replay_one(life, each, every) for each in bar(asked)]
     # A worker that Ctrl-C stops amid its work, or a second Ctrl-C while workers end, would leave
     # Python waiting for ever. They are started without it, and ended.
     others = active_children()
-    with _ctrl_c(SIG_BLOCK), ProcessPoolExecutor(min(workers, len(asked))) as pool:
-        found = [pool.submit(replayed, each) for each in asked]
+    pool = ProcessPoolExecutor(min(workers, len(asked)), initializer=_share, initargs=(life, every))
+    with _ctrl_c(SIG_BLOCK), pool:
+        found = [pool.submit(_replay_shared, each) for each in asked]
         try:
             with _ctrl_c(SIG_UNBLOCK):
                 return [each.result() for each in bar(found)]
@@ -145,6 +171,28 @@ def _replays(
             for worker in {*active_children()}.difference(others):
                 worker.terminate()
             raise
+
+
+def _find_duplicates(life: Life, asked: list[Try], *, progress: bool) -> None:
+    """Look for the near-duplicates that policies ask for, once for all replays and processes."""
+    policies = [each.policy for each in asked if each.policy is not None]
+    policies += [each.rule.policy(1) for each in asked if each.rule is not None]
+    steps = [step for policy in policies for step in steps_of(policy)]
+    finders = {step for step in steps if isinstance(step, NearDuplicate)}
+    for step in tqdm(finders, desc="near-duplicates", disable=not progress, leave=False):
+        life.near_duplicates(step)
+
+
+_shared: dict[str, Any] = {}
+"""In a worker: the history that it replays, handed over once."""
+
+
+def _share(life: Life, every: int) -> None:
+    _shared.update(life=life, every=every)
+
+
+def _replay_shared(asked: Try) -> Replay | None:
+    return _replay_one(_shared["life"], asked, _shared["every"])
 
 
 @contextmanager
@@ -166,9 +214,12 @@ def _policies_of(policies: object) -> list[Policy]:
     return given
 
 
-def _replay_one(asked: Asked, life: Life, every: int) -> Replay:
-    policy, retire = asked
-    return walk_through(life, policy, every=every, retire=retire)
+def _replay_one(life: Life, asked: Try, every: int) -> Replay | None:
+    if asked.policy is not None:
+        return walk_through(life, asked.policy, every=every, retire=asked.retire)
+    if asked.rule is None or asked.room is None:
+        raise ValueError("a try needs a policy, or a rule and a room")
+    return replay_at_cost(life, asked.rule, asked.room, asked.cost, every=every)
 
 
 def compare(  # noqa: PLR0913 - what is compared, how, and by how many
@@ -193,11 +244,13 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     frame, references
         As for :func:`memlab.recommend_cap`.
     policies : iterable of Policy, optional
-        One for each setting to try. By default those that people ask about at several sizes, and
-        of a store itself the one that ``memlab.toml`` remembers; of none, what keeping all costs.
+        One for each setting to try. By default the rules of forge-loop, BetterDB, odek and
+        MemForge, each at its own default and at sizes that cost as many tokens as the newest 10, 25
+        and 50% of the prunable memories (25, 50 and 75% where memories are searched), beside an
+        age and what goes by use; of a store itself also what ``memlab.toml`` remembers.
     every : int, optional
-        Apply each policy after every so many memories; by default after each, of many memories
-        about 10,000 times.
+        Apply each policy after every so many memories. By default after each; of many memories
+        about 10,000 times, and about 500 times where no policies are given.
     retire : bool
         Replay each policy twice: what it does not keep is deleted, or retired and can come back.
     token_budget : int, optional
@@ -213,32 +266,182 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     Returns
     -------
     Comparison
-        ``table`` is what :func:`memlab.replay.summarise` returns, with ``KeepAll`` as the last row.
-        What retires stands below what deletes.
+        ``answer`` says which rule serves most at equal tokens; ``table`` is what
+        :func:`memlab.replay.summarise` returns, with ``KeepAll`` as the last row, and columns that
+        say which rows are compared.
     """
     call = "memlab.compare"
     expect(retire, bool, call=call, name="retire")
     if token_budget is not None:
         whole_number("token_budget", token_budget)
     expect_references(references, call=call, optional=True)
-    if policies is None:
-        tried = map(policy_named, RETIRING if retire else TRIED)
-        policies = [policy_of(*each) for each in variants(tried, {}, {}, both=retire)]
-        if names_a_store(frame):
-            policies = with_remembered(policies, open_source(frame))
-    given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
-    with_body = any(step.reads_bodies for policy in given for step in policy.steps)
+    given = None if policies is None else _policies_of(policies)
+    with_body = any(step.reads_bodies for policy in given or () for step in policy.steps)
     found = evidence_of(frame, log, call=call, with_body=with_body)
-    references = found.references if references is None else references
-    both = (False, True) if retire else (False,)
-    asked = [*product(given, both), (KeepAll(), False)]
-    every = -(-len(found.past) // TIMES) or 1 if every is None else every
-    life = life_of(found.past, references)
-    replays = _replays(life, asked, every=every, workers=workers, progress=progress)
-    table = summarise(found.past, references, replays)
-    retires = found.source is None or found.source.retires
-    about = (len(references), every, token_budget, retires, found.log_option)
-    return Comparison(found.name, table, *about)
+    past, references = found.past, found.references if references is None else references
+    searched = bool(past.attrs.get(col.RECALLED))
+    retires = (found.source is None or found.source.retires) and not searched
+    times = TIMES
+    if given is None:
+        times = TIMES_BY_DEFAULT
+        finds_duplicates = find_spec("scipy") is not None
+        rules = rules_for(memories=len(past), retires=retires, finds_duplicates=finds_duplicates)
+        if ODEK in rules and names_a_store(frame) and col.BODY not in past:
+            past = load_past(frame, with_body=True, log=found.log)
+    every = -(-len(past) // times) or 1 if every is None else whole_number("every", every, least=1)
+    life = life_of(past, references)
+    run = partial(_replays, life, every=every, workers=workers, progress=progress)
+    if given is None:
+        remembered = [] if found.source is None else with_remembered([], found.source)
+        rooms = rooms_of(life, searched=searched, token_budget=token_budget)
+        tries = _tries(life, rules, rooms, every, retire=retire)
+        tries += [Try(policy) for policy in remembered]
+    else:
+        both = (False, True) if retire else (False,)
+        tries = [Try(policy, again) for policy in given for again in both if policy != KeepAll()]
+    tries.append(Try(KeepAll()))
+    replays = run(tries)
+    told = [(each, replay) for each, replay in zip(tries, replays, strict=True) if replay]
+    missing = [each for each, replay in zip(tries, replays, strict=True) if replay is None]
+    table = summarise(past, references, [replay for _, replay in told])
+    table = _with_verdicts(table, told, life, _revised(found.source, past))
+    return Comparison(
+        store=found.name,
+        table=table,
+        references=len(references),
+        every=every,
+        token_budget=token_budget,
+        retires=retires,
+        log=found.log_option,
+        deletes=found.source is None or found.source.deletes,
+        not_known=tuple(missing_signals(past)) if given is None else (),
+        off=tuple(each.off for each in rules if each.off) if given is None else (),
+        not_compared=tuple(f"{each.label} in {each.cost:,.0f} tokens" for each in missing),
+        harvests=found.source is not None and can_harvest(found.source.scheme),
+    )
+
+
+def can_harvest(scheme: str) -> bool:
+    """Return whether agents that use such a store write down what they read."""
+    return any(scheme in system.schemes for system in harvestable())
+
+
+def _tries(
+    life: Life, rules: list[Rule], rooms: list[Room], every: int, *, retire: bool
+) -> list[Try]:
+    """Return what is replayed by default: defaults, then each rule in as many tokens as others."""
+    tries = [Try(rule.default, rule=rule) for rule in rules if rule.default is not None]
+    for room in rooms:
+        cost = cost_of(walk_through(life, KeepRecent(room.cap), every=every))
+        for rule in rules:
+            tries.append(Try(rule=rule, room=room, cost=cost))
+            if retire and not rule.retire and rule.name != USE_RETIRED.name:
+                tries.append(Try(rule=replace(rule, retire=True), room=room, cost=cost))
+    return tries
+
+
+def _revised(source: Source | None, past: pd.DataFrame) -> frozenset[str]:
+    """Return the signals of which a store knows the present value alone."""
+    revised = past.attrs.get(col.REVISED, ()) if source is None else source.revised
+    return frozenset(name for name in revised if name in past and past[name].notna().any())
+
+
+def _with_verdicts(
+    table: pd.DataFrame,
+    told: list[tuple[Try, Replay]],
+    life: Life,
+    revised: frozenset[str],
+) -> pd.DataFrame:
+    """Add to a table which rows are compared at equal tokens, and what tells them apart.
+
+    ``rule`` is the name of a rule that was tried by default, ``room`` numbers the sets of rows that
+    cost as many tokens, ``hindsight`` says whether a rule knew what was not known then. ``gain`` is
+    what a row serves more than the newest of its room, ``behind`` what it serves less than the
+    best, each with limits.
+    """
+    replays = [replay for _, replay in told]
+    rooms = _rooms_in(table, told)
+    hindsight = [
+        bool(revised & frozenset().union(*(step.signals for step in replay.policy.steps)))
+        for replay in replays
+    ]
+    is_newest = np.array([_is_newest(replay.policy) and not replay.retire for replay in replays])
+    table = table.assign(
+        rule=[each.label for each, _ in told],
+        room=pd.array(rooms, dtype="Int64"),
+        hindsight=hindsight,
+        newest=is_newest,
+    )
+    names = ("gain", "gain_low", "gain_high", "behind", "behind_low")
+    limits = {name: np.full(len(table), np.nan) for name in names}
+    kept = ~_missed(replays)
+    day = life.referred.astype("datetime64[D]").astype(np.int64)
+    for room in sorted({room for room in rooms if room is not None}):
+        rows = np.array([place for place, each in enumerate(rooms) if each == room])
+        judged = rows[~table["hindsight"].to_numpy()[rows]]
+        if not len(judged) or not len(day):
+            continue
+        best = judged[np.argmax(table["served"].to_numpy()[judged])]
+        newest = rows[is_newest[rows]]
+        for row in rows:
+            if len(newest):
+                gain = kept[:, row].astype(float) - kept[:, newest[0]]
+                found = difference_with_limits(day, gain, pairs=len(rows) - 1)
+                limits["gain"][row], limits["gain_low"][row], limits["gain_high"][row] = found
+            behind = kept[:, best].astype(float) - kept[:, row]
+            found = difference_with_limits(day, behind, pairs=len(rows) - 1)
+            limits["behind"][row] = found.mean
+            limits["behind_low"][row] = found.low
+    table = table.assign(**limits)
+    if any(each.rule is not None for each, _ in told):
+        table = _named_by_rule(table, told)
+    return table
+
+
+def _is_newest(policy: Policy) -> bool:
+    return type(policy) in {KeepRecent, TokenBudget}
+
+
+def _rooms_in(table: pd.DataFrame, told: list[tuple[Try, Replay]]) -> list[int | None]:
+    """Return for each row which others cost as many tokens, by number; None where none does."""
+    known = [each.room for each, _ in told]
+    if any(room is not None for room in known):
+        caps = sorted({room.cap for room in known if room is not None})
+        return [None if room is None else caps.index(room.cap) for room in known]
+    cost = table["boot_tokens_mean"].to_numpy()
+    rooms: list[int | None] = [None] * len(table)
+    number = -1
+    least = -np.inf
+    for row in np.argsort(cost, kind="stable").tolist():
+        if table["policy"].iloc[row] == KeepAll.name or not table["deleted"].iloc[row]:
+            continue
+        if cost[row] > least * (1 + EQUAL) or number < 0:
+            number += 1
+            least = cost[row]
+        rooms[row] = number
+    shared = {room for room in rooms if room is not None and rooms.count(room) > 1}
+    order = sorted(shared)
+    return [order.index(room) if room in shared else None for room in rooms]
+
+
+def _named_by_rule(table: pd.DataFrame, told: list[tuple[Try, Replay]]) -> pd.DataFrame:
+    """Name rows by their rules rather than by their policies."""
+    labels, families = [], []
+    for (each, replay), label, family in zip(told, table.index, table["family"], strict=True):
+        if each.rule is None:
+            labels.append(str(label))
+            families.append(str(family))
+            continue
+        ending = RETIRED if replay.retire else ""
+        name = (
+            f"{each.rule.name}, by default" if each.room is None else each.rule.label(replay.policy)
+        )
+        labels.append(name + ending)
+        families.append(each.rule.name + ending)
+    goes_by = dict(zip(families, (replay.policy.goes_by for _, replay in told), strict=True))
+    table = table.assign(family=families).set_axis(pd.Index(labels, name="label"), axis="index")
+    table.attrs[col.GOES_BY] = goes_by
+    return table
 
 
 def summarise(
@@ -371,10 +574,14 @@ RETIRED: Final = ", retired"
 """In a label: what the policy does not keep can come back."""
 TIMES: Final = 10_000
 """About how often each policy is applied along a long history where nobody says."""
+TIMES_BY_DEFAULT: Final = 500
+"""The same where no policies are named: what they keep then is large beside what one step adds."""
 FEW: Final = 30
 """References below which shares of them tell no two policies apart."""
 GOOD: Final = 0.9
-"""The share of references that a cap to look at next serves."""
+"""The share of references that a rule to follow serves, where one does."""
+NO_LOSS: Final = 0.01
+"""The share of references that may be lost where a deletion is called one without loss."""
 
 _LEGEND: Final = {
     "served": (
@@ -384,8 +591,15 @@ _LEGEND: Final = {
     "at best": "the most that any policy with as many slots could have served",
     "tokens": "{}: the mean of this past, and what 95% of {} did not pass",
     "only here": "memories that this line alone would have deleted",
+    "over newest": (
+        "points more than the newest in as many tokens, with limits of 90% for all lines together"
+    ),
     "retired": "not loaded, still to be found, and back once it is read; nothing is deleted",
+    "with hindsight": (
+        "it goes by {} of today, which the store does not keep as they were: no advice rests on it"
+    ),
 }
+HINDSIGHT: Final = ", with hindsight"
 
 
 @dataclass(frozen=True, repr=False)
@@ -402,6 +616,15 @@ class Comparison(Shown):
     token_budget: int | None = None
     retires: bool = True
     log: tuple[str, ...] = ()
+    deletes: bool = True
+    not_known: tuple[str, ...] = ()
+    """What the store does not keep, and what a rule that reads it comes down to."""
+    off: tuple[str, ...] = ()
+    """Systems whose rule is off by default."""
+    not_compared: tuple[str, ...] = ()
+    """Rules of which no size costs as much as the others."""
+    harvests: bool = False
+    """Whether its agents write down what they read."""
 
     @property
     def fitting(self) -> pd.DataFrame:
@@ -409,6 +632,123 @@ class Comparison(Shown):
         if self.token_budget is None:
             return self.table
         return self.table[self.table["boot_tokens_p95"] <= self.token_budget]
+
+    @property
+    def searched(self) -> bool:
+        """Whether nothing of the store is loaded at start."""
+        return bool(self.table.attrs.get(col.RECALLED))
+
+    @property
+    def judged(self) -> pd.DataFrame:
+        """What is compared: rows that cost as many tokens as others, without hindsight."""
+        lines = self.fitting
+        return lines[lines["room"].notna() & ~lines["hindsight"]]
+
+    @property
+    def advised(self) -> pd.Series | None:
+        """The row that advice rests on: None where nothing can be said, or all should be kept.
+
+        Where a start loads memories, of the rows at equal tokens the one that serves most, at the
+        least cost that serves nine in ten; the newest, where nothing serves more beyond noise.
+        Where memories are searched, the row that deletes most without loss.
+        """
+        if self.references < FEW:
+            return None
+        if self.searched:
+            return self._without_loss
+        if self.judged.empty:
+            return self._cheapest_good
+        return self._better(self._room_of_answer)
+
+    @property
+    def _cheapest_good(self) -> pd.Series | None:
+        """Where nothing is compared at equal tokens: what serves nine in ten at the least cost."""
+        lines = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
+        lines = lines[(lines["served"] >= GOOD) & (lines["options"] != "")]
+        if lines.empty:
+            return None
+        return lines.sort_values(["boot_tokens_mean", "retire"], ascending=[True, False]).iloc[0]
+
+    @property
+    def _without_loss(self) -> pd.Series | None:
+        lines = self.fitting[~self.fitting["hindsight"] & (self.fitting["deleted"] > 0)]
+        lines = lines[lines["lost"] <= NO_LOSS * self.references]
+        return None if lines.empty else lines.iloc[int(np.argmax(lines["deleted"].to_numpy()))]
+
+    @property
+    def _best_retired(self) -> pd.Series | None:
+        """What retires and serves most, where that was asked for: an undo is a read away."""
+        lines = self.fitting[self.fitting["retire"] & (self.fitting["options"] != "")]
+        lines = lines[~lines["hindsight"] & (lines["rule"] == "")]
+        if lines.empty or not self.references:
+            return None
+        return lines.iloc[int(np.argmax(lines["served"].to_numpy()))]
+
+    @property
+    def _room_of_answer(self) -> pd.DataFrame:
+        """The cheapest rows at equal tokens of which one serves nine in ten; else the middle."""
+        rooms = [lines for _, lines in self.judged.groupby("room")]
+        for lines in rooms:
+            if self._better(lines)["served"] >= GOOD:
+                return lines
+        return rooms[len(rooms) // 2]
+
+    @staticmethod
+    def _better(lines: pd.DataFrame) -> pd.Series:
+        """Return what serves most at equal tokens; the newest where that is no more than noise."""
+        best = lines.sort_values(["served", "retire"], ascending=False, kind="stable").iloc[0]
+        newest = lines[lines["newest"]]
+        if len(newest) and not best["gain_low"] > 0:
+            return newest.iloc[0]
+        return best
+
+    @property
+    def answer(self) -> str:
+        """Which rule serves most in how many tokens, and whether that is more than noise."""
+        if not self.references:
+            return "Nothing says what was needed of this store: rules differ by their cost alone."
+        known = counted(self.references, "references")
+        if self.references < FEW:
+            return f"Too few references to tell rules apart by what they serve: {known}."
+        if self.judged.empty:
+            return f"No two rules were tried at equal tokens, so {known} say nothing of them."
+        return self._answer_searched(known) if self.searched else self._answer_loaded(known)
+
+    def _answer_loaded(self, known: str) -> str:
+        lines = self._room_of_answer
+        chosen = self._better(lines)
+        tokens = f"{chosen['boot_tokens_mean']:,.0f} tokens at start"
+        name = str(chosen.name)
+        served = f"{self._share(chosen['served'])} of {known}"
+        says = f"{name[0].upper()}{name[1:]} serves {served} in {tokens}"
+        others = lines[lines.index != chosen.name].sort_values("served", ascending=False)
+        if others.empty:
+            return f"{says}; nothing else was tried at that cost."
+        if not chosen["newest"] and chosen["gain_low"] > 0:
+            alike = others[~(others["behind_low"] > 0) & (others["rule"] != chosen["rule"])]
+            more = f"; {alike.index[0]} is no more than noise behind" if len(alike) else ""
+            return f"{says}, {_points(chosen, 'gain')} more than the newest: more than noise{more}."
+        other = others.iloc[0]
+        if other["served"] > chosen["served"]:
+            says = f"{says}, and no rule serves more beyond noise"
+            return f"{says}: {other.name} serves {_points(other, 'gain')} more."
+        far = "more than noise" if other["behind_low"] > 0 else "no more than noise"
+        return f"{says}, the most; {other.name} serves {self._share(other['served'])}, {far} less."
+
+    def _answer_searched(self, known: str) -> str:
+        start = "Nothing of this store is loaded at start"
+        safe = self._without_loss
+        if safe is not None:
+            went = counted(safe["deleted"])
+            return f"{start}; {safe.name} deletes {went} and loses {safe['lost']:,} of {known}."
+        lines = self.judged[self.judged["room"] == self.judged["room"].max()]
+        best = lines.iloc[int(np.argmax(lines["served"].to_numpy()))]
+        lost = f"{best.name} loses {self._share(1 - best['served'])} of {known}"
+        newest = lines[lines["newest"]]
+        if len(newest) and newest.index[0] != best.name:
+            lost += f", {newest.index[0]} {self._share(1 - newest.iloc[0]['served'])}"
+        kept = f"in {best['boot_tokens_mean']:,.0f} tokens"
+        return f"{start}, and no rule deletes without loss: {kept} {lost}. Keep all."
 
     def to_json(self) -> str:
         """Return a JSON object for each policy."""
@@ -432,62 +772,107 @@ class Comparison(Shown):
         if self.every > 1:
             some = f"each policy after every {self.every:,} memories, to save time"
             facts.append(("applied", f"{some}; --every 1 applies it after each"))
+        if self.off:
+            facts.append(("off by default", ", ".join(self.off)))
+        if self.not_compared:
+            names = ", ".join(self.not_compared)
+            facts.append(("not compared", f"{names}: no size of it costs as many tokens"))
+        facts += [("not known", words) for words in self.not_known]
         return Sheet(f"policies on the past of {self.store}", facts, self._tables())
 
     def _tables(self) -> list[Table]:
         """Return the policies, shares as exact as the references allow, and how to read them."""
-        went = "not loaded" if self.table["retire"].any() else "deleted"
-        header = ("policy", "served", "at best", "tokens", "95%", went, "only here")
-        lines = self.fitting.assign(label=self.fitting.index.str.removesuffix(RETIRED))
-        some = lines[(lines["deleted"] > 0) | (lines["policy"] == KeepAll.name)]
-        shows = ["label", "served", "oracle", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
-        shown_lines = some.drop_duplicates(shows)
+        lines = self.fitting
+        went = "not loaded" if lines["retire"].any() else "deleted"
+        by_rule = bool((lines["rule"] != "").any())
+        last = "over newest" if by_rule else "only here"
+        header = ("policy", "served", "at best", "tokens", "95%", went, last)
+        some = lines
+        if not by_rule:
+            some = lines[(lines["deleted"] > 0) | (lines["policy"] == KeepAll.name)]
+        shows = ["served", "oracle", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
+        label = some.index.str.removesuffix(RETIRED)
+        shown = some[~some.assign(label=label).duplicated(["label", *shows])]
         left_out = {
             "with nothing to delete": len(lines) - len(some),
-            "with nothing gained by retiring": len(some) - len(shown_lines),
+            "with nothing gained by retiring": len(some) - len(shown),
         }
         parts = [f"{counted(count, 'lines')} {why}" for why, count in left_out.items() if count]
         remark = f"left out: {', '.join(parts)}" if parts else ""
-        rows: list[tuple[Cell, ...]] = [
-            (
-                str(label),
-                self._share(row["served"]),
-                self._share(row["oracle"]),
-                or_dash(row["boot_tokens_mean"], "{:,.0f}"),
-                or_dash(row["boot_tokens_p95"], "{:,.0f}"),
-                int(row["deleted"]),
-                int(row["only_here"]),
-            )
-            for label, row in shown_lines.iterrows()
-        ]
-        searched = self.table.attrs.get(col.RECALLED)
-        of = ("there to be found", "moments") if searched else ("loaded at start", "starts")
-        shown = {"retired"} if went != "deleted" else set()
-        shown |= _LEGEND.keys() - {"retired"} if self.references else set()
-        legend = [(name, words.format(*of)) for name, words in _LEGEND.items() if name in shown]
-        tables = [Table("", header, rows, remark, whole=True), Table("", (), legend, whole=True)]
-        return tables[: 1 + bool(legend)]
+        if by_rule:
+            tables = self._by_room(header, shown)
+        else:
+            rows = [self._row(label, line, by_rule=False) for label, line in shown.iterrows()]
+            tables = [Table("", header, rows, remark, whole=True)]
+        of = ("there to be found", "moments") if self.searched else ("loaded at start", "starts")
+        told = {"retired"} if went != "deleted" else set()
+        told |= {"with hindsight"} if lines["hindsight"].any() else set()
+        if self.references:
+            told |= {"served", "at best", "tokens", header[-1]}
+        words = {**_LEGEND, "tokens": _LEGEND["tokens"].format(*of)}
+        words["with hindsight"] = words["with hindsight"].format("importance and graduation")
+        legend = [(name, text) for name, text in words.items() if name in told]
+        return [*tables, Table("", (), legend, whole=True)] if legend else tables
+
+    def _by_room(self, header: tuple[str, ...], shown: pd.DataFrame) -> list[Table]:
+        """Return a table for each set of rows that cost as many tokens, and one for the others."""
+        tables = []
+        for _, lines in shown[shown["room"].notna()].groupby("room"):
+            cost = f"{lines['boot_tokens_mean'].iloc[0]:,.0f} tokens"
+            rows = [self._row(label, line, by_rule=True) for label, line in lines.iterrows()]
+            where = "of memories to search" if self.searched else "at start"
+            tables.append(Table(f"In {cost} {where}", header, rows, whole=True))
+        others = shown[shown["room"].isna()]
+        rows = [self._row(label, line, by_rule=True) for label, line in others.iterrows()]
+        tables.append(Table("By default, and without any rule", header, rows, whole=True))
+        return tables
+
+    def _row(self, label: Any, line: pd.Series, *, by_rule: bool) -> tuple[Cell, ...]:
+        name = str(label)
+        if not by_rule:
+            name = name.removesuffix(RETIRED)
+        if line["hindsight"]:
+            name += HINDSIGHT
+        last: Cell = int(line["only_here"])
+        if by_rule:
+            is_told = not np.isnan(line["gain"]) and not line["newest"] and self.references >= FEW
+            last = _points(line, "gain", unit=False) if is_told else ""
+        return (
+            name,
+            self._share(line["served"]),
+            self._share(line["oracle"]),
+            or_dash(line["boot_tokens_mean"], "{:,.0f}"),
+            or_dash(line["boot_tokens_p95"], "{:,.0f}"),
+            int(line["deleted"]),
+            last,
+        )
 
     def next_steps(self) -> list[str]:
-        """Say what to run for a number, and to see what the cheapest that serves well would do."""
-        size = command("size", self.store, *self.log)
-        lines = [f"next: {size}    which keep_recent, with evidence"]
-        table = self.table if self.fitting.empty else self.fitting
-        caps = table[
-            (table["family"] == "recent") & (table["served"] >= GOOD) & (table["deleted"] > 0)
-        ]
-        if len(caps):
-            cap = str(caps["boot_tokens_mean"].idxmin()).removeprefix("recent ")
-            does = command("compact", self.store, "--keep-recent", cap, *self.log)
-            lines.append(f"      {does}    shows what would go")
-        retired = table[table["retire"] & (table["options"] != "")]
-        good = retired[retired["served"] >= GOOD].sort_values("boot_tokens_mean")
-        best = pd.concat([good, retired.sort_values("served", ascending=False)])["options"]
-        if len(best) and self.retires:
-            options = f"{best.iloc[0]} {in_shell('--retire', *self.log)}"
-            does = f"{command('compact', self.store)} {options}"
-            lines.append(f"      {does}    what that would retire; what is read comes back")
-        return lines
+        """Return the answer, and what to run: what follows it first."""
+        steps = []
+        advised = self.advised
+        if advised is None and not self.searched:
+            advised = self._best_retired
+        if self.references < FEW:
+            steps.append(self._more_references())
+        if self.searched:
+            need = command("rows", self.store, "--by", "need", *self.log)
+            steps.append(f"{need}    what would be worth loading at start")
+        if advised is not None and advised["options"]:
+            retire = ("--retire",) if advised["retire"] and self.retires else ()
+            more = in_shell(*retire, *self.log)
+            does = f"{command('compact', self.store)} {advised['options']} {more}".rstrip()
+            what = "would retire; what is read comes back" if retire else "would delete"
+            steps.append(f"{does}    shows what it {what}")
+        if not self.searched:
+            steps.append(f"{command('size', self.store, *self.log)}    which cap, with evidence")
+        return [self.answer, "", f"next: {steps[0]}", *(f"      {each}" for each in steps[1:])]
+
+    def _more_references(self) -> str:
+        if self.harvests:
+            return f"{command('harvest', self.store)}    reads in what agents already write"
+        words = "says how to log what is read"
+        return f"{command('size', self.store, *self.log)}    {words}"
 
     def _share(self, share: Any) -> str:
         """Write a share as exactly as so many references allow: as a count of few."""
@@ -496,3 +881,16 @@ class Comparison(Shown):
         if self.references < FEW:
             return f"{round(share * self.references)} of {self.references}"
         return f"{share:.1%}" if self.references >= 10 * FEW else f"{share:.0%}"
+
+
+def _points(line: pd.Series, name: str, *, unit: bool = True) -> str:
+    """Write a difference in points, with its limits.
+
+    >>> line = pd.Series({"gain": 0.29, "gain_low": 0.2, "gain_high": 0.38})
+    >>> _points(line, "gain"), _points(line, "gain", unit=False)
+    ('29 points (+20 to +38)', '+29 (+20 to +38)')
+    """
+    mean = 100 * line[name]
+    points = "point" if f"{mean:.0f}" in {"1", "-1"} else "points"
+    limits = f"({100 * line[name + '_low']:+.0f} to {100 * line[name + '_high']:+.0f})"
+    return f"{mean:.0f} {points} {limits}" if unit else f"{mean:+.0f} {limits}"

@@ -16,9 +16,9 @@ import pandas as pd
 from memlab import columns as col
 from memlab.evidence.past import in_reach
 from memlab.evidence.references import positions_and_next, references_on_rows
-from memlab.frame.fields import Flags, Ints, Times, as_instant
+from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
-from memlab.policies.base import evicted, lowest_beyond, named_by, runner_for, times
+from memlab.policies.base import evicted, lowest_beyond, named_by, numbers, runner_for, times
 from memlab.policies.learned import Expectation, Moment, days_of, experience_of
 from memlab.sizing.history import History
 
@@ -56,6 +56,21 @@ class Life:
         said = times(self.references, col.AT)
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
         return np.where(np.isnat(said), clock[self.at], said)
+
+    @cached_property
+    def importance(self) -> Floats:
+        """Importance of each row; lowest where its system evicted the row and kept none.
+
+        A missing importance ranks highest. Where every memory that is there has one, a deleted one
+        without was evicted by its system, which keeps none: then no other was lower.
+        """
+        values = numbers(self.frame, col.IMPORTANCE).copy()
+        if col.DELETED_AT in self.frame:
+            is_deleted = self.frame[col.DELETED_AT].notna().to_numpy()
+            present = values[~is_deleted]
+            if len(present) and not np.isnan(present).any():
+                values[is_deleted & np.isnan(values)] = -np.inf
+        return values
 
     @cached_property
     def positions(self) -> Ints:
@@ -153,6 +168,8 @@ class Signals(Mapping[str, Any]):
         accessed = pd.DatetimeIndex(self.accessed[rows]).tz_localize("UTC")
         frame[col.LAST_ACCESSED_AT] = pd.Series(accessed).astype(col.TIME)
         frame[col.ACCESS_COUNT] = pd.array(self.accesses[rows], dtype="Int64")
+        if col.IMPORTANCE in frame:
+            frame[col.IMPORTANCE] = self._life.importance[rows]
         return frame
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -163,7 +180,8 @@ class Signals(Mapping[str, Any]):
         if name not in self._whole:
             column = self._life.frame[name]
             timed = isinstance(column.dtype, pd.DatetimeTZDtype)
-            self._whole[name] = times(self._life.frame, name) if timed else column.to_numpy()
+            values = times(self._life.frame, name) if timed else column.to_numpy()
+            self._whole[name] = self._life.importance if name == col.IMPORTANCE else values
         return self._whole[name][self._rows]
 
     def __iter__(self) -> Iterator[str]:

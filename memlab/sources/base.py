@@ -440,6 +440,8 @@ class Source(ABC):
         home, and where in it they are.
     of_use : collection of str
         Fields of a record that mere use changes, where no place among others is written down.
+    revised : frozenset of str
+        Signals that its system changes after a memory is written, keeping no earlier value.
     protected : frozenset of str
         Tags that make a memory load-bearing by a person's own choice; none until
         :func:`memlab.sources.opening.open_source` finds some in their settings.
@@ -455,6 +457,7 @@ class Source(ABC):
     agents_own: bool = False
     is_folder: bool = False
     cuts_index: bool = False
+    revised: frozenset[str] = frozenset()
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None
     tables: ClassVar[Mapping[str, Sequence[str]]] = {}

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from memlab.columns import IMPORTANCE
 from memlab.errors import StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
@@ -70,6 +71,7 @@ class McpMemory(TableSource):
     """The memories of one database of mcp-memory-service."""
 
     scheme = "mcp-memory"
+    revised = frozenset({IMPORTANCE})
     usual = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
     tables: ClassVar = {TABLE: ("content_hash", "content", "memory_type")}
     shape = staticmethod(_SHAPE)

@@ -14,7 +14,7 @@ from os import environ
 from typing import Any, Final
 
 from memlab.clock import moment_and_zone
-from memlab.columns import DELETED_AT
+from memlab.columns import DELETED_AT, GRADUATED, IMPORTANCE
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.sources import base, postgres
 from memlab.sources.address import ServerSource
@@ -65,6 +65,7 @@ class Memforge(ServerSource):
 
     setting = "WARM_TIER_MAX_PER_AGENT=%d"
     """The environment variable by which a MemForge server caps every agent."""
+    revised = frozenset({IMPORTANCE, GRADUATED})
     of_use = (
         *("access_count", "last_accessed", "retrieval_success_count", "first_successful_retrieval"),
         *("staleness_score", ROWS, LINKS),

@@ -207,10 +207,11 @@ def test_policies_are_compared_by_what_they_would_have_served() -> None:
 def test_compared_as_retired_the_best_is_named_with_the_command_that_retires() -> None:
     store = memlab.store_path("three_hundred_issues")
     retired = json.loads(said("compare", store, "--retire", "--every", 25, "--json"))
-    tried = {row["label"].partition(", retired")[0] for row in retired if row["retire"]}
-    assert tried >= {"recent 50", "learned max_tokens=2000", "tokens 2000"}
+    tried = {row["rule"] for row in retired if row["retire"]}
+    assert tried == {"newest (forge-loop)", "age", "by use", "BetterDB", "odek", "MemForge"}
     last = run("compare", store, "--policy", "learned", "--max-tokens", 2000, "--retire").output
-    step = last.splitlines()[-1].strip().removeprefix("memlab ").partition("    ")[0]
+    (step,) = [line for line in last.splitlines() if " compact " in line]
+    step = step.partition("memlab ")[2].partition("    ")[0]
     assert "--policy learned --max-" in step
     assert step.endswith(" --retire")
     assert "retires" in run(*shlex.split(step)).output

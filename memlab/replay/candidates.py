@@ -1,0 +1,232 @@
+"""The rules that a comparison tries by default: four systems' by name, and the plain ones.
+
+Each is tried at the default of its system, and at sizes that cost as many tokens as the others.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as col
+from memlab.policies import KeepRecent, Learned, Pipeline, Policy, TimeToLive
+from memlab.policies.named import label_of
+from memlab.replay.life import Life
+from memlab.replay.walk import BOOT_TOKENS, Replay, walk_through
+
+BY_USE: Final = Learned
+"""The policy that keeps what is used."""
+
+LOADED_SHARES: Final = (0.1, 0.25, 0.5)
+"""Shares of the prunable memories that are kept, where a start loads them."""
+SEARCHED_SHARES: Final = (0.25, 0.5, 0.75)
+"""The same where memories are searched: there the question is what can be deleted."""
+EQUAL: Final = 0.03
+"""Costs that differ by no more than this share are as many tokens."""
+TRIES: Final = 6
+"""How many sizes of a rule are tried, at most, to find the one that costs as many tokens."""
+MOST_COMPARED: Final = 20_000
+"""Memories up to which near-duplicates are looked for unless odek's rule is asked for by name."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule to try.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in a comparison.
+    policy : callable
+        Returns its policy of a size.
+    size : callable
+        Returns a size to try first, of a :class:`Room`.
+    default : Policy or None
+        Its system's own default; None where that lets nothing go, or for a plain rule.
+    off : str
+        What to say of a system whose rule is off by default.
+    retire : bool
+        Whether what goes is retired rather than deleted.
+    """
+
+    name: str
+    policy: Callable[[int], Policy]
+    size: "Callable[[Room], int]"
+    default: Policy | None = None
+    off: str = ""
+    retire: bool = False
+
+    def label(self, policy: Policy) -> str:
+        """Return the name with the settings of a policy that are not its default."""
+        if self.size is _tokens:
+            return f"{self.name} {getattr(policy, 'max_tokens', 0):,} tokens"
+        settings = label_of(policy).removeprefix(policy.name)
+        if isinstance(policy, Pipeline) and policy.asked_for is not None:
+            settings = label_of(policy).removeprefix(policy.asked_for[0])
+        return f"{self.name} {settings.strip(' ,')}".strip()
+
+
+class Room(NamedTuple):
+    """What the newest so many cost, which other rules get as well."""
+
+    share: float
+    """Of the prunable memories that are there now."""
+    cap: int
+    """The newest that are kept."""
+    age: timedelta
+    """How old the oldest of them is."""
+    tokens: int
+    """What they and the load-bearing memories cost now."""
+    floor: int
+    """How many memories are load-bearing now."""
+
+
+def _cap(room: Room) -> int:
+    return room.cap
+
+
+def _cap_of_all(room: Room) -> int:
+    return room.cap + room.floor  # these systems count load-bearing memories, too
+
+
+def _hours(room: Room) -> int:
+    return max(1, round(room.age / timedelta(hours=1)))
+
+
+def _tokens(room: Room) -> int:
+    return room.tokens
+
+
+def _by_age(hours: int) -> Policy:
+    return TimeToLive(timedelta(hours=hours))
+
+
+def _by_use(tokens: int) -> Policy:
+    return BY_USE(max_tokens=tokens)
+
+
+def _betterdb(items: int) -> Policy:
+    return Pipeline.betterdb(max_items=items)
+
+
+def _odek(keep: int) -> Policy:
+    return Pipeline.odek(keep=keep)
+
+
+def _odek_without_duplicates(keep: int) -> Policy:
+    return Pipeline.odek(threshold=0, keep=keep)
+
+
+def _memforge(items: int) -> Policy:
+    return Pipeline.memforge(max_items=items)
+
+
+NEWEST: Final = Rule(
+    "newest (forge-loop)",
+    policy=KeepRecent,
+    size=_cap,
+    off="forge-loop (its doctor warns above 50 prunable memories)",
+)
+AGE: Final = Rule("age", policy=_by_age, size=_hours)
+USE: Final = Rule("by use", policy=_by_use, size=_tokens)
+USE_RETIRED: Final = Rule("by use", policy=_by_use, size=_tokens, retire=True)
+BETTERDB: Final = Rule(
+    "BetterDB",
+    policy=_betterdb,
+    size=_cap_of_all,
+    off="BetterDB (a memory goes by an expiry of its own alone)",
+)
+ODEK: Final = Rule("odek", policy=_odek, size=_cap, default=Pipeline.odek())
+ODEK_WITHOUT_DUPLICATES: Final = Rule(
+    "odek without near-duplicates",
+    policy=_odek_without_duplicates,
+    size=_cap,
+    default=Pipeline.odek(threshold=0),
+)
+MEMFORGE: Final = Rule("MemForge", policy=_memforge, size=_cap_of_all, default=Pipeline.memforge())
+
+
+def rules_for(*, memories: int, retires: bool, finds_duplicates: bool) -> list[Rule]:
+    """Return the rules to try on a store of so many memories."""
+    odek = ODEK if finds_duplicates and memories <= MOST_COMPARED else ODEK_WITHOUT_DUPLICATES
+    rules = [NEWEST, AGE, USE, BETTERDB, odek, MEMFORGE]
+    if retires:
+        rules.insert(rules.index(USE) + 1, USE_RETIRED)
+    return rules
+
+
+def missing_signals(past: pd.DataFrame) -> Iterator[str]:
+    """Yield what a store does not keep, and what a rule that reads it comes down to."""
+    if col.IMPORTANCE not in past or not np.isfinite(past[col.IMPORTANCE]).any():
+        yield (
+            "importance is not known here: BetterDB's rule is recency, MemForge's keeps the newest"
+        )
+    if col.TRUSTED not in past:
+        yield "trust is not known here: odek's rule takes every memory as trusted"
+
+
+def rooms_of(life: Life, *, searched: bool, token_budget: int | None = None) -> list[Room]:
+    """Return the rooms in which rules are compared: shares of what is prunable now.
+
+    With a budget of tokens it is the newest that fit into that, if any are left out by it.
+    """
+    history = life.history
+    is_left = history.end == len(life)
+    prunable = np.flatnonzero(history.ever_prunable & is_left)
+    newest_first = prunable[::-1]
+    tokens = np.cumsum(history.tokens[newest_first])
+    floor_memories, floor_tokens = (int(line[-1]) if len(life) else 0 for line in history.floor)
+    caps: dict[int, float] = {}
+    if token_budget is not None:
+        fitting = int(np.searchsorted(tokens, token_budget - floor_tokens, side="right"))
+        caps[fitting] = fitting / max(1, len(prunable))
+    else:
+        for share in SEARCHED_SHARES if searched else LOADED_SHARES:
+            caps.setdefault(round(share * len(prunable)), share)
+    rooms = []
+    for cap, share in sorted(caps.items()):
+        if 0 < cap < len(prunable):
+            oldest = life.clock[newest_first[cap - 1]]
+            age = pd.Timedelta(life.clock[-1] - oldest).to_pytimedelta()
+            cost = floor_tokens + int(tokens[cap - 1])
+            rooms.append(Room(share, cap, age, cost, floor_memories))
+    return rooms
+
+
+def cost_of(replay: Replay) -> float:
+    """Return the mean tokens of a boot context under a rule."""
+    return float(replay.boot[BOOT_TOKENS].mean())
+
+
+def replay_at_cost(life: Life, rule: Rule, room: Room, cost: float, *, every: int) -> Replay | None:
+    """Replay a rule at the size whose mean cost is nearest to `cost`; None where none is as much.
+
+    A larger size keeps more, so sizes are tried in between those that cost too much and too little.
+    """
+    floor = float(life.history.floor[1].mean())
+    size = max(1, rule.size(room))
+    low, high = 0, 0
+    best: Replay | None = None
+    for _ in range(TRIES):
+        replay = walk_through(life, rule.policy(size), every=every, retire=rule.retire)
+        found = cost_of(replay)
+        if best is None or abs(found - cost) < abs(cost_of(best) - cost):
+            best = replay
+        if abs(found - cost) <= EQUAL * 2 / 3 * cost:
+            break
+        if found < cost:
+            low = max(low, size)
+        else:
+            high = size if high == 0 else min(high, size)
+        scale = (cost - floor) / (found - floor) if found > floor and cost > floor else 2.0
+        size = max(1, round(size * min(4.0, max(0.25, scale))))
+        if high and not low < size < high:
+            size = (low + high) // 2
+        elif size <= low:
+            size = 2 * low
+        if size == low or (high and high - low <= 1):
+            break
+    return best if best is not None and abs(cost_of(best) - cost) <= EQUAL * cost else None

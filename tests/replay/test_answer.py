@@ -1,0 +1,222 @@
+"""What a comparison answers: which rule serves most at equal tokens, and what it may rest on."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import START, make_episodes, make_references
+
+import memlab
+from memlab import KeepRecent, TimeToLive
+from memlab import columns as c
+from memlab.policies import ImportanceBudget, ImportanceFloor, ValueCap
+from memlab.replay import Comparison, compare, replay
+from memlab.replay.candidates import EQUAL
+from memlab.replay.noise import difference_with_limits
+
+LOOKED_UP = memlab.store_path("looked_up")
+READS = LOOKED_UP.with_suffix(".reads.jsonl")
+
+
+@pytest.fixture(scope="module")
+def by_default() -> Comparison:
+    return compare(LOOKED_UP, log=READS, workers=1)
+
+
+def importance_frame(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Episodes of which the important ones alone are needed, with 200 references."""
+    frame = make_episodes(rows)
+    chance = np.random.default_rng(0)
+    important = chance.random(rows) < 0.2
+    frame[c.IMPORTANCE] = np.where(important, 0.9, 0.1)
+    at = np.sort(chance.integers(150, rows, 200))
+    targets = np.flatnonzero(important[:100])
+    distance = at - chance.choice(targets, 200)
+    return frame, make_references(frame, at, distance)
+
+
+def test_the_four_systems_are_tried_by_name(by_default: Comparison) -> None:
+    rules = set(by_default.table["rule"])
+    systems = {"newest (forge-loop)", "BetterDB", "odek", "MemForge"}
+    assert rules >= systems | {"age", "by use"}
+    defaults = by_default.table[by_default.table["room"].isna()]
+    assert {"odek", "MemForge"} <= set(defaults["rule"])
+    assert any("forge-loop" in each for each in by_default.off)
+    assert any("BetterDB" in each for each in by_default.off)
+
+
+def test_rows_of_a_room_cost_as_many_tokens(by_default: Comparison) -> None:
+    compared = by_default.table[by_default.table["room"].notna()]
+    assert compared["room"].nunique() == 3
+    for _, lines in compared.groupby("room"):
+        cost = lines["boot_tokens_mean"]
+        newest = cost[lines["newest"]].iloc[0]
+        assert (abs(cost - newest) <= EQUAL * newest).all()
+        assert len(lines) > 4
+
+
+def test_a_row_is_what_its_own_options_would_have_done(by_default: Comparison) -> None:
+    past = memlab.load_past(LOOKED_UP)
+    references = memlab.find_references(LOOKED_UP, memlab.read_access_log(READS))
+    lines = by_default.table[by_default.table["rule"] == "BetterDB"]
+    for _, line in lines.iterrows():
+        cap = int(line["options"].split()[-1])
+        policy = memlab.Pipeline.betterdb(max_items=cap)
+        assert replay(past, references, policy, every=by_default.every).served == line["served"]
+
+
+def test_load_bearing_memories_take_no_room_of_a_rule(by_default: Comparison) -> None:
+    floor = by_default.table["floor_memories"].iloc[0]
+    assert floor > 0
+    for _, lines in by_default.table.dropna(subset="room").groupby("room"):
+        sizes = {
+            line["rule"]: int(line["options"].split()[-1])
+            for _, line in lines.iterrows()
+            if line["rule"] in {"newest (forge-loop)", "MemForge"}
+        }
+        above = sizes["MemForge"] - sizes["newest (forge-loop)"]
+        assert abs(above - floor) <= max(10, 0.1 * sizes["newest (forge-loop)"])
+
+
+def test_the_answer_is_the_rule_that_serves_more_than_noise(by_default: Comparison) -> None:
+    advised = by_default.advised
+    assert advised is not None
+    assert advised["rule"] == "by use"
+    assert advised["gain_low"] > 0
+    assert advised["served"] >= 0.9
+    assert by_default.answer.startswith("By use ")
+    assert by_default.answer.endswith(": more than noise.")
+    assert str(advised["options"]) in by_default.next_steps()[2]
+
+
+def test_a_page_ends_in_the_answer_and_the_command_that_follows_it(by_default: Comparison) -> None:
+    answer, blank, command, *_ = by_default.next_steps()
+    assert answer == by_default.answer
+    assert blank == ""
+    assert command.startswith("next: memlab compact ")
+
+
+def test_within_noise_the_newest_are_advised() -> None:
+    found = compare(memlab.store_path("two_years"), workers=1)
+    assert found.advised is not None
+    assert found.advised["newest"]
+    assert "--keep-recent" in found.next_steps()[2]
+
+
+def test_missing_signals_are_named(by_default: Comparison) -> None:
+    assert any("BetterDB's rule is recency" in each for each in by_default.not_known)
+    frame, references = importance_frame()
+    known = compare(frame, references, workers=1).not_known
+    assert not any("importance" in each for each in known)
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_few_references_answer_nothing(count: int) -> None:
+    frame = make_episodes(60)
+    at = np.arange(30, 30 + count)
+    found = compare(frame, make_references(frame, at, np.full(count, 3)), workers=1)
+    assert found.advised is None
+    assert not [line for line in found.next_steps() if "compact" in line]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 11])
+def test_small_stores_are_answered(rows: int) -> None:
+    found = compare(make_episodes(rows), workers=1)
+    assert found.answer.endswith(".")
+    assert str(found)
+
+
+# Searched stores
+
+
+def searched(*, rows: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame, references = importance_frame(rows=rows)
+    frame = frame.drop(columns=c.IMPORTANCE)
+    frame.attrs[c.RECALLED] = True
+    return frame, references
+
+
+def test_a_searched_store_is_told_what_to_load_and_no_cap_at_start() -> None:
+    found = compare(*searched(), workers=1)
+    assert found.answer.startswith("Nothing of this store is loaded at start")
+    assert "--by need" in found.next_steps()[2]
+    assert not [line for line in found.next_steps() if "memlab size" in line]
+
+
+def test_a_searched_store_is_told_what_can_be_deleted_without_loss() -> None:
+    frame = make_episodes(600)
+    near = make_references(frame, np.arange(100, 600, 5), np.full(100, 3))
+    frame.attrs[c.RECALLED] = True
+    found = compare(frame, near, workers=1)
+    advised = found.advised
+    assert advised is not None
+    assert advised["lost"] <= 0.01 * len(near)
+    deleted = found.table.loc[found.table["lost"] <= 0.01 * len(near), "deleted"]
+    assert advised["deleted"] == deleted.max()
+
+
+# Hindsight
+
+
+def test_what_goes_by_revised_signals_is_marked_and_not_advised() -> None:
+    frame, references = importance_frame()
+    assert compare(frame, references, workers=1).answer.startswith("BetterDB")
+    frame.attrs[c.REVISED] = [c.IMPORTANCE]
+    found = compare(frame, references, workers=1)
+    table = found.table
+    assert set(table.loc[table["hindsight"], "rule"]) == {"BetterDB", "MemForge"}
+    assert "MemForge" not in found.answer
+    assert "BetterDB" not in found.answer
+    assert found.advised is None or not found.advised["hindsight"]
+    assert ", with hindsight" in str(found)
+
+
+def test_policies_say_which_signals_they_decide_by() -> None:
+    assert ImportanceFloor().signals == {c.IMPORTANCE, c.GRADUATED}
+    assert ImportanceBudget(5).signals == ValueCap(5).signals == {c.IMPORTANCE}
+    assert KeepRecent(5).signals == TimeToLive("1d").signals == frozenset()
+
+
+def test_evicted_memories_without_importance_rank_lowest() -> None:
+    frame = make_episodes(40)
+    frame[c.IMPORTANCE] = np.where(np.arange(40) < 20, np.nan, 0.5)
+    frame[c.DELETED_AT] = pd.Series(pd.NaT, index=frame.index, dtype=c.TIME)
+    frame.loc[:19, c.DELETED_AT] = START + pd.Timedelta(days=300)
+    references = make_references(frame, np.array([25, 30]), np.array([3, 8]))
+    found = replay(frame, references, ImportanceBudget(20))
+    assert set(found.deleted[c.MEMORY_ID]) == set(frame[c.MEMORY_ID].iloc[:20])
+
+
+def test_a_missing_importance_ranks_highest_where_some_memory_has_none() -> None:
+    frame = make_episodes(40)
+    frame[c.IMPORTANCE] = np.where(np.arange(40) % 2, np.nan, 0.5)
+    found = replay(
+        frame, make_references(frame, np.array([25]), np.array([3])), ImportanceBudget(20)
+    )
+    gone = set(found.deleted[c.MEMORY_ID])
+    assert gone == set(frame.loc[frame[c.IMPORTANCE].notna(), c.MEMORY_ID])
+
+
+# Noise
+
+
+def test_references_of_one_day_are_alike() -> None:
+    difference = np.tile([1.0, 0.0], 50)
+    apart = difference_with_limits(np.arange(100), difference)
+    together = difference_with_limits(np.repeat(np.arange(10), 10), np.repeat(difference[:10], 10))
+    assert apart.mean == together.mean == 0.5
+    assert together.high - together.low > 2 * (apart.high - apart.low)
+    several = difference_with_limits(np.arange(100), difference, pairs=5)
+    assert several.low < apart.low
+
+
+def test_of_one_day_nothing_is_more_than_noise() -> None:
+    assert difference_with_limits(np.zeros(50, dtype=int), np.ones(50)).low < 0
+
+
+def test_chance_is_called_more_than_noise_as_rarely_as_promised() -> None:
+    chance = np.random.default_rng(1)
+    false_alarms = 0
+    for _ in range(400):
+        difference = chance.choice([-1.0, 0.0, 1.0], 200)
+        false_alarms += difference_with_limits(np.repeat(np.arange(50), 4), difference).low > 0
+    assert 0.05 < false_alarms / 400 < 0.16
