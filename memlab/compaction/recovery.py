@@ -177,7 +177,7 @@ def plan_recovery(
         )
     kept = {name: loss for name, loss in found.kept.items() if name in wanted}
     places = Counter(loss.key for loss in kept.values())
-    others = [loss.key for loss in kept.values() if not loss.is_emptied]
+    others = [loss.key for loss in kept.values() if not _is_there(loss)]
     there = at_one_moment(source, lambda reader: [key for key, _ in reader.records(others)])
     _check_free(source, there + [key for key, count in places.items() if count > 1])
     chosen = found.frame[c.MEMORY_ID].isin(wanted)
@@ -219,16 +219,19 @@ def recover(
         return Recovery(source.name, found.frame, applied=True)
     location = archive_at(source)
     check_archive_of(location)
-    with archived_change(location, source.changing()) as both:
+    with source.made_again(), archived_change(location, source.changing()) as both:
         writer, archive = both.writer, both.archive
         archive.check_entries()
         settle(archive, writer, source, moment)
         watch("locked")
-        emptied = [loss.key for loss in found.kept.values() if loss.is_emptied]
-        replaced = dict(writer.records(emptied))
-        if len(replaced) < len(emptied) or not all(map(source.is_empty, replaced.values())):
+        there = {loss.key: loss for loss in found.kept.values() if _is_there(loss)}
+        replaced = dict(writer.records(there))
+        if not all(
+            key in replaced and _is_as_seen(there[key], replaced[key], source) for key in there
+        ):
             raise StalePlanError(
-                "what was empty was written or deleted meanwhile; nothing was changed: try again"
+                "what was empty or not listed was written or deleted meanwhile; nothing was "
+                "changed: try again"
             )
         said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
         text = (lambda: [said]) if replaced else None
@@ -250,6 +253,18 @@ def recover(
             watch("inserted")
     watch("committed")
     return replace(found, applied=True, entries_left=entries_left)
+
+
+def _is_there(loss: Loss) -> bool:
+    """Whether a lost memory is there without words, or without a line of the index."""
+    return loss.is_emptied or loss.is_unlisted
+
+
+def _is_as_seen(loss: Loss, record: bytes, source: Source) -> bool:
+    """Whether a memory is still lost as it was, so that it may be replaced."""
+    if loss.is_emptied:
+        return source.is_empty(record)
+    return source.is_unlisted(record) and source.content(record) == source.content(loss.record)
 
 
 def _check_free(source: Source, taken: Sequence[object]) -> None:

@@ -22,7 +22,15 @@ from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.labelling import How
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Loss, Reader, Search, Source, archive_at, at_one_moment
+from memlab.sources.base import (
+    Loss,
+    Reader,
+    Search,
+    Source,
+    archive_at,
+    at_one_moment,
+    is_index_lost,
+)
 from memlab.sources.opening import SourceLike, settings_of
 from memlab.store.archive import copies
 from memlab.store.archive.archive import Archive
@@ -108,6 +116,7 @@ def _words(text: str) -> list[str]:
 
 
 EMPTIED: Final = "emptied"
+UNLISTED: Final = "unlisted"
 SEEN_AT: Final = "seen_at"
 PERHAPS: Final = "perhaps"
 """The file that came in the same commit and is much like what went; empty for none."""
@@ -118,11 +127,11 @@ LAST_ASKED: Final = "last_asked"
 _COUNTS: Final = (READS, c.REFERENCES, SEARCHES)
 _COLUMNS: Final = (
     *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.LOAD_BEARING, c.CREATED_AT, SEEN_AT),
-    *(c.DELETED_AT, EMPTIED, c.COMMIT, PERHAPS, *_COUNTS, ASKED, LAST_ASKED),
+    *(c.DELETED_AT, EMPTIED, UNLISTED, c.COMMIT, PERHAPS, *_COUNTS, ASKED, LAST_ASKED),
 )
 _OF_A_LOSS: Final = {
     **dict.fromkeys((c.DELETED_AT, c.WRITTEN_AT, SEEN_AT), c.TIME),
-    EMPTIED: "bool",
+    **dict.fromkeys((EMPTIED, UNLISTED), "bool"),
     c.COMMIT: "str",
     PERHAPS: "str",
 }
@@ -150,6 +159,22 @@ class Losses(Shown):
     moved: Mapping[str, Loss] = field(default_factory=dict)
 
     @property
+    def unlisted(self) -> int:
+        """How many of the memories are there, and an index that was lost named them."""
+        return int(self.frame[UNLISTED].sum())
+
+    @property
+    def title(self) -> str:
+        """How many memories are lost, or that nobody would know."""
+        if not (self.known_by or len(self.frame)):
+            return "not known what somebody else deleted or emptied"
+        gone = len(self.frame) - self.unlisted
+        words = f"{counted(gone)} that somebody else deleted or emptied"
+        if self.unlisted:
+            words += f", and {self.unlisted:,} that a lost or overwritten index named"
+        return words
+
+    @property
     def asked(self) -> int:
         """How many of the lost memories were asked for since."""
         return int((self.frame[ASKED] > 0).sum())
@@ -161,6 +186,7 @@ class Losses(Shown):
             "store": self.store,
             "known_by": list(self.known_by),
             "unknown": self.unknown,
+            "unlisted": self.unlisted,
             "lost": rows.to_dict("records"),
             "asked_since": self.asked,
             "moved": {name: loss.moved_to for name, loss in self.moved.items()},
@@ -187,7 +213,7 @@ class Losses(Shown):
             facts.append(("asked for since", f"{self.asked:,} of {len(self.frame):,}"))
         if self.moved:
             facts.append(("moved", self._moved_in_words()))
-        title = f"{counted(len(self.frame))} that somebody else deleted or emptied: {self.store}"
+        title = f"{self.title}: {self.store}"
         own = f"{counted(self.own)} that memlab deleted or retired"
         below = Table("", (), [], f"{own}, {self.own_asked:,} asked for since")
         in_doubt = self.frame[PERHAPS] != ""
@@ -230,9 +256,9 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
         One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``load_bearing``,
         ``created_at``; ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when
         it was missed, and ``seen_at``, when it was last seen; ``emptied``, whether it is there
-        without words; ``perhaps``, what it may be called now; ``reads``, ``references`` and
-        ``searches`` since, ``asked``, how many these
-        are together, and ``last_asked``.
+        without words; ``unlisted``, whether it is there and an index that was lost named it;
+        ``perhaps``, what it may be called now; ``reads``, ``references`` and ``searches`` since,
+        ``asked``, how many these are together, and ``last_asked``.
     """
     return losses_of(source, log=log).frame
 
@@ -243,6 +269,8 @@ def losses_of(
     """Return what :func:`lost` does, with what is kept of each, and what memlab did itself."""
     opened = open_archived(source)
     moment = moment_or_now(now, call="memlab.lost")
+    if opened.is_missing() and keeps_losses(opened):
+        opened.read_missing_as_empty()
     kept, known_by, moved = _kept(opened, moment)
     frame = _frame_of(opened, kept)
     if not (len(frame) or own):
@@ -251,7 +279,7 @@ def losses_of(
     searches = list(opened.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
     _, deletions = gone_and_deleted(opened, with_body=bool(searches))
-    missing = frame[~frame[EMPTIED]]
+    missing = frame[~(frame[EMPTIED] | frame[UNLISTED])]
     theirs = [Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)] if len(missing) else []
     past = past_of(present, [*deletions, *theirs])
     there = past[past[c.DELETED_AT].isna()]
@@ -302,7 +330,13 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     for key, record in reader.records(keys):
         if name := source.facts_of(record).memory_id:
             digest = copies.digest_of(source.content(record))
-            yield Content(name, key, record, digest, source.is_empty(record))
+            is_empty, is_unlisted = source.is_empty(record), source.is_unlisted(record)
+            yield Content(name, key, record, digest, is_empty, is_unlisted)
+
+
+def keeps_losses(source: Source) -> bool:
+    """Whether copies of a store are kept, by which losses are known and come back."""
+    return source.is_copied and copies.keeps_copies(archive_at(source))
 
 
 def _kept(
@@ -313,7 +347,7 @@ def _kept(
     What was taken and what was moved are by id.
     """
     found, known_by, moved = dict[str, Loss](), tuple[str, ...](), dict[str, Loss]()
-    if source.is_copied and copies.keeps_copies(archive_at(source)):
+    if keeps_losses(source):
         # The archive may have copies of files that are no memories as the folder is known today.
         last, found = _missed(source.putting_back(), now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
@@ -337,17 +371,22 @@ def _kept(
 def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
     """Return when a store was copied last, and what it lost since; the archive is read last."""
 
-    def look(reader: Reader) -> dict[str, tuple[bool, bytes]]:
-        return {x.memory_id: (x.is_empty, x.digest) for x in contents_of(source, reader)}
+    def look(reader: Reader) -> dict[str, Content]:
+        """Return what is there; a record only of what is not listed, for its lines."""
+        return {
+            memory.memory_id: memory if memory.is_unlisted else memory._replace(record=b"")
+            for memory in contents_of(source, reader)
+        }
 
     def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
         last, newest = copies.last_copied(archive), dict[str, KeptCopy]()
         for copy in copies.copies_in(archive):
             if not copy.is_empty or copy.memory_id not in newest:
                 newest[copy.memory_id] = copy  # the newest with words
-        renamed, found = {there[name][1] for name in there.keys() - newest.keys()}, {}
+        renamed = {there[name].digest for name in there.keys() - newest.keys()}
+        found = _lines_lost(source, archive, there, newest)
         for name, copy in newest.items():
-            is_emptied = name in there and there[name][0] and not copy.is_empty
+            is_emptied = name in there and there[name].is_empty and not copy.is_empty
             is_gone = name not in there and copy.digest not in renamed
             if (is_gone or is_emptied) and (kept := copies.copied_record(archive, copy)):
                 at, seen = copy.missed_at or now, copy.seen_at
@@ -356,6 +395,27 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
 
     there = at_one_moment(source, look)
     return read_archive(archive_at(source), read)
+
+
+def _lines_lost(
+    source: Source,
+    archive: Archive,
+    there: Mapping[str, Content],
+    newest: Mapping[str, KeptCopy],
+) -> dict[str, Loss]:
+    """Return what is there and the index names no more, with its lines by copies of it."""
+    found = dict[str, Loss]()
+    for name, memory in there.items():
+        copy = newest.get(name)
+        if not memory.is_unlisted or memory.is_empty or copy is None:
+            continue
+        kept = copies.copied_record(archive, copy)
+        record = None if kept is None else source.relisted(memory.record, kept[1])
+        if record is not None:
+            seen = copy.seen_at
+            found[name] = Loss(memory.key, record, seen, seen, seen=seen, is_unlisted=True)
+    listed = sum(not memory.is_unlisted for memory in there.values())
+    return found if is_index_lost(len(found), listed) else {}
 
 
 def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
@@ -369,8 +429,16 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)
     losses = [kept[name] for name in frame[c.MEMORY_ID]]
     known = [
-        (each.at, each.since, each.seen, each.is_emptied, each.commit, each.perhaps)
-        for each in losses
+        (
+            loss.at,
+            loss.since,
+            loss.seen,
+            loss.is_emptied,
+            loss.is_unlisted,
+            loss.commit,
+            loss.perhaps,
+        )
+        for loss in losses
     ]
     told = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
     frame = pd.concat([frame, told], axis=1)
@@ -400,7 +468,9 @@ def _table(frame: pd.DataFrame) -> Table:
         "deleted": frame[[SEEN_AT, c.DELETED_AT]].apply(lambda at: _between(*at), axis=1),
         "commit": frame[c.COMMIT].str[:8],
         "tokens": frame[c.TOKENS],
-        "id": frame[c.MEMORY_ID] + np.where(frame[EMPTIED], " (emptied)", ""),
+        "id": frame[c.MEMORY_ID]
+        + np.where(frame[EMPTIED], " (emptied)", "")
+        + np.where(frame[UNLISTED], " (index line)", ""),
         "perhaps renamed to": frame[PERHAPS],
     }
     if not frame[PERHAPS].any():

@@ -152,9 +152,16 @@ def _never_read(look: Look) -> _Found:
 
 def _cut(look: Look) -> _Found:
     """Look for what a start would load and cuts, which ``memlab doctor`` warns of, too."""
-    for trouble in look.source.troubles() if look.start else ():
+    for trouble in look.source.troubles() if look.start or look.summary.apart else ():
         if trouble.chars_cut:
             yield trouble.summary, -(-trouble.chars_cut // CHARS_PER_TOKEN), ("doctor", look.name)
+
+
+def _not_read(look: Look) -> _Found:
+    """Look for files that a start leads to and that are read by no command."""
+    for trouble in look.source.troubles() if look.summary.apart else ():
+        if trouble.name == "sub_folders" and trouble.found:
+            yield trouble.summary, look.summary.apart, ("doctor", look.name)
 
 
 def _lost(look: Look) -> _Found:
@@ -163,9 +170,14 @@ def _lost(look: Look) -> _Found:
     # What is wrong with an archive is said below; where nobody would know, no frame is loaded.
     with suppress(MemlabError), catch_warnings(action="ignore"):
         if knows_losses(source):
-            from memlab.evidence.losses import ASKED, losses_of
+            from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
-            lost = losses_of(source, own=False).frame
+            found = losses_of(source, own=False)
+            lost = found.frame[~found.frame[UNLISTED]]
+            if found.unlisted:
+                what = f"the index: {found.title}"
+                tokens = int(found.frame.loc[found.frame[UNLISTED], c.TOKENS].sum())
+                yield what, tokens, ("lost", look.name, "--restore", "all")
             missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
             if len(missed):
                 which = "load-bearing or asked for since"
@@ -179,6 +191,7 @@ ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {
     "the ten largest": ("a start", _ten_largest),
     "one large memory": ("a start", _one_large),
     "cut": ("not loaded", _cut),
+    "not read": ("of the index, in a start", _not_read),
     "lost": ("lost", _lost),
 }
 """By name, what the tokens of an alert are, and who finds it."""

@@ -10,7 +10,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.errors import MemlabError, StoreError
-from memlab.frame.fields import arrays_of
+from memlab.frame.fields import CHARS_PER_TOKEN, arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
@@ -100,11 +100,15 @@ def find(folder: str | PathLike[str] | None = None) -> Inventory:
 def _looked_at(found: Recognised) -> Store:
     where = str(found.path)
     try:
-        frame = load(made_by(found.scheme, where), on_bad_row="keep")
+        source = made_by(found.scheme, where)
+        frame = load(source, on_bad_row="keep")
+        apart = -(-source.apart_at_start() // CHARS_PER_TOKEN)
     except MemlabError as error:
         return Store(found.what, where, None, None, None, str(error))
     memories = arrays_of(frame)
-    return Store(found.what, where, len(frame), largest_start(memories), memories.last_at, "")
+    return Store(
+        found.what, where, len(frame), largest_start(memories) + apart, memories.last_at, ""
+    )
 
 
 def _row(store: Store) -> tuple[str | int, ...]:

@@ -12,7 +12,14 @@ from memlab import columns as c
 from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
 from memlab.errors import ArchiveError
-from memlab.frame.fields import ESTIMATE_RULE, Arrays, arrays_of, as_instant, as_moment
+from memlab.frame.fields import (
+    CHARS_PER_TOKEN,
+    ESTIMATE_RULE,
+    Arrays,
+    arrays_of,
+    as_instant,
+    as_moment,
+)
 from memlab.growth import context
 from memlab.growth.context import Boot
 from memlab.items import Size
@@ -88,6 +95,8 @@ class StoreSummary(Shown):
         nothing does. ``columns.INDEX_STATE`` says which they are.
     doubtful : Size
         What counts as load-bearing until a person says otherwise; ``columns.DOUBT`` says why.
+    apart : int
+        Tokens that a start loads and that belong to no memory: headings and prose of an index.
     pace, forecast : Pace, Forecast or None
         None when no prunable row was written by now; when no threshold was given.
     first_at, last_at : datetime or None
@@ -124,6 +133,7 @@ class StoreSummary(Shown):
     starts: tuple[Size, ...]
     loads_any: bool
     token_rule: str
+    apart: int = 0
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
@@ -136,8 +146,10 @@ class StoreSummary(Shown):
         if (starts := len(self.starts)) > 1:
             most = max(each.memories for each in self.starts)
             loaded = f"loaded by the starts of {starts:,} projects, one loads {most:,} at most"
-        rows = [(loaded, boot.memories, boot.tokens)]
+        rows = [(loaded, boot.memories, boot.tokens + self.apart)]
         rows += [(f"  {name}", *part) for name, part in self.parts.items()]
+        if self.apart:
+            rows.append(("  text of the index, no memory's", 0, self.apart))
         if self.below.memories:
             rows.append(("active, not loaded at start", *self.below))
         rows.append(("superseded, loaded never", *self.superseded))
@@ -204,9 +216,17 @@ def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[
 
 
 def summary_of(
-    memories: Arrays, *, now: datetime, threshold: int | None, token_rule: str = ESTIMATE_RULE
+    memories: Arrays,
+    *,
+    now: datetime,
+    threshold: int | None,
+    token_rule: str = ESTIMATE_RULE,
+    chars_apart: int = 0,
 ) -> StoreSummary:
-    """Return the headline numbers of memories that are no frame; see :func:`summarize`."""
+    """Return the headline numbers of memories that are no frame; see :func:`summarize`.
+
+    `chars_apart` are characters that a start loads beside them.
+    """
     there = np.ones(len(memories.tokens), dtype=bool)
     if memories.deleted_at is not None:
         there = np.isnat(memories.deleted_at)
@@ -242,6 +262,7 @@ def summary_of(
         starts=tuple(context.starts_of(memories)),
         loads_any=memories.at_start is None or bool(memories.at_start[there].any()),
         token_rule=token_rule,
+        apart=-(-chars_apart // CHARS_PER_TOKEN),
     )
 
 

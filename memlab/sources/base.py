@@ -7,7 +7,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
@@ -179,6 +179,9 @@ class Loss(NamedTuple):
     is_emptied: bool = False
     moved_to: str = ""
     perhaps: str = ""
+    is_unlisted: bool = False
+    """Whether it is there and the index that named it does not any more; the record has its lines.
+    """
 
 
 class FormerName(NamedTuple):
@@ -198,6 +201,24 @@ class FormerName(NamedTuple):
     memory_id: str
     until: datetime
     is_free: bool
+
+
+def is_index_lost(lost: int, named: int) -> bool:
+    """Whether an index was lost or clobbered, and not edited line by line.
+
+    Parameters
+    ----------
+    lost : int
+        Memories that are there and that it names no more.
+    named : int
+        Memories that it names still.
+
+    Examples
+    --------
+    >>> is_index_lost(7, 1), is_index_lost(1, 0), is_index_lost(1, 1), is_index_lost(5, 300)
+    (True, True, False, False)
+    """
+    return lost > named or (lost >= 2 and lost == named)
 
 
 class Search(NamedTuple):
@@ -612,6 +633,10 @@ class Source(ABC):
         """Return a page that shows itself, of what no frame holds; None for nothing."""
         return None
 
+    def apart_at_start(self) -> int:
+        """Return how many characters a start loads that belong to no memory, as an index's text."""
+        return 0
+
     def orders(self, reads: Mapping[str, int]) -> Orders:  # noqa: ARG002
         """Return what a start loads of an index, as it stands and in other orders of its lines."""
         raise errors.MemlabError(
@@ -648,6 +673,25 @@ class Source(ABC):
     def content(self, record: bytes) -> bytes:
         """Return what of a record differs once somebody has written the memory."""
         return self.without_usage(record)
+
+    def is_missing(self) -> bool:
+        """Whether the folder that it was is not there."""
+        return False
+
+    def read_missing_as_empty(self) -> None:  # noqa: B027
+        """Let :meth:`reading` find nothing where the folder is not there, to see what is lost."""
+
+    def made_again(self) -> AbstractContextManager[None]:
+        """Make a folder that is not there, to restore into; it goes again where nothing is."""
+        return nullcontext()
+
+    def is_unlisted(self, record: bytes) -> bool:  # noqa: ARG002
+        """Whether no index of the store leads to a memory, as its record says."""
+        return False
+
+    def relisted(self, record: bytes, older: bytes) -> bytes | None:  # noqa: ARG002
+        """Return a record with the lines of the index that an older one has; None for none."""
+        return None
 
     def is_empty(self, record: bytes) -> bool:
         """Whether a memory has no words in it."""
@@ -804,6 +848,13 @@ def has_past(source: Source) -> bool:
 def knows_losses(source: Source) -> bool:
     """Whether git or copies can say what somebody else deleted from a source."""
     return source.is_tracked() or (source.is_copied and keeps_copies(archive_at(source)))
+
+
+def losses_unknown(source: Source) -> str:
+    """Say of a folder that nobody would know what somebody else deleted; nothing where one does."""
+    if not source.is_folder or knows_losses(source):
+        return ""
+    return "not known: neither git nor copies would know what somebody else deleted"
 
 
 def place_of(milliseconds: int, tie: Key) -> int:

@@ -28,7 +28,7 @@ from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import policy_seen
 from memlab.sources.archived import archive_meant, archives_of
-from memlab.sources.base import Reader, Source, archive_at, at_one_moment
+from memlab.sources.base import Reader, Source, archive_at, at_one_moment, losses_unknown
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
@@ -138,6 +138,8 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         frame = load(source, on_bad_row="keep")
     except MemlabError as error:
         yield Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
+        if source.is_missing():
+            yield from _lost(source)
         if file is not None:
             yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return
@@ -309,13 +311,17 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
 def _lost(source: Source) -> Iterator[Check]:
     """Say what somebody else deleted; nothing where nothing is lost, or nobody would know."""
     with suppress(MemlabError), warnings.catch_warnings(action="ignore"):  # of the archive
+        if unknown := losses_unknown(source):
+            copied = command("archive", source.name, "--copy")
+            yield Check("lost", Status.OK, unknown, f"{copied} keeps copies, so that it is known")
+            return
         found = losses_of(source, own=False)
         if not len(found.frame):
             return
-        summary = f"{counted(len(found.frame))} that somebody else deleted or emptied"
+        summary = found.title
         asked = f"{summary}, {found.asked:,} of them asked for since"
         listed = f"{command('lost', source.name)} lists them; --restore all brings them back"
-        status = Status.WARN if found.asked else Status.OK
+        status = Status.WARN if found.asked or found.unlisted else Status.OK
         yield Check("lost", status, asked, listed, {"lost": len(found.frame), "asked": found.asked})
 
 

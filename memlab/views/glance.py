@@ -13,7 +13,7 @@ from memlab.columns import SOURCE
 from memlab.errors import StoreError
 from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
-from memlab.sources.base import Source
+from memlab.sources.base import Source, losses_unknown
 from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.text import Sheet, Shown, Table, command
@@ -115,9 +115,15 @@ def show(
         reads, file = reads_in(log, settings, call=call, source=source)
         option = log_option(reads, file, settings)
         more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
-    more |= {"past": source.past_note(), "number": number, "settings": settings.not_obeyed}
+    more |= {"lost": losses_unknown(source), "past": source.past_note()}
+    more |= {"number": number, "settings": settings.not_obeyed}
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
-    summary = summary_of(arrays, now=now, threshold=keep if backlog is None else backlog)
+    summary = summary_of(
+        arrays,
+        now=now,
+        threshold=keep if backlog is None else backlog,
+        chars_apart=source.apart_at_start(),
+    )
     look = Look(source, arrays, summary, name, reads, option)
     return Overview(
         name,

@@ -365,7 +365,7 @@ def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(folder: 
     assert found["index_links"].summary.endswith("line 2: gone.md")
     assert found["index_cut"].counts == {"found": 1}
     write_memory(folder, "a.md", memory("a"))
-    write_index(folder, ["- [a](a.md)"])
+    write_index(folder, ["- [a](a.md)", "- b.md", "- c.md"])
     assert doctor(folder).status is Status.OK
 
 

@@ -129,6 +129,9 @@ def history_of(folder: Path, kind: type[Index]) -> History:
     root = next((each for each in above if os.path.lexists(each / ".git")), None)
     if root is None:
         return History()
+    if not os.path.lexists(folder):
+        back = in_shell("git", "-C", str(root), "checkout", "HEAD", "--", str(folder))
+        return History(missing=f"the folder is not there: {back} brings back what was committed")
     try:
         head, is_shallow = _newest(folder, root)
     except ValueError as error:
@@ -522,6 +525,28 @@ def blobs(folder: Path) -> Iterator[Contents]:
             return None
 
         yield read
+
+
+class Version(NamedTuple):
+    """What a committed file held, and since which commit."""
+
+    data: bytes
+    at: datetime
+    commit: str
+
+
+def versions_of(folder: Path, name: str, most: int = 5) -> list[Version]:
+    """Return the last versions of a file of a folder that were committed, the newest first."""
+    with _git(folder, "rev-list", "--timestamp", f"--max-count={most}", "HEAD", "--", name) as git:
+        lines = git.stdout.read().decode().splitlines()
+    found = []
+    with blobs(folder) as content:
+        for seconds, commit in map(str.split, lines):
+            data = content(f"{commit}:./{name}")
+            if data is not None:  # in a commit that took it away it is not
+                at = datetime.fromtimestamp(min(max(int(seconds), 0), _LATEST), UTC)
+                found.append(Version(data, at, commit))
+    return found
 
 
 def blob_name(data: bytes, like: str) -> str:

@@ -4,7 +4,7 @@ Notes are folders of Markdown files, and of folders of these, with no index that
 """
 
 import json
-import os.path
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,10 +12,11 @@ from copy import copy
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path, PurePosixPath
+from stat import S_IMODE
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
-from memlab.errors import CompactionError
+from memlab.errors import CompactionError, StoreError
 from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
@@ -28,7 +29,7 @@ from memlab.store import records as stored
 from memlab.store.archive.kind import archive_of_kind
 from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Sheet, counted
+from memlab.text import Sheet, command, counted
 
 Result = TypeVar("Result")
 
@@ -73,6 +74,7 @@ class FolderSource(base.FileSource, Index):
     puts_back: bool = False
     """Whether it is opened to put back what an archive holds: then every file is a memory that can
     be one by its name, for what may be taken out limits nothing that may come back."""
+    _missing_is_empty = False
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
@@ -127,12 +129,44 @@ class FolderSource(base.FileSource, Index):
         return twin
 
     def check_there(self) -> None:
-        """Check that the folder is there, where its kind has more to say than that it is not."""
+        """Check that the folder is there, where more is known than that it is not."""
+        if self.is_missing() and self.archive.is_file():
+            raise StoreError(
+                f"there is no folder {self.path} any more, and beside it lies its archive: "
+                f"{command('lost', self.name)} says what that can bring back"
+            )
 
     @staticmethod
     def folder_in(path: Path) -> Path:
         """Return the folder of the memories, where one around it was named."""
         return path
+
+    def is_missing(self) -> bool:
+        """Whether the folder is not there."""
+        try:
+            return not os.path.lexists(self.path)
+        except ValueError:  # a name that no file has: opening it says so
+            return False
+
+    def read_missing_as_empty(self) -> None:
+        """Let :meth:`reading` find nothing where the folder is not there, to see what is lost."""
+        self._missing_is_empty = True
+
+    @contextmanager
+    def made_again(self) -> Iterator[None]:
+        """Make a folder that is not there, no more open than its archive, to restore into."""
+        if not self.is_missing():
+            yield
+            return
+        archived = S_IMODE(self.archive.stat().st_mode) if self.archive.exists() else 0o600
+        may_enter = (archived & 0o444) >> 2
+        self.path.mkdir(mode=archived | may_enter | 0o700)
+        try:
+            yield
+        except BaseException:
+            with suppress(OSError):  # there is something in it
+                self.path.rmdir()
+            raise
 
     def files(self) -> list[Path]:
         """Return the files in the folder, and in those below that belong to it."""
@@ -165,6 +199,9 @@ class FolderSource(base.FileSource, Index):
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
         """Open the folder at one moment; what was read is looked at again at the end."""
+        if self.is_missing() and self._missing_is_empty:
+            yield base.WholeReader(self, {})
+            return
         self.check_there()
         with folder_moment(self.path, self) as moment:
             yield base.WholeReader(self, self.records_in(moment))
@@ -248,7 +285,7 @@ class FolderSource(base.FileSource, Index):
 
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""
-        file = _kept(record)[1]
+        file = kept(record)[1]
         return stored.without_place(record) if file is None else file.data
 
     def is_empty(self, record: bytes) -> bool:
@@ -269,7 +306,7 @@ class FolderSource(base.FileSource, Index):
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a memory as a row, body included."""
-        found, file = _kept(record)
+        found, file = kept(record)
         place, key = found.place["position"], found.key
         own = self.row(found, file)
         return {"position": place, "key": key, "memory_id": key, "confidence": 1.0, **own}
@@ -278,7 +315,7 @@ class FolderSource(base.FileSource, Index):
         """Check that a memory of such a folder can have a record."""
         stored.check_canonical(record, said)
         _RECORD(said)
-        found, file = _kept(record)
+        found, file = kept(record)
         if found.key != key:
             raise ValueError(f"it is a record of {found.key!r:.80}")
         if file and not (file.name == self.file_of(found.key) and is_file_path(file.name)):
@@ -313,7 +350,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         """Keep the files that were compared: no other may be moved out."""
         there = self.memories
         self._leaving = self._derived()
-        for found, file in (_kept(there[key]) for key in expected if key in there):
+        for found, file in (kept(there[key]) for key in expected if key in there):
             said = None if found.key in self._entries_stay else found.said
             self._leaving[found.key] = Parts(file, said)
         self._stay = there.keys() - expected.keys()
@@ -341,13 +378,13 @@ class FolderWriter(base.WholeReader, base.Writer):
     def conflicts(self, records: base.Records) -> list[str]:
         """Say which files are there under the names of memories that come back."""
         here = set(self._now().names)
-        files = (_kept(record)[1] for _, record in records)
+        files = (kept(record)[1] for _, record in records)
         return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
 
     def _insert(self, records: base.Records) -> int:
         coming = {}
         for key, record in records:
-            found, file = _kept(record)
+            found, file = kept(record)
             file = file and self._change.folder.with_owner_here(file)
             coming[str(key)] = Parts(file, found.said)
         self.entries_left = self._entered({key: said for key, (_, said) in coming.items() if said})
@@ -379,7 +416,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         """Return records without the entries that the index has already, so that none is put in."""
         if not self.source.is_file_alone:
             return list(records)
-        kept = {str(key): _kept(record) for key, record in records}
+        kept = {str(key): kept(record) for key, record in records}
         self.entries_left = self._entered(
             {key: found.said for key, (found, _) in kept.items() if found.said}
         )
@@ -395,7 +432,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         """Delete what was put back; entries of the index that did not come with it stay."""
         if self.source.is_file_alone:
             self._entries_stay = {
-                key for key, record in records if key in expected and not _kept(record)[0].said
+                key for key, record in records if key in expected and not kept(record)[0].said
             }
         try:
             return self.delete(expected)
@@ -428,7 +465,7 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
     return stored.with_place(stored.encoded(own), {**found.place, "said": said})
 
 
-def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
+def kept(record: bytes) -> tuple[Found, FileCopy | None]:
     """Return the memory that a checked record holds."""
     row = json.loads(record)
     place, file = row["place"], row.get("file")

@@ -41,6 +41,8 @@ class Content(NamedTuple):
     record: bytes
     digest: bytes
     is_empty: bool
+    is_unlisted: bool = False
+    """Whether no index names it: a copy from when one did keeps its lines."""
 
 
 class KeptCopy(NamedTuple):
@@ -95,6 +97,8 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
         ).fetchall()
         if (digest, fingerprint, None) in known:
             continue
+        if memory.is_unlisted and any(same == (digest, None) for same in _contents(known)):
+            continue
         if not known and last:
             new[digest] = name
         copied += digest not in [other for other, *_ in known]
@@ -116,6 +120,12 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
     run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST, moment))
     ((count,),) = run("SELECT count(*) FROM temp.there").fetchall()
     return Counts(count, copied, gone)
+
+
+def _contents(known: Iterable[tuple[Any, ...]]) -> Iterator[tuple[bytes, str | None]]:
+    """Yield the content of each copy of a memory, and when it was missed."""
+    for digest, _, missed_at in known:
+        yield digest, missed_at
 
 
 def copies_in(archive: Archive) -> Iterator[KeptCopy]:

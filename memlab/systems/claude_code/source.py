@@ -16,15 +16,27 @@ from os import PathLike, fspath
 from typing import Any, Final
 
 from memlab.clock import file_clock, moment_of
-from memlab.columns import LISTED
+from memlab.columns import LISTED, UNLISTED
 from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreError
 from memlab.settings import Settings
-from memlab.sources.base import About, Key, Links, Orders, Trouble, Writer
+from memlab.sources.base import (
+    About,
+    Key,
+    Links,
+    Loss,
+    Orders,
+    Trouble,
+    Writer,
+    is_index_lost,
+    knows_losses,
+)
 from memlab.sources.folder.change import Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp
+from memlab.sources.folder.git import Version, versions_of
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import FolderSource, FolderWriter, Found
+from memlab.sources.folder.source import FolderSource, FolderWriter, Found, kept, record_of
 from memlab.sources.opening import find_below
+from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.facts import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
@@ -46,7 +58,7 @@ from memlab.systems.claude_code.markdown import (
 )
 from memlab.systems.claude_code.types import type_of
 from memlab.systems.claude_code.view import FolderView, Note, first_calls, with_retired
-from memlab.text import counted
+from memlab.text import command, counted, in_shell
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
@@ -233,6 +245,54 @@ class ClaudeCode(FolderSource):
         """Return what there is to say of the index."""
         return self.seen(lambda moment: self.view(moment).about())
 
+    def is_unlisted(self, record: bytes) -> bool:
+        """Whether neither the index nor a hub names a memory."""
+        return bool(json.loads(record)["place"].get("index_state") == UNLISTED)
+
+    def relisted(self, record: bytes, older: bytes) -> bytes | None:
+        """Return a memory's record with the lines of the index that an older record has."""
+        said = json.loads(older)["place"]["said"]
+        found, file = kept(record)
+        return record_of(self._named_by(found, said), file) if said else None
+
+    def _named_by(self, found: Found, said: Sequence[Any]) -> Found:
+        return found._replace(said=said, place={**found.place, "index_state": LISTED})
+
+    def losses(self) -> Iterator[Loss]:
+        """Yield what git knows to be gone or emptied, and what a lost index named."""
+        yield from super().losses()
+        versions = versions_of(self.path, INDEX) if self.history().lives else []
+        if versions:
+            yield from self.seen(lambda moment: self._lines_lost(moment, versions))
+
+    def _lines_lost(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
+        """Return the memories that the index names no more, by the newest version that did."""
+        view = self.view(moment)
+        unlisted = {each.name: each for each in self.memories(moment) if each.name in view.unlisted}
+        named = len(view.named.keys() - view.hubs.keys())
+        written = moment.stamp_of(INDEX).written if INDEX in moment.names else None
+        at = None if written is None else moment_of_seconds(written // 1_000 / 1e6)
+        for version in versions if unlisted else ():
+            entries = indexes.entries_of(_index(version.data, self._rule), view.names)
+            lost = [name for name in unlisted if name in entries]
+            if is_index_lost(len(lost), named):
+                return [
+                    Loss(
+                        name,
+                        record_of(self._named_by(unlisted[name], entries[name]), moment.read(name)),
+                        at=at or version.at,
+                        since=version.at,
+                        commit=version.commit,
+                        is_unlisted=True,
+                    )
+                    for name in lost
+                ]
+        return []
+
+    def apart_at_start(self) -> int:
+        """Return how many characters of the index a start loads that are no memory's lines."""
+        return self.seen(lambda moment: self.view(moment).apart)
+
     def orders(self, reads: Mapping[str, int]) -> Orders:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
         return self.seen(lambda moment: self.view(moment).orders(reads))
@@ -245,7 +305,29 @@ class ClaudeCode(FolderSource):
             for key, memory in known.items()
             if memory.returned_at in (None, memory.retired_at) and known.at(key, str(key))
         }
-        return self.seen(lambda moment: self.view(moment).troubles(retired))
+        found = self.seen(lambda moment: self.view(moment).troubles(retired))
+        return [*found, self.seen(self._index_trouble)]
+
+    def _index_trouble(self, moment: FolderMoment) -> Trouble:
+        """Say whether the index is there, and names as many of the memories as an index does."""
+        view = self.view(moment)
+        unlisted = [name for name in view.unlisted if name not in view.hubs]
+        others = len(view.notes) - len(view.hubs) - len(unlisted)
+        known = knows_losses(self)
+        back = f"{command('lost', self.name)} says what it named, and brings that back"
+        unsure = "whether it named more is not known: neither git nor copies would know"
+        if moment.index is None and self.history().index:
+            words = f"there is no {INDEX}, and git has one: no start loads any of "
+            asked = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
+            advice = f"bring it back: {asked}"
+            return Trouble("index", 1, f"{words}{counted(len(view.notes))}", advice)
+        if moment.index is None and view.notes:
+            words = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
+            return Trouble("index", 1, words, back if known else unsure)
+        if len(unlisted) > others:
+            words = f"{INDEX} names no more than {others:,} of {counted(others + len(unlisted))}"
+            return Trouble("index", 1, words, back if known else unsure)
+        return Trouble("index", 0, f"{INDEX} leads to most of the memories", "")
 
     def view(self, moment: FolderMoment) -> FolderView:
         """Return what is known of the folder at a moment."""

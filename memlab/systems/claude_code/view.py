@@ -18,8 +18,11 @@ from typing import Any, Final, NamedTuple
 from memlab.clock import moment_and_zone
 from memlab.columns import LISTED as LISTED_STATE
 from memlab.columns import REACHED, UNLISTED
+from memlab.errors import StoreError
 from memlab.sources.base import MOST_READ, TODAY, About, Key, Orders, Trouble, place_of
+from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.opening import NOT_ENTERED
 from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
 from memlab.sources.transcripts import calls_in, transcript_files
@@ -126,6 +129,33 @@ class FolderView:
         return found
 
     @cached_property
+    def unlisted(self) -> list[str]:
+        """The memories that neither the index, nor a hub, nor ``RETIRED.md`` names."""
+        return sorted(name for name in self.notes if self.index_state(name) == UNLISTED)
+
+    @cached_property
+    def apart(self) -> int:
+        """Characters of the index that a start loads and that are no memory's lines."""
+        costs = (
+            of_file.get(State.LOADED, "")
+            for name, of_file in self.costs().items()
+            if name not in self.hubs
+        )
+        return max(len(readable(self.index.loaded)) - sum(map(len, costs)), 0)
+
+    @cached_property
+    def below(self) -> list[str]:
+        """The Markdown files in folders below, which are not read as memories."""
+        folder = self.moment.folder
+        if self.moment.known is not None or all("." in each for each in self.moment.listing.others):
+            return []
+        whole = Folder(folder.path, folder.handle, _may_hold_files)
+        with suppress(StoreError):
+            found = whole.listing().files
+            return [name for name in found if "/" in name and name.endswith(".md")]
+        return []
+
+    @cached_property
     def retired_files(self) -> list[str]:
         """The files that ``RETIRED.md`` names and the index does not."""
         return sorted(self.aside.named(self.names).keys() - self.named.keys())
@@ -190,7 +220,6 @@ class FolderView:
         index, named = self.index, self.named
         retired, memories = self.retired_files, self.notes.keys() - self.hubs.keys()
         reached = (self.hubs_of.keys() & memories) - named.keys() - {*retired}
-        unnamed = memories - named.keys() - self.hubs_of.keys() - {*retired}
         cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
         others = self.moment.listing.others
         return {
@@ -207,7 +236,9 @@ class FolderView:
             "held": sorted(self.hubs_of.keys() & named.keys() & memories),
             "cut": [(each.number, readable(each.text.strip())) for each in cut],
             "cut_files": sorted(n for n in named if {b.state for b in named[n]} == {State.CUT}),
-            "unnamed": sorted(unnamed),
+            "unnamed": [name for name in self.unlisted if name not in self.hubs],
+            "below": self.below,
+            "apart": self.apart,
             "doubtful": {
                 n: self.notes[n].type.doubt for n in sorted(memories) if self.notes[n].type.doubt
             },
@@ -226,11 +257,17 @@ class FolderView:
 
         Of the memories that plans have `retired`, one of the two indexes must name each.
         """
+        index = self.index
         files, named = (f"{self.said[name]:,}" for name in ("files", "named"))
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
         doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
         cut = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
+        cut_lines = [
+            f"line {block.number}"
+            for block in index.blocks
+            if block.state is State.CUT and block.text.strip()
+        ]
         return [
             _trouble(
                 "front_matter",
@@ -256,11 +293,22 @@ class FolderView:
             ),
             _trouble(
                 "index_cut",
-                self.said["cut_files"],
-                f"of {named} named files stand below what is loaded",
+                self.said["cut_files"] or cut_lines,
+                f"of {named} named files stand below what is loaded"
+                if self.said["cut_files"]
+                else f"of {self.said['lines']:,} lines of {INDEX} stand below what is loaded",
                 f"the lines of all {named} named files are loaded",
                 f"move lines up, or take some out: memlab show {self.folder} lists them",
-            )._replace(chars_cut=cut),
+            )._replace(chars_cut=cut or len(index.text) - len(index.loaded)),
+            _trouble(
+                "sub_folders",
+                self.below,
+                "Markdown files lie in folders below and are read by no command, so no number here "
+                "speaks of them",
+                "no Markdown file lies in a folder below",
+                "move them up beside the index, and change their links, to have them counted, "
+                "sized and kept copies of",
+            ),
             *self._retired_troubles(retired),
         ]
 
@@ -307,6 +355,7 @@ class FolderView:
             ("doubtful", "doubtful", f"files count as load-bearing; {SETTLE}"),
             ("retired", "retired", f"files, named by {RETIRED}"),
             ("cut", "cut_files", "named files stand below what is loaded"),
+            ("below", "below", "Markdown files in folders below are not read as memories"),
             ("not read", "not_read", "links, folders and other files"),
         ):
             if said[found]:
@@ -361,6 +410,12 @@ class FolderView:
         ]
         whole = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
         return MemoryIndex(indexes.encoded(whole), self.index.rule)
+
+
+def _may_hold_files(path: str) -> bool:
+    """Whether Markdown files of a folder below may be somebody's memories."""
+    name = path.rpartition("/")[2]
+    return not name.startswith(".") and name not in NOT_ENTERED
 
 
 def with_retired(names: FileNames) -> FileNames:

@@ -1,0 +1,210 @@
+"""Claude Code's memory whose index, or folder, somebody else took: known, said and brought back."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
+from repositories import Repository
+
+import memlab
+from memlab.compaction import keep_copies, plan_recovery, recover
+from memlab.errors import StoreError
+from memlab.evidence.losses import losses_of
+from memlab.sources.base import is_index_lost
+from memlab.upkeep.health import Check
+
+COUNT = 8
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = project_folder(tmp_path)
+    for number in range(COUNT):
+        kind = "feedback" if number % 2 else "project"
+        write_memory(folder, f"m{number}.md", memory(f"m {number}", kind), at(number))
+    lines = [f"- [M {number}](m{number}.md) — hook {number}" for number in range(COUNT)]
+    write_index(folder, ["# Memory", "", *lines[:4], "", "## Later", "", *lines[4:]])
+    return folder
+
+
+def check_of(folder: Path | str, name: str) -> Check:
+    (check,) = [check for check in memlab.doctor(folder).checks if check.name == name]
+    return check
+
+
+def entries(folder: Path) -> list[str]:
+    """The lines of the index that name memories."""
+    return [line for line in index_lines(folder) if line.startswith("- ")]
+
+
+# The index
+
+
+@pytest.mark.parametrize("left", [0, 1, None], ids=["emptied", "cut to a line", "gone"])
+def test_copies_bring_a_lost_index_back(folder: Path, left: int | None) -> None:
+    before = entries(folder)
+    keep_copies(folder)
+    lines = index_lines(folder)[2 : 2 + (left or 0)]
+    write_index(folder, lines, end="\n" if lines else "")
+    if left is None:
+        (folder / "MEMORY.md").unlink()
+    lost = COUNT - (left or 0)
+    assert losses_of(folder).unlisted == lost
+    assert f"{lost} that a lost or overwritten index named" in str(losses_of(folder))
+    assert (check_of(folder, "index").status, check_of(folder, "lost").status) == ("WARN", "WARN")
+    assert "--restore all" in check_of(folder, "lost").advice
+    assert "lost" in {alert.name for alert in memlab.show(folder).alerts}
+    recover(folder)
+    assert entries(folder) == before
+    assert len(memlab.lost(folder)) == 0
+    assert memlab.load(folder)["index_state"].eq("listed").all()
+
+
+def test_a_later_copy_keeps_the_lines_of_a_lost_index(folder: Path) -> None:
+    keep_copies(folder)
+    write_index(folder, index_lines(folder)[2:3])
+    for _ in range(2):
+        keep_copies(folder)
+    assert losses_of(folder).unlisted == COUNT - 1
+
+
+def test_what_the_index_says_since_stays_when_it_comes_back(folder: Path) -> None:
+    keep_copies(folder)
+    write_memory(folder, "new.md", memory("new"), at(90))
+    write_index(folder, ["# Begun again", "- [New](new.md)"])
+    recover(folder)
+    lines = index_lines(folder)
+    assert lines[:2] == ["# Begun again", "- [New](new.md)"]
+    assert len([line for line in lines if line.startswith("- [M ")]) == COUNT
+
+
+def test_restoring_an_index_is_undone(folder: Path) -> None:
+    keep_copies(folder)
+    (folder / "MEMORY.md").unlink()
+    recovery = recover(folder)
+    memlab.restore(recovery.digest, store=folder)
+    states = memlab.load(folder).set_index("memory_id")["index_state"]
+    assert states["m0.md"] == "unlisted"
+    assert states["m1.md"] == "listed"  # load-bearing: what came back stays
+
+
+def test_a_memory_written_meanwhile_stops_the_restoring_of_its_line(folder: Path) -> None:
+    keep_copies(folder)
+    (folder / "MEMORY.md").unlink()
+    plan = plan_recovery(folder)
+    assert len(plan.kept) == COUNT
+    write_memory(folder, "m0.md", memory("another"), at(99))
+    recover(folder)
+    assert losses_of(folder).unlisted == 0
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_git_brings_a_clobbered_index_back(folder: Path, *, is_committed: bool) -> None:
+    repo = Repository(folder)
+    repo.commit(100)
+    before = entries(folder)
+    write_index(folder, index_lines(folder)[:3])
+    if is_committed:
+        repo.commit(101)
+    assert losses_of(folder).unlisted == COUNT - 1
+    recover(folder)
+    assert entries(folder) == before
+
+
+def test_git_brings_an_index_back_that_is_gone(folder: Path) -> None:
+    repo = Repository(folder)
+    repo.commit(100)
+    (folder / "MEMORY.md").unlink()
+    check = check_of(folder, "index")
+    assert check.status == "WARN"
+    assert f"git -C {folder} checkout HEAD -- MEMORY.md" in check.advice
+
+
+@pytest.mark.parametrize(
+    ("lost", "named", "is_lost"), [(7, 1, True), (1, 0, True), (2, 2, True), (1, 1, False)]
+)
+def test_an_edit_of_a_line_is_no_lost_index(lost: int, named: int, *, is_lost: bool) -> None:
+    assert is_index_lost(lost, named) == is_lost
+
+
+def test_a_line_taken_out_by_hand_is_not_lost(folder: Path) -> None:
+    keep_copies(folder)
+    write_index(folder, index_lines(folder)[:-1])
+    assert losses_of(folder).unlisted == 0
+    assert check_of(folder, "index").status == "OK"
+
+
+def test_what_nobody_would_know_is_said_not_to_be_known(folder: Path) -> None:
+    (folder / "MEMORY.md").unlink()
+    assert str(losses_of(folder)).startswith("not known what somebody else deleted or emptied")
+    assert "not known" in check_of(folder, "lost").summary
+    assert "not known" in check_of(folder, "index").advice
+    assert "neither git nor copies" in str(memlab.show(folder))
+    assert losses_of(folder).to_dict()["known_by"] == []
+
+
+# The folder
+
+
+def test_copies_bring_a_folder_back_that_is_gone(folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    keep_copies(folder)
+    shutil.rmtree(folder)
+    named = f"claude:{folder}"
+    assert len(memlab.lost(named)) == COUNT
+    assert check_of(named, "lost").counts["lost"] == COUNT
+    with pytest.raises(StoreError, match="memlab lost"):
+        memlab.load(named)
+    assert not folder.exists()
+    recover(named)
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {name: after[name] for name in before if name != "MEMORY.md"} == {
+        name: text for name, text in before.items() if name != "MEMORY.md"
+    }
+    assert memlab.load(folder)["index_state"].eq("listed").all()
+    assert len(memlab.lost(named)) == 0
+
+
+def test_a_folder_that_never_was_is_no_lost_one(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="there is no folder"):
+        memlab.lost(f"claude:{tmp_path / 'never'}")
+
+
+# What no line names
+
+
+def test_memories_in_folders_below_are_counted_and_named(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    for kind in ("user", "project"):
+        for number in range(5):
+            write_memory(folder / kind, f"n{number}.md", memory("n", kind), at(number))
+    write_memory(folder / ".obsidian", "hidden.md", "hidden", at(1))
+    write_index(
+        folder, [f"- [{k} {n}]({k}/n{n}.md)" for k in ("user", "project") for n in range(5)]
+    )
+    check = check_of(folder, "sub_folders")
+    assert (check.status, check.counts["found"]) == ("WARN", 10)
+    assert "project/n0.md" in check.summary
+    shown = memlab.show(folder)
+    assert "not read" in {alert.name for alert in shown.alerts}
+    assert shown.more["about"].to_dict()["below"][0] == "project/n0.md"
+
+
+def test_prose_of_an_index_costs_tokens_and_its_cut_is_found(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_index(folder, [f"- fact {number}: the build needs a flag" for number in range(300)])
+    shown = memlab.show(folder)
+    assert shown.summary.apart > 1_000
+    assert f"loaded at every start                    0   {shown.summary.apart:,}" in str(shown)
+    assert "cut" in {alert.name for alert in shown.alerts}
+    check = check_of(folder, "index_cut")
+    assert (check.status, check.counts["found"]) == ("WARN", 100)
+    (store,) = memlab.find(tmp_path).stores
+    assert store.tokens_at_start == shown.summary.apart
+
+
+def test_lines_of_memories_are_no_prose_of_the_index(folder: Path) -> None:
+    summary = memlab.show(folder).summary
+    lines = [line for line in index_lines(folder) if not line.startswith("- ")]
+    assert summary.apart <= len("\n".join(lines)) // 4 + 2
