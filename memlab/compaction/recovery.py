@@ -168,6 +168,7 @@ def plan_recovery(
 ) -> Recovery:
     """Say what :func:`recover` would put back, of the same arguments. Reads only."""
     source = open_to_restore(store)
+    source.read_missing_as_empty()
     found = losses_of(store, now=now)
     wanted = set(found.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
     if unknown := sorted(wanted - found.kept.keys()):
@@ -213,6 +214,7 @@ def recover(
         When changing such a store is not safe.
     """
     source = open_to_restore(store)
+    source.read_missing_as_empty()
     moment = moment_or_now(now, call="memlab.compaction.recover")
     found = plan_recovery(store, ids, now=moment)
     if not found.kept:

@@ -143,10 +143,7 @@ class FolderSource(base.FileSource, Index):
 
     def is_missing(self) -> bool:
         """Whether the folder is not there."""
-        try:
-            return not os.path.lexists(self.path)
-        except ValueError:  # a name that no file has: opening it says so
-            return False
+        return "\0" not in str(self.path) and not os.path.lexists(self.path)
 
     def read_missing_as_empty(self) -> None:
         """Let :meth:`reading` find nothing where the folder is not there, to see what is lost."""
