@@ -10,6 +10,10 @@ from memlab.text import shortened
 
 _STEP: Final = 20_000_000
 """Nanoseconds after which a file that is written again has another time for sure."""
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+"""The zero time of Go and .NET."""
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
+"""What stands for no end in Python and .NET."""
 Age = timedelta | str
 """A length of time, or a text that names one."""
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -111,5 +115,17 @@ def moment_and_zone(text: str) -> tuple[datetime, bool]:
         return moment.replace(tzinfo=UTC), False
     try:
         return moment.astimezone(UTC), True
-    except OverflowError as error:
-        raise ValueError(f"{shortened(text)} is not in the years 1 to 9999") from error
+    except OverflowError:  # by its zone it is hours before the year 1, or after 9999
+        return (LATEST if moment.year > 1 else EARLIEST), True
+
+
+def shifted(moment: datetime, by: timedelta) -> datetime:
+    """Return the moment that is so much later, or the last or first one that there is.
+
+    >>> shifted(EARLIEST, timedelta(days=-1)) == EARLIEST
+    True
+    """
+    try:
+        return moment + by
+    except OverflowError:
+        return LATEST if by > timedelta(0) else EARLIEST

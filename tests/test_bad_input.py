@@ -149,14 +149,12 @@ def test_half_a_character_in_references_names_nobody(tmp_path: Path, words: str)
 
 DEEP = "[" * 100_000
 RAW = RawText(b"caf\xe9")
-EARLY = "0001-01-01T00:00:00+01:00"
 WRONG: list[tuple[str, object, str]] = [
     ("tags_json", DEEP, f"'{DEEP[:77]}...' is not JSON"),
     ("tags_json", '["a"],["b"]', '\'["a"],["b"]\' is not JSON'),  # would join with the next row's
     ("created_at", "2026-02-30T00:00:00Z", "'2026-02-30T00:00:00Z' is not a timestamp"),
     # Milliseconds since 1970, not a quarter to midnight in the year 1712.
     ("created_at", "1712013112345", "'1712013112345' is not a timestamp"),
-    ("created_at", EARLY, f"'{EARLY}' is not in the years 1 to 9999"),
     ("title", RAW, "is not UTF-8"),
     ("body", RawText(b"\xed\xa0\xbd"), "is not UTF-8"),
 ]

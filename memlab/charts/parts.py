@@ -455,9 +455,14 @@ class _Shares(MaxNLocator):
 PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))
 
 
+_LAST_MOMENT: Final = np.datetime64("9999-12-31T00:00:00")
+"""Matplotlib counts days in a float, which rounds the last microsecond up to the year 10000."""
+
+
 def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
-    """Return times as matplotlib wants them: UTC without saying so."""
-    return pd.DatetimeIndex(times).tz_localize(None).to_numpy()
+    """Return times as matplotlib wants them: UTC without saying so, and none after its last day."""
+    naive = pd.DatetimeIndex(times).tz_localize(None).to_numpy()
+    return np.minimum(naive, _LAST_MOMENT.astype(naive.dtype))
 
 
 def _round_numbers(low: float, high: float, most: int) -> Any:

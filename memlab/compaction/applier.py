@@ -94,6 +94,9 @@ def apply(
     if plan.is_empty and not has_archive:
         return replace(receipt_of(plan, source, moment), archive=None)
 
+    if not plan.is_empty:
+        source.check_sound()
+
     def carry_out() -> Receipt:
         with archived_change(location, opened_for(plan, source)) as both:
             watch("locked")

@@ -127,7 +127,9 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
 
 def checked_for_vacuum(path: str | Path) -> Space:
     """Return the room that a store takes, once :func:`vacuum` is known to be safe. Reads only."""
-    _check_is_ours(open_source(path))
+    source = open_source(path)
+    _check_is_ours(source)
+    source.check_sound()
     found = space(path)
     _check_room(found)
     _check_positions_stay()

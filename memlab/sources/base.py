@@ -26,6 +26,7 @@ from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.facts import RetiredMemories, retired_in
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
 from memlab.store.archive.opening import read_archive
+from memlab.store.database import check_wal
 from memlab.store.records import check_canonical, encoded, fingerprint_of, portions, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
@@ -647,6 +648,14 @@ class Source(ABC):
         """Return what can be wrong with a store of this kind and was looked at, found or not."""
         return ()
 
+    def check_sound(self) -> None:
+        """Raise StoreError where its file is damaged, so that a deletion could lose more of it.
+
+        Restoring, exporting and copying go on all the same.
+        """
+        if self.like is not None and not self.is_folder:
+            check_wal(self.like)
+
     def gone(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
         """Yield what has gone from it and somebody else keeps: its system, or git.
 
@@ -704,6 +713,10 @@ class Source(ABC):
     def past_note(self) -> str:
         """Return what should be known of what has gone and is not, and why; empty for nothing."""
         return ""
+
+    def past_is_read(self) -> bool:
+        """Whether whoever keeps its past answered: nothing unattended goes by half a past."""
+        return True
 
     def without_reads(self) -> str:
         """Return why no reads can be harvested where its system writes none down."""

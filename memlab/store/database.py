@@ -1,7 +1,10 @@
 """A store file: opening it, checking that it is one, and SQLite's errors in our words."""
 
 import os
+import re
 import sqlite3
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import PathLike
@@ -12,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from memlab.arguments import refusal
 from memlab.errors import BadRowError, MemlabError, StoreError
+from memlab.files import ordinary_file
 
 _COLUMNS: Final = """
     memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
@@ -33,6 +37,17 @@ ROOMY_CACHE: Final = "PRAGMA cache_size = -32768"
 """Lets SQLite hold up to 32 MiB of pages: each deletion touches another of the ids' index."""
 
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
+
+HOW_TO_GO_ON: Final = (
+    "copy the store and {log} to a safe place, recover from the copies what is missing (the "
+    "sqlite3 shell's .recover, or a backup), then move {log} away"
+)
+_WAL_HEAD: Final = struct.Struct(">8I")
+"""Magic, version, page size, checkpoint, two salts, two checksums: big-endian whatever the sums."""
+_WAL_VERSION: Final = 3_007_000
+_WAL_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
+"""By magic, in which order of bytes the checksums are made."""
+_OF_VALUES: Final = re.compile(r"^(NULL|NUMERIC|TEXT|non-\w+) value in |^CHECK constraint failed")
 
 NO_DATABASE: Final = "{path} is not a SQLite database; name the memory.db that an agent writes"
 BUSY: Final = "{path} is locked by another process; try again when that process is done"
@@ -104,6 +119,58 @@ def check_side_files(path: Path) -> None:
                 f"{side} cannot be looked at ({error.strerror}), where SQLite keeps a part of "
                 f"{path}; check the path, or give the store a shorter name"
             ) from error
+
+
+def wal_fault(path: Path) -> str:
+    """Say what is wrong with a store's write-ahead log; empty where nothing is.
+
+    SQLite takes a log whose header it cannot read for none, and the next writer empties it.
+    """
+    log = Path(f"{path}{SIDE_FILES[0]}")
+    try:
+        with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
+            head = file.read(_WAL_HEAD.size + 1)
+    except OSError:  # there is none, or whoever opens the store says what is wrong with it
+        return ""
+    if len(head) <= _WAL_HEAD.size:
+        return ""  # nothing was written into it yet
+    magic, version, *_, first, second = _WAL_HEAD.unpack(head[: _WAL_HEAD.size])
+    if magic in _WAL_ORDERS and version == _WAL_VERSION:
+        order = _WAL_ORDERS[magic]
+        if (first, second) == _wal_checksum(head[: _WAL_HEAD.size - 8], order):
+            return ""
+    return f"the header of {log} is damaged, so that what was written last cannot be seen"
+
+
+def _wal_checksum(data: bytes, order: str) -> tuple[int, int]:
+    """Return the two sums that SQLite keeps of the header of a log."""
+    first = 0
+    second = 0
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second
+
+
+def check_wal(path: Path) -> None:
+    """Refuse to delete from a store whose write-ahead log cannot be read: that would empty it."""
+    if fault := wal_fault(path):
+        log = f"{path}{SIDE_FILES[0]}"
+        raise StoreError(f"{fault}; nothing was changed: {HOW_TO_GO_ON.format(log=log)}")
+
+
+def table_faults(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Return what SQLite finds wrong with the pages and indexes of a table; empty for nothing.
+
+    Values that break a constraint are no damage: they are archived and restored as they are.
+    """
+    try:
+        found = connection.execute(f"PRAGMA integrity_check({table!r})").fetchall()
+    except sqlite3.OperationalError:  # a function or collation of an agent's own is missing
+        return []
+    lines = [str(line) for (line,) in found]
+    return [line for line in lines if line != "ok" and not _OF_VALUES.search(line)]
 
 
 def _is_mounted_read_only(path: Path | str) -> bool:

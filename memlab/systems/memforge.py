@@ -6,6 +6,7 @@ server's, so nothing is written there. docs/servers.md says what the role needs.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from datetime import datetime
 from os import environ
 from typing import Any, Final
 
-from memlab.clock import moment_and_zone
+from memlab.clock import EARLIEST, LATEST, moment_and_zone
 from memlab.columns import DELETED_AT, GRADUATED, IMPORTANCE
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.sources import base, postgres
@@ -31,7 +32,9 @@ ROWS: Final = "$rows"
 LINKS: Final = "$links"
 """In a record: the rows of other tables that lose their link to it, by table."""
 
-_UNDATED: Final = "consolidated_at is not in the years 1 to 9999"
+_UNDATED: Final = "consolidated_at is no moment"
+_FAR_YEAR: Final = re.compile(r"\d{5,}-")
+"""How a moment after the year 9999 begins."""
 _READ: Final = (
     *("id", "agent_id", "content", "consolidated_at", "outcome_type", "confidence", "valid_until"),
     *("importance", "last_accessed", "access_count", "namespace", "session_id", "graduated"),
@@ -398,9 +401,15 @@ def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
 
 
 def _moment(text: str | None) -> datetime | None:
-    """Return a moment that Python has; None of those before the year 1 and after 9999."""
+    """Return a moment that PostgreSQL wrote: the nearest that Python has, None of no moment."""
+    if text is None:
+        return None
+    if text == "-infinity" or text.endswith(" BC"):
+        return EARLIEST
+    if text == "infinity" or _FAR_YEAR.match(text):
+        return LATEST
     with suppress(ValueError):
-        return None if text is None else moment_and_zone(text)[0]
+        return moment_and_zone(text)[0]
     return None
 
 

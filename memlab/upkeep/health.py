@@ -35,7 +35,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
-from memlab.store.database import path_named, store_file
+from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown, command, counted, in_bytes
 
@@ -217,6 +217,9 @@ def _sqlite_integrity(file: Path) -> Check:
         connection.text_factory = lambda text: text.decode(errors="replace")
         return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
 
+    if fault := wal_fault(file):
+        advice = HOW_TO_GO_ON.format(log=f"{file}-wal")
+        return Check("sqlite_integrity", Status.FAIL, fault, advice, {"faults": 1})
     found = read_snapshot(store_file(file), read)
     if found == ["ok"]:
         return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")

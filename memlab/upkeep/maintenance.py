@@ -247,6 +247,7 @@ class _Work:
         )
 
     def _compact(self) -> tuple[StepOutcome, str]:
+        self._check_past()
         policy, how = policy_in_force(self._source)
         if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
@@ -262,6 +263,15 @@ class _Work:
         elif outcome is StepOutcome.WOULD:
             words = f"delete {words}"
         return outcome, f"{words}; {how}" if self._settings.is_auto else words
+
+    def _check_past(self) -> None:
+        """Stop where a number goes by how much was written and nobody could say how much was."""
+        goes_by_past = self._settings.is_auto or self._settings.sized is not None
+        if goes_by_past and not self._source.past_is_read():
+            raise StoreError(
+                f"{self._source.past_note()}; nothing was changed, for the number in force goes by "
+                "all that was ever written"
+            )
 
     def _carried_out(
         self, policy: Policy, name: str, receipt: str, *, retire: bool = False

@@ -33,6 +33,7 @@ from memlab.errors import CompactionError, MemlabError, StalePlanError, StoreErr
 from memlab.evidence import count_references, cut_losses
 from memlab.sources.base import Key
 from memlab.store.records import encoded, with_place, without_place
+from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import examine
@@ -445,3 +446,23 @@ def test_size_says_how_many_files_a_cut_index_loads_at_most(long_index: Path) ->
     assert loads in said("size", long_index)
     write_index(long_index, [f"- [m{n:03}](m{n:03}.md)" for n in range(100)])
     assert "by the index" not in said("size", long_index)
+
+
+def test_index_is_hashed_once_however_many_lines_name_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are not gone through again for each line, which a large index would not end of."""
+    hashed = 0
+    digest_of = indexes.digest_of
+
+    def counting(raw: bytes) -> str:
+        nonlocal hashed
+        hashed += len(raw)
+        return digest_of(raw)
+
+    monkeypatch.setattr(indexes, "digest_of", counting)
+    raw = "".join(f"- [T](m{number % 9}.md) line {number}\n" for number in range(900)).encode()
+    names = indexes.markdown.FileNames(tmp_path, {f"m{number}.md" for number in range(9)})
+    found = indexes.entries_of(indexes.MemoryIndex(raw), names)
+    assert sum(map(len, found.values())) == 900
+    assert hashed <= 2 * len(raw)

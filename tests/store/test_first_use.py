@@ -148,7 +148,7 @@ def test_half_made_archive_counts_as_none(store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_half_made_archive_of_a_folder_counts_as_none(folder: Path) -> None:
-    (folder / "memlab.toml").write_text("keep_copies = true\n")
+    (folder.parent / "memlab.toml").write_text("keep_copies = true\n")
     assert_count_as_none(folder, *STATES)
 
 

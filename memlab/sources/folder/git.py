@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from hashlib import new as new_hash
 from io import BufferedReader
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from threading import Event, Timer
 from typing import IO, Final, NamedTuple
 
 from memlab.errors import StoreError
@@ -52,6 +54,18 @@ _NEIGHBOURS: Final = 200
 _LATEST: Final = 253_402_300_799
 _FILE: Final = b"100"
 """How the mode of an ordinary file begins: no link, no submodule."""
+
+
+ANSWER_WITHIN: Final = 10.0
+"""Seconds that git has to say which commit is the newest: a pipe in its folder never ends."""
+READ_WITHIN: Final = 120.0
+"""Seconds that each command has which reads a history."""
+_NOT_AGAIN_FOR: Final = 60.0
+"""Seconds for which a repository that did not answer is not asked again."""
+
+
+class LateError(ValueError):
+    """Git did not answer in time."""
 
 
 class Change(NamedTuple):
@@ -121,6 +135,12 @@ class History:
     """What it does not say, and what to do; empty for nothing."""
     there: Mapping[str, Life] = field(default_factory=dict)
     """By name, the files of the newest commit."""
+    is_read: bool = True
+    """Whether git answered in time; nothing is said of the past where it did not."""
+
+
+_LATE: Final[dict[Path, tuple[float, str]]] = {}
+"""By folder, until when a repository that did not answer is not asked again, and why."""
 
 
 def history_of(folder: Path, kind: type[Index]) -> History:
@@ -132,11 +152,26 @@ def history_of(folder: Path, kind: type[Index]) -> History:
     if not os.path.lexists(folder):
         back = in_shell("git", "-C", str(root), "checkout", "HEAD", "--", str(folder))
         return History(missing=f"the folder is not there: {back} brings back what was committed")
+    until, why = _LATE.get(folder, (0.0, ""))
+    if time.monotonic() < until:
+        return _not_read(why)
     try:
         head, is_shallow = _newest(folder, root)
+        return _read(folder, head, kind, is_shallow=is_shallow) if head else History()
+    except LateError as error:
+        return note_late(folder, error)
     except ValueError as error:
         return History(missing=f"git's history of it is left out: {error}")
-    return _read(folder, head, kind, is_shallow=is_shallow) if head else History()
+
+
+def note_late(folder: Path, error: LateError) -> History:
+    """Note that git does not answer for a folder, and return what is then known of its past."""
+    _LATE[folder] = time.monotonic() + _NOT_AGAIN_FOR, str(error)
+    return _not_read(str(error))
+
+
+def _not_read(why: str) -> History:
+    return History(missing=f"git's history of it was not read: {why}", is_read=False)
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
@@ -144,7 +179,7 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
     if shutil.which("git") is None:
         raise ValueError("git is not installed; install it")
     asked = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
-    with _git(folder, *asked, stderr=PIPE) as process:
+    with _git(folder, *asked, within=ANSWER_WITHIN, stderr=PIPE) as process:
         answer, complaint = process.communicate()
     inside, shallow, head = (*answer.decode().split(), "", "", "")[:3]
     said = complaint.decode(errors="replace").strip()
@@ -503,7 +538,10 @@ def _emptied(moment: FolderMoment, history: History) -> list[Life]:
 
 @contextmanager
 def blobs(folder: Path) -> Iterator[Contents]:
-    """Hand out what returns the content of a file by git's name of it; None where it cannot."""
+    """Hand out what returns the content of a file by git's name of it; None where it cannot.
+
+    LateError where git does not answer in time.
+    """
     with ExitStack() as stack:
         running: list[_Process] = []
 
@@ -562,14 +600,42 @@ class _Process(Popen[bytes]):
 
 @contextmanager
 def _git(
-    folder: Path, *words: str, stdin: IO[bytes] | int = PIPE, stderr: int = DEVNULL
+    folder: Path,
+    *words: str,
+    stdin: IO[bytes] | int = PIPE,
+    stderr: int = DEVNULL,
+    within: float | None = None,
 ) -> Iterator[_Process]:
-    """Run a command of git's; what it has not done when the block ends is not wanted."""
+    """Run a command of git's; what it has not done when the block ends is not wanted.
+
+    After so many seconds it is killed, so that whoever reads from it comes to an end, and LateError
+    says that what was read is a part.
+    """
     own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
     own |= _ENVIRONMENT
     command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]
+    seconds = READ_WITHIN if within is None else within
+    late = LateError(
+        f"git did not answer within {seconds:g} seconds; run git status in {folder} to see why"
+    )
+    is_late = Event()
+
+    def end() -> None:
+        is_late.set()
+        process.kill()
+
     with _Process(command, stdin=stdin, stdout=PIPE, stderr=stderr, env=own) as process:
+        watchdog = Timer(seconds, end)
+        watchdog.daemon = True
+        watchdog.start()
         try:
             yield process
+        except Exception as error:
+            if is_late.is_set():
+                raise late from error
+            raise
         finally:
+            watchdog.cancel()
             process.kill()
+        if is_late.is_set():
+            raise late

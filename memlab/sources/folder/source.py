@@ -20,7 +20,15 @@ from memlab.errors import CompactionError, StoreError
 from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
-from memlab.sources.folder.git import History, PastMoment, blobs, history_of, past_moments
+from memlab.sources.folder.git import (
+    History,
+    LateError,
+    PastMoment,
+    blobs,
+    history_of,
+    note_late,
+    past_moments,
+)
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
@@ -262,6 +270,13 @@ class FolderSource(base.FileSource, Index):
         return (each for each in self._gone(emptied=True) if not self.is_empty(each.record))
 
     def _gone(self, *, emptied: bool = False) -> Iterator[base.Loss]:
+        """Yield what git keeps and is not there; where git stops answering, none of it counts."""
+        try:
+            yield from self._gone_by_git(emptied=emptied)
+        except LateError as error:
+            raise StoreError(note_late(self.path, error).missing) from error
+
+    def _gone_by_git(self, *, emptied: bool) -> Iterator[base.Loss]:
         history = self.history()
         if not history.lives:
             return
@@ -300,6 +315,10 @@ class FolderSource(base.FileSource, Index):
     def past_note(self) -> str:
         """Return what git cannot say of the folder, and why."""
         return self.history().missing
+
+    def past_is_read(self) -> bool:
+        """Whether git answered in time."""
+        return self.history().is_read
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a memory as a row, body included."""

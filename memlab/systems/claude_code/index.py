@@ -171,6 +171,11 @@ class MemoryIndex:
         return tuple(found)
 
     @cached_property
+    def digest(self) -> str:
+        """The digest of the file: hashed once, for every entry says it."""
+        return digest_of(self.raw)
+
+    @cached_property
     def digests(self) -> list[str]:
         """The digest of each line that is not blank."""
         return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
@@ -341,7 +346,7 @@ def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> di
         "files": block.files(names),
         "above": list(filter(None, reversed(digests[max(first - _AROUND, 0) : first]))),
         "below": list(filter(None, digests[end : end + _AROUND])),
-        "whole": digest_of(index.raw),
+        "whole": index.digest,
     }
 
 

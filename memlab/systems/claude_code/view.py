@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
-from memlab.clock import moment_and_zone
+from memlab.clock import moment_and_zone, shifted
 from memlab.columns import LISTED as LISTED_STATE
 from memlab.columns import REACHED, UNLISTED
 from memlab.errors import StoreError
@@ -452,7 +452,7 @@ def dated_by_lines(dates: dict[str, Dated], lines: Iterable[str]) -> dict[str, D
     newer: Counter[datetime] = Counter()
     for name in named if _is_newest_first(named, copied, dates) else reversed(named):
         if name not in copied:
-            known = dates[name].at - timedelta(milliseconds=1)
+            known = shifted(dates[name].at, timedelta(milliseconds=-1))
             continue
         at = copied[name] if known is None else min(copied[name], known)
         dates[name] = Dated(at, f"line of {INDEX}", -1 - newer[at])

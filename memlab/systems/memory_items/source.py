@@ -11,7 +11,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
+from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.sources import base
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
@@ -20,7 +20,7 @@ from memlab.store.archive.facts import RetiredMemories
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.opening import identity_sample_of
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
-from memlab.store.snapshot import open_snapshots
+from memlab.store.snapshot import open_snapshots, read_snapshot
 
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
 _LARGE: Final = 2**24
@@ -93,6 +93,21 @@ class MemoryItems(base.Source):
             # Of a file that may only be read SQLite makes no word until something is written.
             connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
             yield _Writer(connection, self.protected)
+
+    def check_sound(self) -> None:
+        """Raise StoreError where its log, or the pages or indexes of its table, are damaged."""
+        super().check_sound()
+        if self._open is not None:
+            return
+        found = read_snapshot(
+            self.path, lambda connection: database.table_faults(connection, "memory_items")
+        )
+        if found:
+            raise StoreError(
+                f"{self.path} is damaged ({found[0]}; {len(found):,} faults in memory_items); "
+                "nothing was changed: copy the file to a safe place and restore a backup, or copy "
+                "what can be read into a new one with the sqlite3 shell's .recover, and use that"
+            )
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a row can have a record."""

@@ -1,0 +1,81 @@
+"""A repository that never answers: the past is not read, and nothing goes by a part of it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from claude_store import write_index, write_memory
+from repositories import Repository
+from shell import said
+
+import memlab
+from memlab.sources.folder import git as folder_git
+from memlab.sources.opening import open_source
+from memlab.upkeep.maintenance import StepOutcome
+
+NEVER_ENDING = (".git/HEAD", ".git/config", ".git/objects/info/alternates")
+
+
+@pytest.fixture(autouse=True)
+def asked_anew() -> None:
+    """No repository of an earlier test is remembered as one that does not answer."""
+    folder_git._LATE.clear()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A memory folder with a past in git: nine memories, of which two were deleted."""
+    monkeypatch.setattr(folder_git, "ANSWER_WITHIN", 0.5)
+    monkeypatch.setattr(folder_git, "READ_WITHIN", 0.5)
+    path = tmp_path / ".claude" / "projects" / "-w" / "memory"
+    names = [f"note_{number}.md" for number in range(9)]
+    for name in names:
+        write_memory(path, name, f"---\nname: {name}\nmetadata:\n  type: project\n---\n{name}\n")
+    write_index(path, [f"- [{name}]({name})" for name in names])
+    repository = Repository(path, root=tmp_path)
+    repository.commit(1)
+    for name in names[:2]:
+        (path / name).unlink()
+    write_index(path, [f"- [{name}]({name})" for name in names[2:]])
+    repository.commit(2)
+    return path
+
+
+def let_wait_for_ever(repository: Path, name: str) -> None:
+    path = repository / name
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    folder_git._read.cache_clear()
+
+
+@pytest.mark.parametrize("name", NEVER_ENDING)
+def test_past_is_not_read_where_git_never_answers(folder: Path, tmp_path: Path, name: str) -> None:
+    assert len(memlab.load_past(folder)) == 9
+    let_wait_for_ever(tmp_path, name)
+    source = open_source(folder)
+    assert "was not read" in source.past_note()
+    assert not source.past_is_read()
+    assert len(memlab.load_past(folder)) == 7
+    assert said("show", folder)
+    said("doctor", folder)
+
+
+def test_maintain_finds_no_number_from_a_past_that_was_not_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder.parent / "memlab.toml").write_text('policy = { name = "recent", keep = "auto" }\n')
+    let_wait_for_ever(tmp_path, ".git/HEAD")
+    steps = {step.name: step for step in memlab.maintain(folder, apply=True).steps}
+    assert steps["compact"].outcome is StepOutcome.FAILED
+    assert "was not read" in steps["compact"].words
+
+
+def test_git_that_stops_half_way_gives_no_part_of_the_past(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command but the first is too slow: what it has said so far does not count."""
+    monkeypatch.setattr(folder_git, "READ_WITHIN", 0.0)
+    folder_git._read.cache_clear()
+    assert folder_git.history_of(folder, type(open_source(folder))).lives == ()
+    assert not open_source(folder).past_is_read()

@@ -1,0 +1,88 @@
+"""Dates at the ends of the calendar: the zero time of Go and .NET, and what stands for no end."""
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from claude_store import write_index, write_memory
+from hypothesis import given
+from hypothesis import strategies as st
+from shell import said
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.clock import EARLIEST, LATEST, moment_and_zone, shifted
+from memlab.systems.memforge import _moment
+
+EDGES = (
+    "0001-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+02:00",
+    "0001-01-01T00:00:00-02:00",
+    "0001-01-01",
+    "9999-12-31T23:59:59.999999Z",
+    "9999-12-31T23:59:59.9999999Z",
+    "9999-12-31T23:59:59-14:00",
+)
+COMMANDS = ("show {}", "find {out}", "rows {}", "size {}", "report {} -o {out}/page.html")
+
+
+def assert_words_for(store: Path, out: Path) -> None:
+    for words in COMMANDS:
+        assert said(*(word.format(store, out=out) for word in words.split()))
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("which", ["one", "all"])
+def test_rows_dated_at_the_edge_are_read(tmp_path: Path, edge: str, which: str) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    where = "WHERE memory_id = 'e5'" if which == "one" else ""
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(f"UPDATE memory_items SET created_at = ? {where}", (edge,))
+    assert_words_for(store, tmp_path)
+    receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
+    assert receipt.deleted == 7
+    assert memlab.restore(receipt) == 7
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
+    folder = tmp_path / ".claude" / "projects" / "-w" / "memory"
+    names = [f"note_{number}.md" for number in range(6)]
+    for name in names:
+        head = f"---\nname: {name}\nmetadata:\n  type: project\n  modified: {edge}\n---\n"
+        write_memory(folder, name, f"{head}{name}\n")
+    write_index(folder, [f"- [{name}]({name})" for name in names])
+    assert_words_for(folder, tmp_path)
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(3)))
+    assert memlab.restore(receipt) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "year"),
+    [
+        *(("infinity", 9999), ("-infinity", 1), ("4713-01-01 00:00:00+00 BC", 1)),
+        *(("294276-12-31 23:59:59.999999+00", 9999), ("2026-01-01 00:00:00+00", 2026)),
+    ],
+)
+def test_moment_of_postgresql_is_the_nearest(text: str, year: int) -> None:
+    found = _moment(text)
+    assert found is not None
+    assert found.year == year
+
+
+def test_what_is_no_moment_of_postgresql_stays_none() -> None:
+    assert _moment("once") is None
+    assert _moment(None) is None
+
+
+@given(st.datetimes(), st.integers(-24 * 60 + 1, 24 * 60 - 1))
+def test_every_moment_with_an_offset_is_one_in_utc(moment: datetime, minutes: int) -> None:
+    sign = "-" if minutes < 0 else "+"
+    hours, rest = divmod(abs(minutes), 60)
+    found, has_zone = moment_and_zone(f"{moment.isoformat()}{sign}{hours:02}:{rest:02}")
+    assert has_zone
+    exact = shifted(moment.replace(tzinfo=UTC), timedelta(minutes=-minutes))
+    assert found == exact
+    assert EARLIEST <= found <= LATEST
