@@ -297,7 +297,7 @@ class FolderSource(base.FileSource, Index):
 
     def content(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""
-        file = kept(record)[1]
+        file = memory_in(record)[1]
         return stored.without_place(record) if file is None else file.data
 
     def is_empty(self, record: bytes) -> bool:
@@ -322,7 +322,7 @@ class FolderSource(base.FileSource, Index):
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a memory as a row, body included."""
-        found, file = kept(record)
+        found, file = memory_in(record)
         place, key = found.place["position"], found.key
         own = self.row(found, file)
         return {"position": place, "key": key, "memory_id": key, "confidence": 1.0, **own}
@@ -331,7 +331,7 @@ class FolderSource(base.FileSource, Index):
         """Check that a memory of such a folder can have a record."""
         stored.check_canonical(record, said)
         _RECORD(said)
-        found, file = kept(record)
+        found, file = memory_in(record)
         if found.key != key:
             raise ValueError(f"it is a record of {found.key!r:.80}")
         if file and not (file.name == self.file_of(found.key) and is_file_path(file.name)):
@@ -366,7 +366,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         """Keep the files that were compared: no other may be moved out."""
         there = self.memories
         self._leaving = self._derived()
-        for found, file in (kept(there[key]) for key in expected if key in there):
+        for found, file in (memory_in(there[key]) for key in expected if key in there):
             said = None if found.key in self._entries_stay else found.said
             self._leaving[found.key] = Parts(file, said)
         self._stay = there.keys() - expected.keys()
@@ -394,13 +394,13 @@ class FolderWriter(base.WholeReader, base.Writer):
     def conflicts(self, records: base.Records) -> list[str]:
         """Say which files are there under the names of memories that come back."""
         here = set(self._now().names)
-        files = (kept(record)[1] for _, record in records)
+        files = (memory_in(record)[1] for _, record in records)
         return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
 
     def _insert(self, records: base.Records) -> int:
         coming = {}
         for key, record in records:
-            found, file = kept(record)
+            found, file = memory_in(record)
             file = file and self._change.folder.with_owner_here(file)
             coming[str(key)] = Parts(file, found.said)
         self.entries_left = self._entered({key: said for key, (_, said) in coming.items() if said})
@@ -432,7 +432,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         """Return records without the entries that the index has already, so that none is put in."""
         if not self.source.is_file_alone:
             return list(records)
-        kept = {str(key): kept(record) for key, record in records}
+        kept = {str(key): memory_in(record) for key, record in records}
         self.entries_left = self._entered(
             {key: found.said for key, (found, _) in kept.items() if found.said}
         )
@@ -448,7 +448,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         """Delete what was put back; entries of the index that did not come with it stay."""
         if self.source.is_file_alone:
             self._entries_stay = {
-                key for key, record in records if key in expected and not kept(record)[0].said
+                key for key, record in records if key in expected and not memory_in(record)[0].said
             }
         try:
             return self.delete(expected)
@@ -481,7 +481,7 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
     return stored.with_place(stored.encoded(own), {**found.place, "said": said})
 
 
-def kept(record: bytes) -> tuple[Found, FileCopy | None]:
+def memory_in(record: bytes) -> tuple[Found, FileCopy | None]:
     """Return the memory that a checked record holds."""
     row = json.loads(record)
     place, file = row["place"], row.get("file")

@@ -34,7 +34,7 @@ from memlab.sources.folder.change import Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp
 from memlab.sources.folder.git import Version, versions_of
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import FolderSource, FolderWriter, Found, kept, record_of
+from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memory_in, record_of
 from memlab.sources.opening import find_below
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
@@ -252,7 +252,7 @@ class ClaudeCode(FolderSource):
     def relisted(self, record: bytes, older: bytes) -> bytes | None:
         """Return a memory's record with the lines of the index that an older record has."""
         said = json.loads(older)["place"]["said"]
-        found, file = kept(record)
+        found, file = memory_in(record)
         return record_of(self._named_by(found, said), file) if said else None
 
     def _named_by(self, found: Found, said: Sequence[Any]) -> Found:
