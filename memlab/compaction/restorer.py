@@ -201,7 +201,7 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
         stay = {key for key, each in facts.items() if source.is_load_bearing(each, unsure=True)}
         there = {key: record for key, record in found.items() if key not in stay}
         for key in there.keys() & before.keys():
-            if writer.is_back(there[key], before[key]):  # it is taken out already
+            if writer.is_unchanged(there[key], before[key]):  # it is taken out already
                 del there[key]
         put_back = {
             key: record

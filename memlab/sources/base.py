@@ -423,6 +423,10 @@ class Writer(Reader):
         if self._count() != wanted:
             raise errors.ArchiveError(f"other memories would have changed; {undone}")
 
+    def is_unchanged(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory, with what an index says of it, is as it was."""
+        return self.is_back(there, record)
+
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory that was put back is what was archived."""
         return there == record

@@ -422,6 +422,11 @@ class FolderWriter(base.WholeReader, base.Writer):
         """
         return _but_for_rights(there, self.source) == _but_for_rights(record, self.source)
 
+    def is_unchanged(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory and what the index says of it are as they were."""
+        same = json.loads(there)["index"] == json.loads(record)["index"]
+        return same and self.is_back(there, record)
+
     def is_as_put_back(self, there: bytes, record: bytes) -> bool:
         """Whether it is back, and has the entries in the index that came with it."""
         entries = json.loads(record)["index"]
