@@ -12,10 +12,11 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.base import Writer, place_of
+from memlab.sources.base import Key, Writer, place_of
+from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.source import FolderSource, Found
+from memlab.sources.folder.source import FolderSource, FolderWriter, Found
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.entries import check_depth
@@ -146,15 +147,9 @@ class Odek(FolderSource):
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Open the folder for a change, where the list is laid out as odek leaves it after one."""
-        index = self.seen(lambda moment: b"" if moment.index is None else moment.index.data)
-        if (parsed := EpisodeIndex.read(index)).entries and parsed.to_bytes() != index:
-            raise StoreError(
-                f"{self.path / INDEX} is not laid out as odek writes it, so that nothing that is "
-                "deleted could be put back byte for byte: let odek write one more episode first"
-            )
-        with super().changing() as writer:
-            yield writer
+        """Open the folder for a change that lasts when the block ends, and not where it raises."""
+        with changed_folder(self.path, self) as change:
+            yield EpisodeWriter(self, change)
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list without some episodes."""
@@ -182,6 +177,23 @@ class Odek(FolderSource):
                 at = ids.index(above) + 1 if above is not None and above in ids else len(ids)
             entries.insert(at, Entry(key, str(each["text"]), None))
         return EpisodeIndex(tuple(entries), index.end).to_bytes()
+
+
+class EpisodeWriter(FolderWriter):
+    """A folder of episodes that is locked and being changed."""
+
+    def _delete(self, expected: Mapping[Key, str]) -> None:
+        """Delete episodes, where the list is laid out as odek leaves it after one."""
+        moment = self._now()
+        index = b"" if moment.index is None else moment.index.data
+        parsed = EpisodeIndex.read(index)
+        if parsed.entries and parsed.to_bytes() != index:
+            raise StoreError(
+                f"{self._change.folder.path / INDEX} is not laid out as odek writes it, so that "
+                "nothing that is deleted could be put back byte for byte: let odek write one more "
+                "episode first"
+            )
+        super()._delete(expected)
 
 
 class Entry(NamedTuple):

@@ -43,6 +43,8 @@ TEXTS = (
     'quoted "text" %s %% <b>&</b> | with a \\ and\ttabs',
     *("", "\nan empty first line"),
 )
+MODES = (0o600, 0o755, 0o664, 0o640, 0o444)
+"""Permissions of the files of a folder, in turn."""
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
 
@@ -76,12 +78,30 @@ class Lab:
     def change(self, key: Key) -> None:
         """Change one memory in place."""
 
+    def edit_index(self) -> bytes:
+        """Edit the index by hand between a deletion and its undo; return what must stay there.
+
+        Nothing where the kind has none.
+        """
+        return b""
+
+    def index(self) -> bytes:
+        """The index, where the kind has one."""
+        return b""
+
+    def others(self) -> dict[str, str]:
+        """The text of files beside the memories that are none, by path from the store's folder."""
+        return {"beside.md": "somebody else's\n"}
+
     def exactly(self) -> dict[Key, Any]:
         """Everything stored of every memory, by key: what must come back, byte for byte."""
 
 
 class FilesLab(Lab):
     """Memories that are Markdown files below a folder."""
+
+    def others(self) -> dict[str, str]:
+        return {"notes.txt": "somebody else's\n", ".draft.md": "a draft\n", ".git/a.md": "git's\n"}
 
     def files(self) -> Iterable[Path]:
         return self.path.rglob("*.md")
@@ -320,6 +340,47 @@ class Compacted(Conformance):
         assert lab.exactly() == before
         with pytest.raises(errors.AlreadyAppliedError):
             memlab.apply(made)
+
+    def test_undo_after_the_index_was_edited_keeps_the_edit(self, lab: Lab) -> None:
+        before = lab.exactly()
+        receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(3)))
+        edit = lab.edit_index()
+        assert memlab.restore(receipt) == receipt.deleted
+        after = lab.exactly()
+        assert {key: after[key] for key in before} == before
+        assert edit in lab.index()
+        assert memlab.restore(receipt) == 0
+
+    def test_file_that_is_no_memory_is_never_touched(self, lab: Lab) -> None:
+        source = open_source(lab.name)
+        if source.like is None:
+            return
+        folder = lab.path if lab.path.is_dir() else lab.path.parent
+        for number, (name, text) in enumerate(lab.others().items()):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(MODES[number % 5])
+            os.utime(path, ns=(10**18, 10**18 + number))
+
+        def state() -> dict[str, tuple[bytes, int, int]]:
+            there = {name: (folder / name).stat() for name in lab.others()}
+            return {
+                name: ((folder / name).read_bytes(), found.st_mode, found.st_mtime_ns)
+                for name, found in there.items()
+            }
+
+        before = state()
+        ids = {str(name) for name in memlab.load(lab.name)["memory_id"]}
+        assert len(ids) == COUNT
+        assert ids.isdisjoint(lab.others())
+        if source.is_copied:
+            assert compaction.keep_copies(lab.name).counts[0] == COUNT
+        receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(0)), all_prunable=True)
+        assert receipt.deleted >= COUNT - 1
+        assert state() == before
+        memlab.restore(receipt)
+        assert state() == before
 
     def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
         source, before = open_source(lab.name), lab.exactly()

@@ -38,7 +38,7 @@ from memlab.systems.claude_code.source import ClaudeCode
 from memlab.upkeep.health import Status, doctor
 from memlab.views.findings import examine
 from memlab.views.page import sections_of
-from sources.conformance import Compacted, FilesLab, delete_all, put_back, records_of
+from sources.conformance import MODES, Compacted, FilesLab, delete_all, put_back, records_of
 
 
 class ClaudeCodeLab(FilesLab):
@@ -54,10 +54,23 @@ class ClaudeCodeLab(FilesLab):
             session, title, body = f"s{number % 3}", f"topic {number}", bodies[number % 4]
             text = memory(title, kind, style=style, session=session, modified=at(number), body=body)
             path = write_memory(self.path, f"topic_{number}.md", text, at(number))
-            path.chmod(0o640 if number % 2 else 0o600)
+            path.chmod(MODES[number % 5])
             write_transcript(path.parents[1], session, call("Write", path, at(number), "s", number))
         lines = ["# Memory", "", *(f"- [T{n}](topic_{n}.md) — hook {n}" for n in range(count))]
         write_index(self.path, lines, end="")
+
+    def edit_index(self) -> bytes:
+        path = self.path / "MEMORY.md"
+        hand = b"\n- [T11](topic_11.md) by hand, replaces [T1](topic_1.md) and [[topic_2]]\n"
+        path.write_bytes(path.read_bytes().replace(b"# Memory\n", b"# By hand\n") + hand)
+        return hand
+
+    def index(self) -> bytes:
+        return (self.path / "MEMORY.md").read_bytes()
+
+    def others(self) -> dict[str, str]:
+        beside = {"README.md": "of the folder\n", "sub/a.md": "deeper\n", "RETIRED.txt": "x\n"}
+        return {**super().others(), **beside}
 
     def add_pair(self, number: int) -> None:
         names = [f"pair_{number}{side}.md" for side in "ab"]
@@ -70,7 +83,8 @@ class ClaudeCodeLab(FilesLab):
         return {*self.path.glob("*.md")} - {self.path / "MEMORY.md"}
 
     def exactly(self) -> dict[Key, Any]:
-        lines, found = index_lines(self.path), super().exactly()
+        lines = [line for line in index_lines(self.path) if "by hand" not in line]
+        found = super().exactly()
         return {k: (*file, [line for line in lines if str(k) in line]) for k, file in found.items()}
 
 

@@ -24,7 +24,7 @@ from memlab.growth import boot_context
 from memlab.sources.opening import find_below, open_source, recognise
 from memlab.systems.openclaw import OpenClaw
 from memlab.systems.serena import ELSEWHERE, MEMORIES
-from sources.conformance import Compacted, FilesLab
+from sources.conformance import MODES, Compacted, FilesLab
 
 TODAY = date(2026, 6, 30)
 TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" + "long " * 3000)
@@ -48,12 +48,16 @@ class OpenClawLab(FilesLab):
             name = ("memory/{}.md", "memory/{}-släng.md", "memory/a/b/{}.md")[number % 3]
             stem = f"people {number}" if number % 4 == 2 else str(day)
             path = write_memory(self.path, name.format(stem), TEXTS[number % 4], noon(day))
-            path.chmod(0o640 if number % 2 else 0o600)
+            path.chmod(MODES[number % 5])
         (self.path / "memory" / "link.md").symlink_to(self.path / "MEMORY.md")
 
     def add_pair(self, number: int) -> None:
         title = f"pair {number}"
         self.add_folder(f"memory/{title}", title, noon(TODAY) + timedelta(seconds=number))
+
+    def others(self) -> dict[str, str]:
+        beside = ("AGENTS.md", "SOUL.md", "README.md", "docs/a.md", "memory/.dreams/a.md")
+        return {**super().others(), **dict.fromkeys(beside, "no memory\n")}
 
     def files(self) -> list[Path]:
         found = [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]
@@ -217,7 +221,8 @@ class SerenaLab(FilesLab):
         texts = ("# Style\n\nné 北京 🦀", "", "one line\r\n" + "long " * 3000)
         for number in range(count):
             name = f"{'a/b/' * (number % 2)}topic_{number}.md"
-            write_memory(self.path, name, texts[number % 3], at(number)).chmod(0o640)
+            path = write_memory(self.path, name, texts[number % 3], at(number))
+            path.chmod(MODES[number % 5])
 
     def add_pair(self, number: int) -> None:
         title = f"pair {number}"

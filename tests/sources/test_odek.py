@@ -23,7 +23,16 @@ import memlab
 from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
 from memlab.systems.odek import EpisodeIndex, Odek
-from sources.conformance import TEXTS, Compacted, Lab, delete_all, prints, put_back, records_of
+from sources.conformance import (
+    MODES,
+    TEXTS,
+    Compacted,
+    Lab,
+    delete_all,
+    prints,
+    put_back,
+    records_of,
+)
 
 
 class OdekLab(Lab):
@@ -41,6 +50,20 @@ class OdekLab(Lab):
         (self.path / "s6.md").unlink()
         (self.path / "orphan.md").write_text("no entry names it")
         (self.path / "user.md").write_text("facts")
+        for number, path in enumerate(sorted(self.path.glob("s*.md"))):
+            path.chmod(MODES[number % 5])
+
+    def edit_index(self) -> bytes:
+        entries = entries_of(self.path)
+        entries.append(entry("hand", "by hand", nanoseconds(900)))
+        (self.path / "index.json").write_text(json.dumps(entries))
+        return json.dumps(entries[-1]).encode()
+
+    def index(self) -> bytes:
+        return (self.path / "index.json").read_bytes()
+
+    def others(self) -> dict[str, str]:
+        return {"notes.txt": "x", "facts.md": "no episode's\n", "sub/s1.md": "deeper\n"}
 
     def add_pair(self, number: int) -> None:
         entries = entries_of(self.path)
