@@ -321,7 +321,7 @@ def _plan_in(file: Path) -> "memlab.Plan":
 @click.argument("store", type=options.STORE)
 @options.digest_argument(metavar="DIGEST")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
-@options.file_option("--into", help="Put the memories into a new file instead.")
+@options.file_option("--into", help="Make a new file with memory_items of them instead.")
 @options.json_option
 def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | None) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.

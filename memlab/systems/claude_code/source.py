@@ -483,16 +483,23 @@ class RetiringWriter(FolderWriter):
     def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:
         """Return those memories that the index does not name as it did, whatever its words.
 
-        A memory that had an entry of its own must have one, any other must be named.
+        A memory that had an entry of its own must have one, any other must be named. One whose
+        line is still in ``RETIRED.md``, as it was put there, is not back either.
         """
         seen = self._seen()
-        known = _checked(kept)
+        retired = indexes.own_texts(seen.retired, seen.names)
         entered = seen.index.entered(seen.names)
         found: list[Key] = []
-        for name in known.keys() - entered:
-            texts = [str(entry["text"]) for entry in known[name]["said"]]
-            lines = MemoryIndex(indexes.encoded("".join(texts)))
-            if name not in seen.said or name in lines.entered(seen.names):
+        for name, said in _checked(kept).items():
+            before: list[IndexEntry] = said["said"]
+            own = retired.get(name, [])
+            if name in entered:
+                is_left = bool(own) and not _edited(own, _line_of(name, before))
+            else:
+                lines = "".join(str(entry["text"]) for entry in before)
+                had_own = name in MemoryIndex(indexes.encoded(lines)).entered(seen.names)
+                is_left = had_own or name not in seen.said
+            if is_left:
                 found.append(name)
         return found
 
@@ -570,8 +577,8 @@ class RetiringWriter(FolderWriter):
         pointer = list(seen.said.get(RETIRED, ()))
         entries = [each["pointer"] for each in (known or {}).values()]
         before: list[IndexEntry] = next(filter(None, entries), [])
-        own = {POINTER, *(str(entry["text"]) for entry in before)}
-        is_own = all(str(entry["text"]) in own for entry in pointer)
+        own = {POINTER.strip(), *(str(entry["text"]).strip() for entry in before)}
+        is_own = all(str(entry["text"]).strip() in own for entry in pointer)
         if text.strip() == HEAD.strip() and is_own:
             if there or pointer:
                 going[RETIRED] = Parts(there, pointer)
