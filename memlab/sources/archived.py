@@ -4,6 +4,7 @@ Recognition limits what may be taken out of a folder, never what may be put back
 """
 
 from os import PathLike, fspath
+from os.path import realpath
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,13 +74,17 @@ def archive_meant(where: SourceLike, digest: str = "") -> FolderArchive | None:
 def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
     """Return the archives of a folder, and of the folders that a kind of store finds in it."""
     classes = {name: kind for name, kind in kinds().items() if issubclass(kind, FolderSource)}
-    real = path.resolve()
-    meant = [kind.folder_in(real) for name, kind in classes.items() if scheme in ("", name)]
-    return [
-        FolderArchive(archive, kind, folder)
-        for folder in dict.fromkeys((real, *meant))
-        for archive, kind in archives_beside(folder, classes)
-    ]
+    meant = {
+        name: Path(kind(str(path)).path) for name, kind in classes.items() if scheme in ("", name)
+    }
+    found: list[FolderArchive] = []
+    for folder in dict.fromkeys(map(realpath, (path, *meant.values()))):
+        for archive, kind in archives_beside(Path(folder), list(classes)):
+            # The same folder by the name that its kind has for it, such as a link.
+            named = meant.get(kind, path)
+            is_same = realpath(named) == folder
+            found.append(FolderArchive(archive, kind, named if is_same else Path(folder)))
+    return found
 
 
 def _folder_named(where: SourceLike) -> tuple[Path | None, str]:

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,6 +54,12 @@ class Serena(NotesSource):
     usual = ("SERENA_HOME", str(MEMORIES.parent))
 
     evidence = EVIDENCE
+
+    def __init__(self, where: str | PathLike[str]) -> None:
+        super().__init__(where)
+        if _is_memories(self.given):  # which may be a link to a folder of another name
+            with suppress(OSError, RuntimeError):
+                self.path = self.given.parent.resolve() / self.given.name
 
     @classmethod
     def folder_meant(cls, path: Path) -> Path:

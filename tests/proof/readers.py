@@ -53,6 +53,8 @@ OTHERS: Final[tuple[Callable[[Path, Path], object], ...]] = (
     lambda path, _: os.truncate(path, 2**40) if not path.touch() else None,
 )
 """What is no file of a size that anybody wrote."""
+PLACED: Final = "projects/-p/memory"
+"""Where a folder is Claude Code's memory, whatever is in it."""
 SESSIONS: Final = "sdk_sessions (content_session_id, memory_session_id)"
 
 
@@ -61,10 +63,12 @@ class Reader:
 
     files: ClassVar[tuple[str, ...]] = ("**/*.jsonl",)
     """Patterns of those that anybody may have written; what several name is spoilt more often."""
+    where: ClassVar[str] = "memory"
+    """Where its folder of memories lies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.memory = folder / "memory"
+        self.memory = folder / self.where
 
     def make(self) -> None:
         """Write it as those do who mean well."""
@@ -221,7 +225,8 @@ class Log(Reader):
 class ClaudeIndex(Reader):
     """Claude Code's files and ``MEMORY.md``."""
 
-    files = ("memory/*", *("memory/MEMORY.md",) * 3)
+    where = PLACED
+    files = (f"{PLACED}/*", *(f"{PLACED}/MEMORY.md",) * 3)
 
     def make(self) -> None:
         as_found(self.memory, files=5)
@@ -367,7 +372,8 @@ class Databases(Reader):
 class Journal(Reader):
     """What a change of a folder wrote down that was cut short."""
 
-    files = (*("memory/.memlab/**/journal.json",) * 4, "memory/.memlab/**/*")
+    where = PLACED
+    files = (*(f"{PLACED}/.memlab/**/journal.json",) * 4, f"{PLACED}/.memlab/**/*")
 
     def make(self) -> None:
         calls = count(1)

@@ -1,0 +1,532 @@
+"""Which kind of store a folder is, by evidence, and that nothing else is ever taken for memory."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+import pytest
+from claude_store import as_found, memory, write_index, write_memories, write_memory
+from hypothesis import given
+from hypothesis import strategies as st
+from odek_store import write_odek
+from openclaw_store import write_events
+from shell import run, said
+
+import memlab
+from memlab import compaction
+from memlab.errors import MemlabError, StoreError, UndecidedKindError
+from memlab.settings import read_settings
+from memlab.sources.opening import kinds, open_source, recognise, remember
+from memlab.sources.recognition import Strength
+from memlab.systems.claude_code.evidence import has_claude_type, is_kept_by_name
+
+AGENTS_FILES = ("AGENTS.md", "SOUL.md", "TOOLS.md", "USER.md")
+INDEX_OF_DOCUMENTS = "# Memory\n\n- [Overview](README.md)\n- [Design](ARCHITECTURE.md)\n"
+
+Make = Callable[[Path], object]
+
+
+def documents(folder: Path) -> None:
+    """A project whose own MEMORY.md links its documents."""
+    write_memory(folder, "MEMORY.md", INDEX_OF_DOCUMENTS)
+    for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md"):
+        write_memory(folder, name, f"# {name}\n")
+
+
+def workspace(folder: Path, *notes: str) -> None:
+    """An OpenClaw workspace whose MEMORY.md links its agent's files."""
+    lines = "".join(f"- [{name}]({name})\n" for name in AGENTS_FILES)
+    write_memory(folder, "MEMORY.md", f"# Long-term memory\n\n{lines}")
+    for name in AGENTS_FILES:
+        write_memory(folder, name, f"# {name}\n")
+    for name in notes:
+        write_memory(folder, f"memory/{name}", "note\n")
+
+
+def typed(folder: Path, *, untyped: int = 0, count: int = 3) -> None:
+    """A folder like Claude Code's memory, with documents that its index names too."""
+    write_memories(folder, *(f"m{number}" for number in range(count)))
+    for number in range(untyped):
+        write_memory(folder, f"doc{number}.md", "no front matter\n")
+    lines = [f"- [{path.stem}]({path.name})" for path in sorted(folder.glob("[md]*.md"))]
+    write_index(folder, lines)
+
+
+def skills_front_matter(folder: Path) -> None:
+    """Skills have names and descriptions, and no type."""
+    write_index(folder, ["- [a](a.md)", "- [b](b.md)"])
+    for name in "ab":
+        write_memory(folder, f"{name}.md", f"---\nname: {name}\ndescription: does it\n---\n")
+
+
+KINDS: dict[str, tuple[str, Make, str | None]] = {
+    "placed in .claude": (".claude/projects/app/memory", Path.mkdir, "claude"),
+    "placed by a slug of Claude's": ("backup/projects/-home-u-app/memory", Path.mkdir, "claude"),
+    "placed by a slug of Windows": ("backup/projects/C--Users-app/memory", Path.mkdir, "claude"),
+    "below projects, and no slug": ("src/projects/billing/memory", documents, None),
+    "below projects, no slug, no index": ("src/projects/billing/memory", Path.mkdir, None),
+    "a subagent's": ("app/.claude/agent-memory/reviewer", Path.mkdir, "claude"),
+    "agent-memory elsewhere": ("packages/agent-memory/src", Path.mkdir, None),
+    "front matter in all": ("notes", typed, "claude"),
+    "front matter in most": ("notes", lambda at: typed(at, untyped=2), "claude"),
+    "front matter in half": ("notes", lambda at: typed(at, untyped=3), None),
+    "front matter of skills": ("notes", skills_front_matter, None),
+    "typed files that no index names": (
+        "notes",
+        lambda at: [write_memory(at, "a.md", memory("a")), write_index(at, ["# Memory"])],
+        None,
+    ),
+    "a project's MEMORY.md": ("project", documents, None),
+    "a template of a skill": ("skills/remember/assets", typed, None),
+    "a template of a workspace": ("templates/agent", lambda at: workspace(at, "x.md"), None),
+    "a workspace without a folder of notes": ("w", workspace, "openclaw"),
+    "a workspace with daily notes": ("w", lambda at: workspace(at, "2026-06-01.md"), "openclaw"),
+    "daily notes below": ("w", lambda at: workspace(at, "daily/2026-06-01.md"), "openclaw"),
+    "undated notes": ("w", lambda at: workspace(at, "people.md"), "openclaw"),
+    "a workspace in its place": (".openclaw/workspace-anna", Path.mkdir, "openclaw"),
+    "recall events alone": (
+        "w",
+        lambda at: write_events(at / "memory/.dreams/events.jsonl"),
+        "openclaw",
+    ),
+    "one file of an agent's": (
+        "home",
+        lambda at: [write_memory(at, name, "x") for name in ("SOUL.md", "MEMORY.md")],
+        None,
+    ),
+    "AGENTS.md and dated documents": (
+        "project",
+        lambda at: [
+            write_memory(at, name, "x") for name in ("AGENTS.md", "memory/2026-01-01-design.md")
+        ],
+        None,
+    ),
+    "files of both": ("both", lambda at: [workspace(at), typed(at)], None),
+    "Serena's": ("app/.serena/memories", Path.mkdir, "serena"),
+    "a project with Serena": (
+        "app",
+        lambda at: (at / ".serena/memories").mkdir(parents=True),
+        None,
+    ),
+    "memories elsewhere": ("app/memories", documents, None),
+    "odek's": ("episodes", lambda at: write_odek(at, ["one"]), "odek"),
+    "an empty list elsewhere": ("memory", lambda at: write_memory(at, "index.json", "[]"), None),
+    "an empty list of odek's": (
+        ".odek/memory",
+        lambda at: write_memory(at, "index.json", "[]"),
+        "odek",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KINDS)
+def test_evidence_decides_the_kind(tmp_path: Path, case: str) -> None:
+    where, make, expected = KINDS[case]
+    folder = tmp_path / where
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    make(folder)
+    found = recognise(folder)
+    assert (found and found.scheme) == expected
+    listed = {store.where for store in memlab.find(tmp_path).stores}
+    assert (str(folder) in listed) == (expected is not None)
+
+
+def test_every_kind_of_folder_has_evidence_that_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "stores.md").read_text()
+    folders = {scheme: kind for scheme, kind in kinds().items() if kind.is_folder}
+    assert folders
+    for kind in folders.values():
+        assert kind.evidence  # type: ignore[attr-defined]
+        for evidence in kind.evidence:  # type: ignore[attr-defined]
+            assert f"| {evidence.what} | {evidence.strength.name.lower()} |" in page
+    assert sorted(Strength) == [Strength.CONTENT, Strength.TRACE, Strength.PLACE]
+
+
+def test_the_environment_names_configuration_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memories = tmp_path / "elsewhere" / "projects" / "app" / "memory"
+    workspace_of_state = tmp_path / "state" / "workspace"
+    of_serena = tmp_path / "serena" / "memories"
+    for folder in (memories, workspace_of_state, of_serena):
+        folder.mkdir(parents=True)
+        assert recognise(folder) is None
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("OPENCLAW_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("SERENA_HOME", str(tmp_path / "serena"))
+    found = [recognise(each) for each in (memories, workspace_of_state, of_serena)]
+    assert [each and each.scheme for each in found] == ["claude", "openclaw", "serena"]
+
+
+SETTINGS = {
+    "home/.claude/settings.json": True,
+    "home/.claude/settings.local.json": True,
+    "project/.claude/settings.local.json": True,
+    "project/.claude/settings.json": False,  # which a repository may bring along
+    "other/.claude/settings.local.json": False,
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_auto_memory_directory_of_settings_is_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    folder = tmp_path / "project" / "memory"
+    write_memory(folder, "a.md", "no front matter")
+    assert recognise(folder) is None
+    write_memory(tmp_path, settings, json.dumps({"autoMemoryDirectory": str(folder)}))
+    found = recognise(folder)
+    assert (found is not None) == SETTINGS[settings]
+    if found is not None:
+        assert memlab.load(folder)["memory_id"].tolist() == ["a.md"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"autoMemoryDirectory": 1}', '{"x": "\\u0000"}'])
+def test_settings_that_say_no_folder_are_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_memory(tmp_path, ".claude/settings.json", text)
+    write_memory(tmp_path, "memory/a.md", "x")
+    assert recognise(tmp_path / "memory") is None
+
+
+def test_what_a_configuration_folder_links_to_is_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = tmp_path / "dotfiles" / "app-memory"
+    write_memory(folder, "a.md", "no front matter")
+    assert recognise(folder) is None
+    link = tmp_path / "home" / ".claude" / "projects" / "-app" / "memory"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(folder)
+    for name in (folder, link):
+        assert open_source(name).scheme == "claude"
+        assert memlab.load(name)["memory_id"].tolist() == ["a.md"]
+
+
+TYPES = {
+    "type: user": True,
+    "type: 'feedback'": True,
+    "Type: Project": True,
+    "metadata:\n  node_type: memory\n  type: reference": True,
+    "metadata: {node_type: memory, type: user}": True,
+    "type: [feedback, user]": True,
+    "type: project  # of all": True,
+    "description: [broken\ntype: project": True,
+    "name: a\ndescription: b": False,
+    "type: skill": False,
+    "hooks:\n  type: user": False,
+    "type: [user, guide]": False,
+    "metadata:\n  version: 1\nother:\n  type: user": False,
+}
+
+
+@pytest.mark.parametrize("head", TYPES)
+def test_type_or_metadata_type_is_evidence(head: str) -> None:
+    assert has_claude_type(f"---\n{head}\n---\n\nbody\n") == TYPES[head]
+    assert not has_claude_type(f"# Title\n\n{head}\n")
+
+
+# What is no memory
+
+
+def test_documents_are_kept_by_name_and_counted(tmp_path: Path) -> None:
+    folder = tmp_path / ".claude" / "projects" / "-app" / "memory"
+    typed(folder)
+    for name in ("README.md", *AGENTS_FILES, "CLAUDE.md", "LICENSE.md", "CHANGELOG.md"):
+        write_memory(folder, name, memory(name))
+    frame = memlab.load(folder)
+    assert set(frame["memory_id"]) == {"m0.md", "m1.md", "m2.md"}
+    assert "8 kept by name" in said("show", folder)
+    (folder / "README.md").rename(tmp_path / "README.md")
+    assert "7 kept by name" in said("show", folder)
+
+
+def test_files_without_a_type_are_no_memories_of_a_folder_known_by_types(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    typed(folder, untyped=2, count=5)
+    for name in (str(folder), f"claude:{folder}"):
+        assert len(memlab.load(name)) == 5
+        made = memlab.plan(name, memlab.KeepRecent(0))
+        assert {each.memory_id for each in made.memories} == {f"m{n}.md" for n in range(5)}
+        assert "2 without a type of Claude Code's" in said("show", name)
+    # Most memories go, and the documents are in the majority: they stay documents.
+    memlab.apply(memlab.plan(f"claude:{folder}", memlab.KeepRecent(1)))
+    for name in (str(folder), f"claude:{folder}"):
+        assert memlab.load(name)["memory_id"].tolist() == ["m4.md"]
+
+
+def test_a_scheme_opens_a_folder_without_evidence(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    documents(folder)
+    with pytest.raises(UndecidedKindError) as caught:
+        memlab.load(folder)
+    assert caught.value.names == (f"claude:{folder}",)
+    assert f"memlab show claude:{folder}" in str(caught.value)
+    frame = memlab.load(f"claude:{folder}")
+    assert frame["memory_id"].tolist() == ["ARCHITECTURE.md"]
+    assert "2 kept by name" in said("show", f"claude:{folder}")
+
+
+def test_a_command_without_a_kind_ends_with_the_command_that_names_one(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    documents(folder)
+    before = sorted(folder.iterdir())
+    write_memory(tmp_path, "memlab.toml", 'policy = { name = "recent", keep = 1 }\n')
+    for words in (("compact", folder, "--keep-recent", "1", "--apply"), ("maintain", folder)):
+        result = run(*words)
+        assert result.exit_code == 2
+        command = " ".join(map(str, words)).replace(str(folder), f"claude:{folder}")
+        assert f"next: memlab {command}" in result.output
+    assert sorted(folder.iterdir()) == before
+
+
+SERENA: dict[str, tuple[Make, str]] = {
+    "never made": (lambda at: None, "is not there"),
+    "a file": (lambda at: at.write_text("x"), "is no folder"),
+    "a dangling link": (lambda at: at.symlink_to("nowhere"), "is a link that leads nowhere"),
+}
+
+
+@pytest.mark.parametrize("state", SERENA)
+@pytest.mark.parametrize("name", ["", "/.serena", "/.serena/memories"])
+def test_absent_serena_memories_are_an_error(tmp_path: Path, state: str, name: str) -> None:
+    make, words = SERENA[state]
+    project = tmp_path / "project"
+    write_memory(project, "README.md", "# readme\n")
+    (project / ".serena").mkdir()
+    make(project / ".serena" / "memories")
+    looks: tuple[Callable[[str], object], ...] = (
+        memlab.load,
+        memlab.lost,
+        compaction.keep_copies,
+        lambda name: memlab.plan(name, memlab.KeepRecent(0)),
+    )
+    for look in looks:
+        with pytest.raises(StoreError, match=rf"\.serena/memories {words}"):
+            look(f"serena:{project}{name}")
+    assert (project / "README.md").exists()
+
+
+def test_every_file_of_serena_is_a_memory(tmp_path: Path) -> None:
+    folder = tmp_path / ".serena" / "memories"
+    for name in ("README.md", "AGENTS.md", "core/style.md"):
+        write_memory(folder, name, "x")
+    write_memory(tmp_path, "README.md", "the project's")
+    made = memlab.plan(f"serena:{tmp_path}", memlab.KeepRecent(0))
+    taken = {each.memory_id for each in made.memories}
+    assert taken == {"README.md", "AGENTS.md", "core/style.md"}
+    memlab.restore(memlab.apply(made, all_prunable=True))
+    assert set(memlab.load(folder)["memory_id"]) == taken
+
+
+def test_serena_memories_may_be_a_link(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "notes"
+    write_memory(shared, "README.md", "x")
+    write_memory(shared, "style.md", "y")
+    (tmp_path / "project" / ".serena").mkdir(parents=True)
+    folder = tmp_path / "project" / ".serena" / "memories"
+    folder.symlink_to(shared)
+    for name in (str(folder), f"serena:{folder}", f"serena:{tmp_path / 'project'}"):
+        assert open_source(name).scheme == "serena"
+        receipt = memlab.apply(memlab.plan(name, memlab.KeepRecent(1)))
+        assert receipt.deleted == 1
+        assert "documents" not in {check.name for check in memlab.doctor(name).checks}
+        assert memlab.restore(receipt.digest, store=name) == 1
+
+
+# What is known of a folder
+
+
+def test_settings_keep_the_kind_that_a_person_named(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    write_memory(folder, "MEMORY.md", "- [a](a.md)\n")
+    write_memory(folder, "a.md", "no front matter")
+    with pytest.raises(UndecidedKindError):
+        open_source(folder)
+    remember(open_source(f"claude:{folder}"), {"target": 0.9})
+    assert read_settings(tmp_path, "notes", folder).kind == "claude"
+    assert open_source(folder).scheme == "claude"
+    workspace(folder, "2026-06-01.md")
+    with pytest.raises(UndecidedKindError, match=r"Claude Code memory.*OpenClaw workspace"):
+        open_source(folder)
+    remember(open_source(f"openclaw:{folder}"), {"target": 0.9})
+    assert open_source(folder).scheme == "openclaw"
+
+
+def test_an_archive_keeps_the_kind_when_the_evidence_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "w"
+    workspace(folder, "2026-06-01.md", "2026-06-02.md")
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(1)))
+    for name in ("AGENTS.md", "SOUL.md", "TOOLS.md", "memory/2026-06-02.md"):
+        (folder / name).unlink()
+    assert recognise(folder) is None
+    assert open_source(folder).scheme == "openclaw"
+    assert memlab.load(folder)["memory_id"].tolist() == ["MEMORY.md"]
+    assert memlab.restore(receipt.digest, store=folder) == 1
+
+
+def test_a_plan_keeps_its_kind(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    typed(folder)
+    made = memlab.plan(folder, memlab.KeepRecent(1))
+    for name in AGENTS_FILES:
+        write_memory(folder, name, "x")
+    write_memory(folder, "memory/.dreams/state.json", "{}")
+    with pytest.raises(UndecidedKindError, match=r"Claude Code memory.*OpenClaw workspace"):
+        memlab.apply(made)
+    assert len([*folder.glob("m*.md")]) == 3
+
+
+def test_documents_that_an_archive_holds_come_back_as_the_same_bytes(tmp_path: Path) -> None:
+    """As they were taken out of a folder that was a place then, a list of links among them."""
+    placed = tmp_path / ".claude" / "projects" / "-app" / "memory"
+    as_found(placed, files=8)
+    write_memory(placed, "topics.md", "- [a](a.md)\n- [b](b.md)\n")
+    before = {path.name: path.read_bytes() for path in placed.iterdir()}
+    receipt = memlab.apply(memlab.plan(placed, memlab.KeepRecent(1)))
+    assert receipt.deleted
+    folder = tmp_path / "notes"
+    placed.rename(folder)
+    source = placed.parent / "memory.archive.db"
+    shutil.move(source, tmp_path / "notes.archive.db")
+    assert memlab.restore(receipt.digest, store=folder) == receipt.deleted
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+# Nothing outside what a system calls a memory is ever taken
+
+LINKS = ("README.md", "ARCHITECTURE.md", "SOUL.md", "docs/d1.md", "note0.md", "typed0.md")
+NOTES = (
+    *("2026-06-01.md", "2026-06-02-x.md", "daily/2026-06-03.md", "people.md", "a/b/plans.md"),
+    *("README.md", "dreaming/2026-06-04.md"),
+)
+SERENA_STATES = ("none", "folder", "file", "dangling", "project only", "link")
+
+
+@st.composite
+def built(draw: st.DrawFn) -> dict[str, str | None]:
+    """The pieces of a folder: texts by path; None for a link that leads nowhere."""
+    made: dict[str, str | None] = {}
+    documents_there = draw(st.sets(st.sampled_from(["README.md", "ARCHITECTURE.md", "docs/d1.md"])))
+    made |= {name: f"# {name}\n" for name in documents_there}
+    made |= {name: f"# {name}\n" for name in draw(st.sets(st.sampled_from(AGENTS_FILES)))}
+    for number in range(draw(st.integers(0, 3))):
+        made[f"typed{number}.md"] = memory(f"t{number}")
+    for number in range(draw(st.integers(0, 2))):
+        made[f"note{number}.md"] = "no front matter\n"
+    for name in draw(st.sets(st.sampled_from(NOTES))):
+        made[f"memory/{name}"] = "a note\n"
+    if draw(st.booleans()):
+        links = draw(st.lists(st.sampled_from([*LINKS, *AGENTS_FILES]), max_size=5))
+        made["MEMORY.md"] = "# Memory\n\n" + "".join(f"- [{x}]({x})\n" for x in links)
+    if draw(st.booleans()):
+        made["memory/.dreams/events.jsonl"] = '{"type": "memory.recall.skipped"}\n'
+    state = draw(st.sampled_from(SERENA_STATES))
+    if state == "folder":
+        made |= {".serena/memories/README.md": "x", ".serena/memories/core/a.md": "y"}
+    elif state == "file":
+        made[".serena/memories"] = "no folder"
+    elif state in ("dangling", "link"):
+        made[".serena/memories"] = None
+    elif state == "project only":
+        made[".serena/project.yml"] = "name: x\n"
+    for place in draw(st.sets(st.sampled_from(["skills/remember/assets", "templates/agent"]))):
+        made |= {f"{place}/MEMORY.md": "- [s](s.md)\n", f"{place}/s.md": memory("s")}
+        made |= {f"{place}/{name}": "template\n" for name in AGENTS_FILES}
+    if draw(st.booleans()):
+        made |= {f"src/projects/billing/memory/{n}": "subsystem\n" for n in ("API.md", "MEMORY.md")}
+    if draw(st.booleans()):
+        made["projects/-app/memory/learned.md"] = "a memory\n"
+        made["projects/-app/memory/README.md"] = "a document\n"
+    return made
+
+
+def is_memory_by_its_system(path: str) -> bool:
+    """What the systems call a memory, of all that :func:`built` makes."""
+    where = PurePosixPath(path)
+    if path.startswith(".serena/memories/"):
+        return True
+    if path.startswith("projects/-app/memory/"):
+        return not is_kept_by_name(where.name)
+    if path.startswith("memory/"):  # a workspace's notes; Claude Code's have front matter
+        return "dreaming" not in where.parts and ".dreams" not in where.parts
+    is_typed = where.name.startswith("typed")
+    return is_typed or path == "MEMORY.md"
+
+
+@contextmanager
+def written(pieces: dict[str, str | None]) -> Iterator[Path]:
+    """A folder of some pieces, and no configuration folder that names it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "repository"
+        folder.mkdir()
+        for path, text in pieces.items():
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if text is None:
+                target.symlink_to("nowhere")
+            else:
+                target.write_text(text)
+        yield folder
+
+
+def names_at(folder: Path, root: Path, keys: object) -> set[str]:
+    """Paths from the root of a folder's keys."""
+    below = folder.relative_to(root).as_posix()
+    return {str(PurePosixPath(below, str(key))) for key in keys}  # type: ignore[attr-defined]
+
+
+@given(built())
+def test_nothing_but_memories_is_ever_taken(pieces: dict[str, str | None]) -> None:
+    with written(pieces) as root:
+        named = [store.where for store in memlab.find(root).stores]
+        names = [str(root), f"serena:{root}", *named]
+        for name in dict.fromkeys(names):
+            with suppress(MemlabError):
+                source = open_source(name)
+                folder = source.like
+                assert folder is not None
+                taken = set[str]()
+                made = memlab.plan(name, memlab.KeepRecent(0))
+                taken |= names_at(folder, root, (each.key for each in made.memories))
+                assert "MEMORY.md" not in taken
+                taken |= names_at(folder, root, memlab.load(name)["memory_id"])
+                compaction.keep_copies(name)
+                assert memlab.lost(name).empty
+                copied = compaction.plan_recovery(name).kept
+                taken |= names_at(folder, root, copied)
+                wrong = {path for path in taken if not is_memory_by_its_system(path)}
+                assert not wrong, (name, source.scheme)
+
+
+@given(built(), st.booleans())
+def test_a_week_of_unattended_nights_takes_no_document(
+    pieces: dict[str, str | None], retires: bool
+) -> None:
+    """Notes come and go, a hand edits the index, and every night the store is maintained."""
+    with written(pieces) as root:
+        kept = {path: text for path, text in pieces.items() if text is not None}
+        settings = 'policy = { name = "recent", keep = 1 }\nkeep_copies = true\n'
+        (root.parent / "memlab.toml").write_text(settings + "retire = true\n" * retires)
+        (root / "memlab.toml").write_text(settings)
+        for night in range(3):
+            with suppress(MemlabError):
+                memlab.maintain(root, apply=True, all_prunable=True)
+            for note in sorted(root.glob("memory/**/2026-*.md"))[: 1 + night]:
+                if "dreaming" not in note.parts:
+                    note.unlink()  # a dream
+                    kept.pop(note.relative_to(root).as_posix(), None)
+            if (root / "MEMORY.md").is_file():
+                with (root / "MEMORY.md").open("a") as index:
+                    index.write("- [Overview](README.md)\n")
+        for path, text in kept.items():
+            if not is_memory_by_its_system(path):
+                assert (root / path).read_text() == text, path
