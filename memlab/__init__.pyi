@@ -21,8 +21,8 @@ from memlab.items import MemoryKind as MemoryKind
 from memlab.items import MemoryProvenance as MemoryProvenance
 from memlab.items import is_load_bearing_memory as is_load_bearing_memory
 from memlab.lifecycle import LifecycleStore as LifecycleStore
+from memlab.policies import Activation as Activation
 from memlab.policies import KeepRecent as KeepRecent
-from memlab.policies import Learned as Learned
 from memlab.policies import NearDuplicate as NearDuplicate
 from memlab.policies import Pipeline as Pipeline
 from memlab.policies import Policy as Policy

@@ -161,8 +161,9 @@ class MemoryItem:
 
 
 def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = frozenset()) -> bool:
-    """Return whether `item` may never be pruned.
+    """Return whether `item` may never be pruned: the single source of truth for that.
 
+    Labels, plans and the statement that deletes all ask this predicate; nothing else decides it.
     Decisions and skills are load-bearing, and so is anything tagged ``rejected-path`` whatever its
     kind. The verdict depends on kind and tags alone.
 

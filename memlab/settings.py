@@ -45,6 +45,10 @@ AUTO: Final = "auto"
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
 """By policy, the setting whose number sizing finds."""
 
+REPLACED: Final[Mapping[str, str]] = {"learned": "activation"}
+"""Policies of earlier versions that settings and plans may still name, and the policy that replaced
+each; it takes the same settings."""
+
 Read = Callable[[str, Any], Any]
 """Returns what the value of a setting means, by the setting's name."""
 _MOST: Final = 2**20

@@ -65,7 +65,6 @@ LONGEST = (
     "tests/charts/test_every_chart.py",
     "tests/proof/test_power_cut.py",
     "tests/cli/test_commands.py",
-    "tests/policies/test_learned.py",
     "tests/browser/test_site.py",
     "tests/policies/test_policies.py",
     "tests/replay/test_replay.py",

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab.policies import (
+    Activation,
     ImportanceBudget,
     ImportanceFloor,
     KeepAll,
     KeepRecent,
-    Learned,
     NearDuplicate,
     Pipeline,
     Policy,
@@ -137,7 +137,7 @@ SOME_OF_EACH: dict[str, Policy] = {
     "superseded": PurgeSuperseded(2 * DAY),
     "all": KeepAll(),
     "tokens": TokenBudget(35),
-    "learned": Learned(2),
+    "activation": Activation(2),
     "odek": Pipeline.odek(threshold=0.6, ttl=5 * DAY, keep=2),
     "memforge": Pipeline.memforge(threshold=0.3, max_items=2),
     "betterdb": Pipeline.betterdb(max_items=2),

@@ -66,7 +66,7 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     assert "no cap is remembered" in found.advice
     assert "forge-loop's own doctor warns above 50" in found.advice
     assert doctor(store, backlog=60).checks[0].advice == ""
-    (store.parent / FILE).write_text('policy = { name = "learned", max_tokens = 9000 }\n')
+    (store.parent / FILE).write_text('policy = { name = "activation", max_tokens = 9000 }\n')
     assert check(store, "memory_integrity").advice == ""
 
 

@@ -18,7 +18,18 @@ import memlab
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
-    *("errors", "versions", "lazy", "text", "arguments", "clock", "items", "columns", "files"),
+    *(
+        "errors",
+        "versions",
+        "lazy",
+        "text",
+        "arguments",
+        "clock",
+        "items",
+        "columns",
+        "files",
+        "base_activation",
+    ),
     *("store", "settings", "sources", "systems", "frame", "evidence"),
     ("growth", "policies"),
     "sizing",

@@ -296,3 +296,27 @@ def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
     for days, words, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):
         assert words in said(maintain(store, apply=True, now=NOW + timedelta(days=days)), "drop")
         assert len(memlab.lost(store)) == lost
+
+
+@pytest.mark.parametrize("retire", [False, True])
+def test_the_first_night_of_a_replaced_policy_is_dry_and_lists_what_differs(
+    store: Path, retire: bool
+) -> None:
+    settings = store.with_name(FILE)
+    named = 'policy = { name = "learned", max_items = 95 }\n'
+    settings.write_text(f"{named}retire = true\n" if retire else named)
+    before = files_in(store.parent)
+    looked = maintain(store, now=NOW)
+    assert files_in(store.parent) == before
+    assert looked.has_work
+    first = maintain(store, apply=True, now=NOW)
+    does = "retire" if retire else "delete"
+    words = said(first, "compact")
+    assert "memlab.toml names learned, which activation has replaced" in words
+    assert f"it would {does} e1, e2, e3, e4, e5" in words
+    assert (first.deleted, first.receipt) == (0, None)
+    assert memlab.load(store)["prunable"].sum() == 100
+    assert 'name = "activation"' in settings.read_text()
+    second = maintain(store, apply=True, now=NOW + timedelta(days=1))
+    assert second.receipt is not None
+    assert memlab.load(store)["prunable"].sum() == 95

@@ -193,7 +193,7 @@ def test_a_class_of_ones_own_is_imported_only_where_a_person_lists_its_module(
         memlab.KeepRecent(546),
         memlab.TimeToLive(timedelta(days=30)),
         memlab.Pipeline.odek(keep=20),
-        memlab.Learned(max_tokens=2000),
+        memlab.Activation(max_tokens=2000),
         memlab.policies.ValueCap(30, half_life=timedelta(hours=36), scope=("agent_id",)),
     ],
 )

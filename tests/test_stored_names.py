@@ -74,6 +74,7 @@ POLICY_KEYS = {
     "floor": ["threshold"],
     "dedup": ["threshold", "vectorise"],
     "learned": ["max_items", "max_tokens"],
+    "activation": ["max_items", "max_tokens"],
     "purge-superseded": ["older_than"],
     "all": [],
     "pipeline": ["policies"],

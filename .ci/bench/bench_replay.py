@@ -20,6 +20,7 @@ from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import (
+    Activation,
     ImportanceBudget,
     KeepRecent,
     Pipeline,
@@ -27,7 +28,6 @@ from memlab.policies import (
     TimeToLive,
     ValueCap,
 )
-from memlab.policies.learned import Learned
 from memlab.replay.life import life_of
 from memlab.replay.walk import walk_through
 
@@ -43,7 +43,7 @@ def settings(days: float) -> list[Policy]:
             ValueCap(cap, half_life=timedelta(days=days * cap / 4)),
             ImportanceBudget(cap),
             Pipeline.odek(threshold=0, keep=cap),
-            Learned(cap),
+            Activation(cap),
         ]
     return policies
 

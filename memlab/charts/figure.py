@@ -110,7 +110,7 @@ POLICY_STYLES: Final = {
     "tokens": Style("v", "▼", dashed=True),
     "odek": Style("P", "✚", dashed=True),
     "value": Style("^", "▲", dashed=True),
-    "learned": Style("D", "◆"),
+    "activation": Style("D", "◆"),
     "betterdb": Style("X", "✖", dashed=True),
     "budget": Style("h", "⬢"),
     "floor": Style("p", "⬟"),

@@ -3,7 +3,6 @@
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,16 +34,18 @@ class PolicyCommand(click.Command):
 class SettingsCommand(PolicyCommand):
     """A command that takes a policy, and the settings of every one of the package, as options."""
 
-    @cached_property
+    @property
     def _settings(self) -> list[click.Parameter]:
         takers: dict[str, list[tuple[str, Setting]]] = {}
         for policy, named in memlab.policies.NAMED.items():
-            for name, one in named.settings.items():
-                if one.metavar:
-                    takers.setdefault(name, []).append((policy, one))
+            for setting in named.settings.values():
+                if setting.metavar:
+                    takers.setdefault(setting.option, []).append((policy, setting))
         return [
-            click.Option([some[0][1].option, name], metavar=some[0][1].metavar, help=_help_of(some))
-            for name, some in takers.items()
+            click.Option(
+                [option, _parameter_of(option)], metavar=some[0][1].metavar, help=_help_of(some)
+            )
+            for option, some in takers.items()
         ]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -59,17 +60,36 @@ class SettingsCommand(PolicyCommand):
         """Give the command the policy that was asked for, by a setting alone the newest."""
         with augment_usage_errors(ctx):
             name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
-            own = [(one.name, ctx.params.pop(one.name, None)) for one in self._settings]
-            typed = {key: text for key, text in own if text is not None}
+            named = memlab.policies.policy_named(name or "recent")
+            typed = {}
+            for option in self._settings:
+                text = ctx.params.pop(option.name or "", None)
+                if text is not None:
+                    typed[_setting_of(named, option.opts[0])] = text
             typed |= dict(map(split_setting, given))
             if name == "ttl" and "ttl" not in typed:
                 raise click.UsageError(
                     "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by "
                     "an expiry of its own"
                 )
-            named = memlab.policies.policy_named(name or "recent")
             ctx.params["policy"] = made(named, typed) if name or typed else None
         return super().invoke(ctx)
+
+
+def _parameter_of(option: str) -> str:
+    """Return the name under which a command gets an option of policies."""
+    return f"setting_{option.removeprefix('--').replace('-', '_')}"
+
+
+def _setting_of(named: "Named", option: str) -> str:
+    """Return which setting of a policy an option gives; of a policy without it, another's."""
+    policies = [named, *memlab.policies.NAMED.values()]
+    return next(
+        name
+        for policy in policies
+        for name, setting in policy.settings.items()
+        if setting.option == option
+    )
 
 
 def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

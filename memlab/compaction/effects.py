@@ -18,11 +18,11 @@ from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.references import Evidence, evidence_of
-from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows, rows_in_state
 from memlab.growth.context import Boot, boot_of, size_of
 from memlab.items import Size
 from memlab.policies import KeepRecent, Policy, decide
+from memlab.policies.activation import activity_of, per_length
 from memlab.settings import NUMBERS
 from memlab.sizing import Verdict
 from memlab.sizing.goal import Question, prepared_for
@@ -141,15 +141,15 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         A row for each memory: ``label``, ``age_days``, ``tokens``, ``reads`` (missing without a
         log), ``references`` (other memories that name it), ``need``, and what it is called. With a
         policy ``keep`` and ``reason``, with a log ``chance``, one of
-        ``memlab.evidence.reading_chances``. ``need`` is what its reads, without a log its
-        references, come to per 1,000 tokens when each has faded by half in the 14 days before the
-        last of all: what would be worth loading at start comes first by it.
+        ``memlab.evidence.reading_chances``. ``need`` is its base-level activation by reads,
+        references and the store's counter, over ``(tokens + 10)^0.4`` (:class:`memlab.Activation`):
+        what would be worth loading at start comes first by it.
         ``attrs["facts"]`` says in words what that rests on.
     """
     call = "memlab.rows"
     expect(policy, Policy, call=call, name="policy", optional=True)
-    for name, text in (("tag", tag), ("author", author)):
-        expect(text, str, call=call, name=name, optional=True)
+    expect(tag, str, call=call, name="tag", optional=True)
+    expect(author, str, call=call, name="author", optional=True)
     for name, value, known in (("where", where, WHERE), ("by", by, BY)):
         expect(value, str, call=call, name=name, optional=name == "where")
         if value is not None and value not in known:
@@ -163,7 +163,9 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     evidence = evidence_of(frame, log, call=call, with_body=with_body, now=now)
     past, reads = evidence.past, evidence.log
     facts = [("memlab.toml", each) for each in (evidence.settings.not_obeyed, words) if each]
+    activity = activity_of(past, past, evidence.references, now=now)
     found = _joined(evidence)
+    found[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())
     present = present_rows(past)
     if policy is not None:
         decided = decide(present, policy.after(past, evidence.references), now=now)
@@ -180,10 +182,9 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
             facts.append((READS, reading.describe_chances(found[CHANCE].dropna())))
         facts += [("log", words) for words in describe_log(reads, past)]
     if by == NEED:
-        needs = c.REFERENCES if reads is None else READS
-        words = f"{needs}, each fading by half in {HALF_LIFE:g} days, per 1,000 tokens"
-        searched = past.attrs.get(c.RECALLED) and found[NEED].any()
-        facts.append((NEED, words + "; the first are worth loading at start" * bool(searched)))
+        searched = past.attrs.get(c.RECALLED) and len(evidence.references)
+        facts.append((NEED, _WORTH_LOADING if searched else _NEED))
+        facts += [(NEED, note) for note in activity.notes]
     chosen = _chosen(found, where)
     if tag is not None:
         chosen &= found[c.TAGS].map(lambda tags: tag in tags).astype(bool)
@@ -193,6 +194,10 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     result = Rows(listed[[name for name in _ORDER if name in found]].reset_index(drop=True))
     result.attrs = passed_on(past) | {FACTS: facts}
     return result
+
+
+_NEED: Final = "activation by reads and references, over (tokens + 10)^0.4"
+_WORTH_LOADING: Final = f"{_NEED}; the first are worth loading at start"
 
 
 def _joined(evidence: Evidence) -> pd.DataFrame:
@@ -220,10 +225,6 @@ def _joined(evidence: Evidence) -> pd.DataFrame:
     reads = to_each(is_read.astype("int64")).astype("Int64")
     found[READS] = reads if has_log else pd.Series(pd.NA, past.index, "Int64")
     found[c.REFERENCES] = to_each((~is_read).astype("int64")).astype("int64")
-    needs = is_read if has_log else ~is_read
-    age = references[c.AT].where(needs).max() - references[c.AT]
-    faded = (0.5 ** (age / pd.Timedelta(days=HALF_LIFE)).clip(lower=0)).where(needs)
-    found[NEED] = 1000 * to_each(faded) / past[c.TOKENS].clip(lower=1)
     return found
 
 
@@ -263,7 +264,7 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
         elif len(values):
             columns.append(name)
     header = tuple(_HEADERS.get(name, name) for name in columns)
-    first = listed.head(most).assign(**{NEED: listed[NEED].map("{:,.1f}".format)})
+    first = listed.head(most).assign(**{NEED: listed[NEED].map("{:.3f}".format)})
     cells = list(zip(*(map(_cell, first[name]) for name in columns), strict=True))
     beside = as_text(Sheet("", (), [Table("", header, cells, whole=True)])).splitlines()
     room = max(width - 2 - max(map(len, beside), default=0), _SHORTEST)

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from operator import itemgetter
@@ -40,17 +40,6 @@ Places = npt.NDArray[np.intp]
 Columns = Mapping[str, Any]
 """The columns of a frame as arrays, by name: each of them takes pandas as long as some hundred rows
 of it."""
-
-STAYS_FOR: Final = timedelta(days=30)
-"""So long at least a memory stays that came back; each time that it was needed, then
-:data:`STAYS_TIMES` as long. What is loaded is not read, so only leaving it out again shows that it
-is not needed any more."""
-STAYS_TIMES: Final = 4
-STAYS_IN: Final = 0.5
-"""What comes back, and stays, takes up so much of a policy's room at most, or is one memory."""
-_MOST_TIMES: Final = 6  # 84 years
-CAME_BACK: Final = "came-back"
-"""Why a memory stays that a policy does not keep."""
 
 _LABELS: Final = (
     plans.PRUNABLE,
@@ -90,10 +79,9 @@ def plan(
         The rule.
     retire : bool
         Whether to retire what the policy does not keep, so that it stays in the store and is not
-        loaded, instead of deleting it. Retired memories return that were read or referred to since,
-        or that the policy keeps now. One that came back stays for a month at least, and four times
-        as long each further time that it was needed. Those that come back and stay take up half of
-        the policy's room at most, what was needed latest first.
+        loaded, instead of deleting it. All that is retired is decided about anew: what the policy
+        keeps now returns. Under a policy that does not go by use, what was read or referred to
+        since it was retired returns as well, into the policy's room, what was needed latest first.
     log : DataFrame, str or Path, optional
         An access log; the logs that ``memlab.toml`` remembers by default.
     now : datetime, optional
@@ -200,7 +188,10 @@ def _evidence_of(
 
 
 def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decision:
-    """Decide on retired memories as if they were loaded, and let what was needed since be kept."""
+    """Decide on retired memories as if they were loaded.
+
+    A policy that goes by use weighs what was needed since by itself; under any other it is kept.
+    """
     policy, _, _, now = request
     past, references = _evidence_of(frame, source, request)
     last = references.groupby(col.TARGET_ID)[col.AT].max().reindex(frame[col.MEMORY_ID])
@@ -210,23 +201,24 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
 
     retired, load_bearing = retired_rows(frame), frame[col.LOAD_BEARING].to_numpy(dtype=bool)
     active = frame[col.ACTIVE].to_numpy(dtype=bool)
-    came_back = active & (as_instant(now) < _stays_until(frame, source, needed_at))
     needed = np.zeros_like(retired)
     if retired.any():
         needed = retired & (needed_at > frame[col.RETIRED_AT].to_numpy("datetime64[us]"))
     candidates = frame.drop(columns=col.RETIRED_AT, errors="ignore").assign(
         **{col.ACTIVE: active | retired, col.PRUNABLE: (active | retired) & ~load_bearing}
     )
-    held = (needed | came_back) & ~load_bearing
+    held = needed & ~load_bearing
+    if any(step.goes_by == "use" for step in policy.steps):
+        held = np.zeros_like(needed)
     latest = np.argsort(needed_at.astype(np.int64))[::-1]
     for step in policy.steps:
         if isinstance(step, CappedPolicy) and (room := step.slots) is not None:
             _leave_out(held, latest, step, room, candidates)
     decision = decision_of(candidates.assign(**{HELD: held}), policy, now=now)
     keep, reason = decision.keep.copy(), decision.reason.copy()
-    reason[held] = len(decision.reasons) + needed[held]
+    reason[needed & keep & ~load_bearing] = len(decision.reasons)
     keep[~active & ~retired] = True  # what is superseded is not loaded
-    return Decision(keep, reason, [*decision.reasons, CAME_BACK, plans.NEEDED])
+    return Decision(keep, reason, [*decision.reasons, plans.NEEDED])
 
 
 def _leave_out(
@@ -238,33 +230,10 @@ def _leave_out(
         among = np.zeros_like(held)
         among[scope.members] = True
         room = slots - int(size[among & floor].sum()) * policy.counts_load_bearing
-        asked = latest[(held & among)[latest]]
-        held[asked] = holds(size[asked], room)
-
-
-def holds(sizes: npt.NDArray[np.int64], room: int) -> Flags:
-    """Which of memories, in this order, a room of a policy holds: what fits, up to half of it."""
-    held, taken = np.zeros(len(sizes), dtype=bool), 0
-    for place, size in enumerate(sizes.tolist()):
-        held[place] = taken + size <= room * (STAYS_IN if taken else 1)
-        taken += size * bool(held[place])
-    return held
-
-
-def _stays_until(
-    frame: pd.DataFrame, source: Source, needed_at: npt.NDArray[np.datetime64]
-) -> npt.NDArray[np.datetime64]:
-    """Return until when memories stay that came back; NaT for the others."""
-    until = np.full(len(frame), np.datetime64("NaT", "us"))
-    if known := source.retired():
-        keys = frame[col.KEY if col.KEY in frame else col.POSITION].tolist()
-        for place, (key, memory_id) in enumerate(zip(keys, frame[col.MEMORY_ID], strict=True)):
-            found = known.at(key, memory_id)
-            if found is not None and found.returned_at is not None:
-                since = np.fmax(as_instant(found.returned_at), needed_at[place])
-                times = min(max(found.times_needed - 1, 0), _MOST_TIMES)
-                until[place] = since + np.timedelta64(STAYS_FOR * STAYS_TIMES**times)
-    return until
+        for place in latest[(held & among)[latest]].tolist():
+            held[place] = size[place] <= room
+            if held[place]:
+                room -= int(size[place])
 
 
 def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:

@@ -18,6 +18,7 @@ from memlab.arguments import expect
 from memlab.clock import moment_of
 from memlab.errors import PlanError
 from memlab.items import Size
+from memlab.settings import REPLACED
 from memlab.store.archive.entries import check_depth
 from memlab.store.records import portions
 from memlab.text import counted, shortened
@@ -291,13 +292,17 @@ def in_words(policy: Mapping[str, Any]) -> str:
     "recent(keep=50, by='position')"
     >>> in_words({"policy": "pipeline", "policies": [recent]})
     "pipeline(policies=[recent(keep=50, by='position')])"
+    >>> in_words({"policy": "learned", "max_items": 50})
+    'learned(max_items=50), which activation has replaced'
     """
     settings = (
         f"{name}={_word(value)}"
         for name, value in policy.items()
         if name != "policy" and value is not None
     )
-    return f"{policy.get('policy')}({', '.join(settings)})"
+    name = str(policy.get("policy"))
+    words = f"{name}({', '.join(settings)})"
+    return f"{words}, which {REPLACED[name]} has replaced" if name in REPLACED else words
 
 
 def minute(moment: datetime) -> str:

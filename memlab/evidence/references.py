@@ -376,7 +376,7 @@ class OnRows(NamedTuple):
 
 def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     """Return the references to a row of the frame that was written before they arose."""
-    expect_references(references, call="memlab.policies.Learned")  # others asked before
+    expect_references(references, call="memlab.policies.Activation")  # others asked before
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
     target, exact = _row_numbers(positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64))
     at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))

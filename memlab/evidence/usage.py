@@ -30,7 +30,7 @@ SIZES: Final = (0.1, 0.25, 0.5)
 """Shares of a store at which age and use are compared; of memories, a quarter decides."""
 BETWEEN: Final = 0.12
 """By how much what is served varies from one stretch of a store to the next beyond the noise of
-both, in times the variance of one read; ``bench_learned.py --between`` measures it."""
+both, in times the variance of one read; ``bench_activation.py --between`` measures it."""
 AS_GOOD: Final = 0.05
 """Age is enough where use serves at most so much more."""
 FEWEST: Final = (20, 10)

@@ -160,7 +160,9 @@ class LifecycleStore(SqliteMemoryStore):
         agent_id, thread_id, namespace : str, optional
             What the row belongs to. A row with none of its scope's fields and tags is never capped.
         trust : Trust or str
-            Who stands behind it; an untrusted row never replaces one that is trusted or approved.
+            Who stands behind it. An untrusted item that repeats a trusted or approved row is not
+            stored, and counted in :meth:`stats`; with ``NearDuplicate(keep_untrusted=True)`` both
+            stay.
         graduated : bool
             Whether an importance floor spares it, as MemForge does.
         """
@@ -181,7 +183,10 @@ class LifecycleStore(SqliteMemoryStore):
             "scope": side.scope_key(self._fields, belongs, item.tags),
         }
         with self._writing():
-            self._replace_duplicate(item, signals["trusted"], now)
+            if self._repeats_trusted(item, signals["trusted"], now):
+                self._texts.forget()  # an earlier text of its id stays
+                side.count_not_stored(self.connection)
+                return item
             super().put(item)
             (position,) = self.connection.execute(
                 "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
@@ -292,26 +297,30 @@ class LifecycleStore(SqliteMemoryStore):
         with self._errors_in_words():
             return {*side.expired_ids(self.connection, as_text(self._clock()), also, *values)}
 
-    def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
-        """Delete the row that `item` repeats, unless that one is trusted more."""
+    def _repeats_trusted(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
+        """Delete the row that `item` repeats; return whether that one is trusted more, and stays.
+
+        A policy that keeps untrusted near-duplicates has both stay, as if `item` repeated nothing.
+        """
         if not _may_repeat(item):
             self._texts.discard(item.memory_id)
-            return
+            return False
         found = self._texts.most_similar(item.memory_id, item.title, item.body)
         if found is None:
-            return
+            return False
         # Somebody stands behind a row of which nothing else is known.
         (trust,) = self.connection.execute(
             f"SELECT coalesce(max(signal.trusted), 1) {side.WITH_ITEMS} WHERE signal.memory_id = ?",
             (found,),
         ).fetchone()
         if trusted < trust:
-            return
+            return self.duplicates is not None and not self.duplicates.keep_untrusted
         try:
             self._remove([found], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._texts.forget()
+        return False
 
     def _repeatable(self) -> list[Text]:
         """Return the texts of active rows that are not load-bearing, for those that repeat them."""

@@ -256,6 +256,8 @@ class LifecycleStats:
     evicted : mapping of str to int
         Rows removed since the store began, by reason: ``lowest-value``, ``expired``,
         ``near-duplicate``.
+    not_stored : int
+        Items that were not written, since they were untrusted and repeated a trusted row.
     enforcement_failures : int
         How often this object could not evict or archive what a put asked for. The puts stand.
     last_failure : str or None
@@ -266,9 +268,18 @@ class LifecycleStats:
 
     sizes: Mapping[str, int]
     evicted: Mapping[str, int]
+    not_stored: int
     enforcement_failures: int
     last_failure: str | None
     floor_over_capacity: Mapping[str, int]
+
+
+def count_not_stored(connection: sqlite3.Connection) -> None:
+    """Count an item that was not written."""
+    connection.execute(
+        "INSERT INTO memory_lifecycle VALUES ('not-stored', 1) "
+        "ON CONFLICT (name) DO UPDATE SET value = value + 1"
+    )
 
 
 def read_stats(
@@ -283,6 +294,9 @@ def read_stats(
     evicted = connection.execute(
         "SELECT substr(name, 9), value FROM memory_lifecycle WHERE name GLOB 'evicted:*'"
     ).fetchall()
+    not_stored = connection.execute(
+        "SELECT coalesce(max(value), 0) FROM memory_lifecycle WHERE name = 'not-stored'"
+    ).fetchone()[0]
     sizes, floors = Counter[str](), Counter[str]()
     # Each scope lies at one of its labels, threads first: few others have that.
     lying: defaultdict[Label | None, list[str]] = defaultdict(list)
@@ -298,6 +312,7 @@ def read_stats(
     return LifecycleStats(
         sizes=dict(sizes),
         evicted=dict(evicted),
+        not_stored=not_stored,
         enforcement_failures=failures,
         last_failure=last_failure,
         floor_over_capacity=over,

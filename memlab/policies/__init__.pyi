@@ -1,10 +1,10 @@
+from memlab.policies.activation import Activation as Activation
 from memlab.policies.base import CappedPolicy as CappedPolicy
 from memlab.policies.base import DatedPolicy as DatedPolicy
 from memlab.policies.base import Policy as Policy
 from memlab.policies.base import decide as decide
 from memlab.policies.duplicates import NearDuplicate as NearDuplicate
 from memlab.policies.duplicates import near_duplicates as near_duplicates
-from memlab.policies.learned import Learned as Learned
 from memlab.policies.named import NAMED as NAMED
 from memlab.policies.named import POLICIES as POLICIES
 from memlab.policies.named import Pipeline as Pipeline

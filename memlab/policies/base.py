@@ -33,7 +33,7 @@ HELD: Final = "held"
 STAYS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
 """Reasons for which a memory stays."""
 
-Runner = Literal["asked", "capped", "ranked", "dated", "learned", "duplicates", "steps"]
+Runner = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates", "steps"]
 Population = Literal["active", "superseded", "retired", "all"]
 GoesBy = Literal["age", "use", ""]
 Rows = Mapping[str, Any] | pd.DataFrame

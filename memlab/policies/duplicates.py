@@ -35,9 +35,11 @@ class NearDuplicate(Policy):
     """Let a newer near-duplicate replace the older row it repeats.
 
     In the order of ``created_at``, a row replaces the one older prunable row most similar to it
-    (the newest of them, on a tie) when their cosine reaches `threshold`, unless its trust is lower:
-    then both stay. A frame does not say which rows have met before, so this is repeated until
-    nothing more goes, and deciding again on what is left changes nothing.
+    (the newest of them, on a tie) when their cosine reaches `threshold`. Where its trust is lower
+    it goes itself: odek has not stored such an episode at all since August 2026. With
+    `keep_untrusted` both stay, as in odek 1.15 of July 2026 and before. A frame does not say which
+    rows have met before, so this is repeated until nothing more goes, and deciding again on what is
+    left changes nothing.
 
     Texts are title and body, or the title alone in a frame without bodies (``with_body=True`` loads
     them). Unless `vectorise` is given they are compared by how often each word occurs, case aside,
@@ -52,6 +54,14 @@ class NearDuplicate(Policy):
     threshold: float = field(
         default=0.92,
         metadata={"help": "cosine from which a newer memory replaces an older; 0: off"},
+    )
+    keep_untrusted: bool = field(
+        default=False,
+        metadata={
+            "help": "whether an untrusted near-duplicate stays beside the trusted memory that it "
+            "repeats, as in odek until July 2026"
+        },
+        kw_only=True,
     )
     vectorise: Vectorise | None = field(
         default=None,
@@ -86,7 +96,7 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     winner = similarity = np.full(len(prunable), -1)
     if policy.threshold and len(prunable) > 1:
         vectors = vectors_of(texts_of(prunable), policy)
-        winner, similarity = replace_older(vectors, trust_in(prunable), policy.threshold)
+        winner, similarity = replace_older(vectors, trust_in(prunable), policy)
     gone = np.flatnonzero(winner >= 0)
     ids = prunable[col.MEMORY_ID].to_numpy()
     return pd.DataFrame(
@@ -198,7 +208,7 @@ NO_PAIRS: Final = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0
 
 
 class Replaced(NamedTuple):
-    """A row that went, the newer one in its place, and how similar they are."""
+    """A row that went, the one in its place, and how similar they are."""
 
     row: int
     winner: int
@@ -276,19 +286,22 @@ def _rare_columns(unit: Any, least: float) -> Any:
     return sparse.csr_matrix((ones, (row[is_rare], unit.indices[kept])), shape=unit.shape)
 
 
-def settle(pairs: Pairs, trust: Flags, there: Flags) -> list[Replaced]:
+def settle(pairs: Pairs, trust: Flags, there: Flags, *, keep_untrusted: bool) -> list[Replaced]:
     """Let each row replace the one most similar to it, again until nothing more goes.
 
     `there` is changed: what goes is there no longer.
     """
     replaced: list[Replaced] = []
-    while went := ask_once(pairs, trust, there):
+    while went := ask_once(pairs, trust, there, keep_untrusted=keep_untrusted):
         replaced += went
     return replaced
 
 
-def ask_once(pairs: Pairs, trust: Flags, there: Flags) -> list[Replaced]:
-    """Let each row, the oldest first, replace the one most similar to it, trust permitting."""
+def ask_once(pairs: Pairs, trust: Flags, there: Flags, *, keep_untrusted: bool) -> list[Replaced]:
+    """Let each row, the oldest first, replace the one most similar to it.
+
+    One that is trusted less than that goes itself, or both stay.
+    """
     rows, start, count = np.unique(pairs.newer, return_index=True, return_counts=True)
     stop = start + count
     replaced = []
@@ -299,15 +312,21 @@ def ask_once(pairs: Pairs, trust: Flags, there: Flags) -> list[Replaced]:
         likeness = np.where(there[older], pairs.cosine[first:last], -1.0)
         highest = likeness.max()
         best = int(older[np.flatnonzero(likeness == highest)[-1]])  # the newest, on a tie
-        if highest >= 0 and trust[row] >= trust[best]:
+        if highest < 0:
+            continue
+        if trust[row] >= trust[best]:
             there[best] = False
             replaced.append(Replaced(best, row, float(highest)))
+        elif not keep_untrusted:
+            there[row] = False
+            replaced.append(Replaced(row, best, float(highest)))
     return replaced
 
 
-def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Ints, Floats]:
+def replace_older(vectors: Any, trust: Flags, policy: NearDuplicate) -> tuple[Ints, Floats]:
     """Let vectors replace their most similar older ones; return by whom each went, how similar."""
-    likeness = Likeness(vectors, threshold)
+    likeness = Likeness(vectors, policy.threshold)
+    keep = policy.keep_untrusted
     there = np.ones(len(trust), dtype=bool)
     every = np.arange(len(trust))
     replaced: list[Replaced] = []
@@ -316,10 +335,11 @@ def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Ints, F
     for start in range(0, len(trust), BLOCK):
         block = every[start : start + BLOCK]
         found = likeness.pairs(block, np.flatnonzero(there[: block[-1] + 1]))
-        replaced += ask_once(found, trust, there)
+        replaced += ask_once(found, trust, there, keep_untrusted=keep)
         met.append(found.among(there))
     if met:
-        replaced += settle(Pairs.merged(met).among(there), trust, there)
+        pairs = Pairs.merged(met).among(there)
+        replaced += settle(pairs, trust, there, keep_untrusted=keep)
     winner = np.full(len(trust), -1, dtype=np.int64)
     similarity = np.full(len(trust), -1.0)
     for went in replaced:

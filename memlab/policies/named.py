@@ -19,11 +19,11 @@ from memlab.arguments import expect
 from memlab.clock import Age, age_text
 from memlab.errors import PolicyError
 from memlab.policies import rules
+from memlab.policies.activation import Activation
 from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for, steps_of
 from memlab.policies.duplicates import NearDuplicate
-from memlab.policies.learned import Learned
 from memlab.policies.typed import REQUIRED, Setting, settings_of
-from memlab.settings import NUMBERS, SIZED, Settings
+from memlab.settings import NUMBERS, REPLACED, SIZED, Settings
 from memlab.text import in_shell, shortened
 
 
@@ -58,7 +58,12 @@ class Pipeline(Policy):
 
     @classmethod
     def odek(
-        cls, *, threshold: float = 0.92, ttl: Age | None = None, keep: int = 500
+        cls,
+        *,
+        threshold: float = 0.92,
+        ttl: Age | None = None,
+        keep: int = 500,
+        keep_untrusted: bool = False,
     ) -> "Pipeline":
         """Return odek's order with its defaults: duplicates, expiry (off), newest 500 by time.
 
@@ -70,10 +75,23 @@ class Pipeline(Policy):
             Age at which a row expires; 0 is off.
         keep : int
             Prunable rows that stay, the newest by creation time; 0 is off.
+        keep_untrusted : bool
+            Whether an untrusted near-duplicate stays beside the trusted row that it repeats, as in
+            odek 1.15 of July 2026 and before.
         """
-        steps = [NearDuplicate(threshold), rules.TimeToLive(ttl)]
+        steps = [
+            NearDuplicate(threshold, keep_untrusted=keep_untrusted),
+            rules.TimeToLive(ttl, own_expiry=False),
+        ]
         steps += [rules.KeepRecent(keep, by=col.CREATED_AT)] if keep else []
-        return cls._called("odek", steps, threshold=threshold, ttl=ttl, keep=keep)
+        return cls._called(
+            "odek",
+            steps,
+            threshold=threshold,
+            ttl=ttl,
+            keep=keep,
+            keep_untrusted=keep_untrusted,
+        )
 
     @classmethod
     def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
@@ -134,7 +152,7 @@ POLICIES: Final[dict[str, type[Policy]]] = {
         rules.ImportanceBudget,
         rules.ImportanceFloor,
         NearDuplicate,
-        Learned,
+        Activation,
         rules.PurgeSuperseded,
         rules.KeepAll,
         Pipeline,
@@ -193,6 +211,12 @@ NAMED: Final = {
 """What may be asked for by name."""
 
 
+def replaced_in(settings: Settings) -> str:
+    """Return the name in the settings of a policy that another has replaced; empty without one."""
+    name = (settings.policy or {}).get("name", "")
+    return name if name in REPLACED else ""
+
+
 def policy_named(name: str) -> Named:
     """Return what a name stands for: one of `NAMED`, or a class as ``package.module:Class``.
 
@@ -200,6 +224,11 @@ def policy_named(name: str) -> Named:
     """
     if name in NAMED:
         return NAMED[name]
+    if name in REPLACED:
+        raise PolicyError(
+            f"the policy {name!r} was replaced by {REPLACED[name]!r}, which takes the same "
+            f"settings: name that one"
+        )
     if ":" not in name:
         raise PolicyError(
             f"{name!r} is no policy: name one of {', '.join(NAMED)}, or a class of your own as "
@@ -263,6 +292,7 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
         given[NUMBERS[given["name"]]] = number
     try:
         name = given.pop("name")
+        name = REPLACED.get(name, name)
         _check_trusted(name)
         return policy_of(policy_named(name), given)
     except (PolicyError, ValueError, TypeError) as error:
@@ -365,9 +395,9 @@ def label_of(policy: Policy) -> str:
 def options_of(policy: Policy) -> str:
     """Return what the command line takes for a policy; nothing of some in a row without a name.
 
-    >>> from memlab.policies import Learned
-    >>> options_of(Learned(max_tokens=8000))
-    '--policy learned --max-tokens 8000'
+    >>> from memlab.policies import Activation
+    >>> options_of(Activation(max_tokens=8000))
+    '--policy activation --max-tokens 8000'
     """
     if (known := _known_as(policy)) is None:
         return ""

@@ -168,9 +168,10 @@ LONGEST: Final = timedelta(days=2_000_000)
 class TimeToLive(base.DatedPolicy):
     """Drop what has expired.
 
-    The age may be a text such as ``"30d"``. A row with ``expires_at`` goes by that alone; any
-    other goes by its age since ``created_at``. It goes after that moment, not at it. Being referred
-    to extends neither. A row without either time is durable.
+    The age may be a text such as ``"30d"``. A row with ``expires_at`` goes by that alone, unless
+    `own_expiry` is off, as for odek, which keeps none; any other goes by its age since
+    ``created_at``. It goes after that moment, not at it. Being referred to extends neither. A row
+    without either time is durable.
     """
 
     ttl: Age | None = field(
@@ -179,6 +180,9 @@ class TimeToLive(base.DatedPolicy):
             "help": "age beyond which a memory goes; none or 0 keeps what has no expiry of its own",
             "size": True,
         },
+    )
+    own_expiry: bool = field(
+        default=True, metadata={"help": "whether a memory's own expires_at counts"}
     )
 
     name: ClassVar[str] = "ttl"
@@ -189,6 +193,8 @@ class TimeToLive(base.DatedPolicy):
     def deadlines(self, rows: pd.DataFrame) -> Times:
         """Return the UTC time after which each row goes, NaT for a durable one."""
         expires = base.times(rows, col.EXPIRES_AT)
+        if not self.own_expiry:
+            expires = np.full(len(expires), np.datetime64("NaT", "us"))
         if self.ttl is None or as_age(self.ttl) <= timedelta(0):
             return expires
         due = base.times(rows, col.CREATED_AT) + _span(self.ttl)

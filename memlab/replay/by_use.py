@@ -13,8 +13,8 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import with_references
 from memlab.evidence.usage import FEWEST, share_with_limits
-from memlab.policies import Learned, TokenBudget
-from memlab.replay.life import life_of
+from memlab.policies import Activation, TokenBudget
+from memlab.replay.life import life_of, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
 from memlab.text import Sheet, Shown, Table, command, counted
 
@@ -22,8 +22,6 @@ LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens, tried until the lower limit meets the target."""
 GROWN: Final = 0.75
 """Reads count from when this share of the store was written: before, most of it fitted."""
-APPLIED: Final = 100
-"""How often a budget is applied, at most."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,7 +110,7 @@ class BudgetByUse(Shown):
         """Return the command that retires to the budget, where that beats age."""
         if not self.answer.startswith("retire"):
             return []
-        how = ("--policy", Learned.name, "--max-tokens", self.budget, "--retire", *self.log)
+        how = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
         return [f"next: {command('compact', self.store, *how)}    what is read comes back"]
 
 
@@ -125,11 +123,12 @@ def budget_by_use(
     until: float = DEFAULT_UNTIL,
     token_budget: int | None = None,
 ) -> BudgetByUse:
-    """Replay :class:`~memlab.Learned` with retiring at a ladder of token budgets.
+    """Replay :class:`~memlab.Activation` with retiring at a ladder of token budgets.
 
     The ladder is shares of the prunable tokens, a tenth and on, up to the first whose lower limit
     meets the target. Replayed is that share of what there was at the reads that count, on average;
-    `tokens` is that of what there will be until the horizon, likewise.
+    `tokens` is that of what there will be until the horizon, likewise. Where a start loads the
+    memories themselves, a read of one that is loaded is taken to leave no trace.
 
     Parameters
     ----------
@@ -144,8 +143,8 @@ def budget_by_use(
     arguments.confidence("confidence", confidence)
     arguments.until("until", until)
     past, found = with_references(frame, references, call="memlab.replay.budget_by_use")
-    life = life_of(past, found)
-    history, every = life.history, -(-len(life) // APPLIED) or 1
+    life = life_of(past, found, silent=reads_leave_no_trace(past))
+    history = life.history
     day = life.referred.astype("datetime64[D]")
     reads = pd.DataFrame({"target": life.target, "day": day})
     counts = (life.references[col.KIND] == "log").to_numpy() & ~reads.duplicated().to_numpy()
@@ -160,10 +159,10 @@ def budget_by_use(
     for share in sorted(share for share in shares if 0 < share < 1) if len(then) else ():
         budget = round(floor[then].mean() + share * prunable[then].mean())
         replays = (
-            walk_through(life, policy, every=every, retire=True).references[KEPT].to_numpy()[counts]
-            for policy in (Learned(max_tokens=budget), TokenBudget(budget))
+            walk_through(life, policy, retire=True).references[KEPT]
+            for policy in (Activation(max_tokens=budget), TokenBudget(budget))
         )
-        served, newest = (each.astype(np.float64) for each in replays)
+        served, newest = (each.to_numpy(dtype=np.float64)[counts] for each in replays)
         limits = share_with_limits(day[counts], served, confidence)
         rows[round(floor[-1] + share * till)] = (*limits, newest.mean())
         if limits[1] >= target:

@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies import KeepRecent, Learned, Pipeline, Policy, TimeToLive
+from memlab.policies import Activation, KeepRecent, Pipeline, Policy, TimeToLive
 from memlab.policies.named import label_of
 from memlab.replay.life import Life
 from memlab.replay.walk import BOOT_TOKENS, Replay, walk_through
 
-BY_USE: Final = Learned
+BY_USE: Final = Activation
 """The policy that keeps what is used."""
 
 LOADED_SHARES: Final = (0.1, 0.25, 0.5)

@@ -40,7 +40,7 @@ from memlab.replay.candidates import (
     rooms_of,
     rules_for,
 )
-from memlab.replay.life import Life, life_of
+from memlab.replay.life import Life, life_of, reads_leave_no_trace
 from memlab.replay.noise import difference_with_limits
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, bound_of, walk_through
 from memlab.sizing.history import mean_p95_max
@@ -289,7 +289,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         if ODEK in rules and names_a_store(frame) and col.BODY not in past:
             past = load_past(frame, with_body=True, log=found.log)
     every = -(-len(past) // times) or 1 if every is None else whole_number("every", every, least=1)
-    life = life_of(past, references)
+    life = life_of(past, references, silent=reads_leave_no_trace(past))
     run = partial(_replays, life, every=every, workers=workers, progress=progress)
     if given is None:
         remembered = [] if found.source is None else with_remembered([], found.source)
@@ -790,7 +790,9 @@ class Comparison(Shown):
         some = lines
         if not by_rule:
             some = lines[(lines["deleted"] > 0) | (lines["policy"] == KeepAll.name)]
-        shows = ["served", "oracle", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
+        shows = ["served"]  # what is retired goes at night, so it costs a little more in any case
+        if by_rule:
+            shows += ["oracle", "boot_tokens_mean", "boot_tokens_p95", "deleted"]
         label = some.index.str.removesuffix(RETIRED)
         shown = some[~some.assign(label=label).duplicated(["label", *shows])]
         left_out = {

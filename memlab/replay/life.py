@@ -17,9 +17,16 @@ from memlab import columns as col
 from memlab.evidence.past import in_reach
 from memlab.evidence.references import positions_and_next, references_on_rows
 from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant
-from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy, duplicates
+from memlab.policies import (
+    Activation,
+    CappedPolicy,
+    DatedPolicy,
+    NearDuplicate,
+    Policy,
+    duplicates,
+)
+from memlab.policies.activation import Trial, Uses, days_of, trial_of, uses_of
 from memlab.policies.base import evicted, lowest_beyond, named_by, numbers, runner_for, times
-from memlab.policies.learned import Expectation, Moment, days_of, experience_of
 from memlab.sizing.history import History
 
 _EPOCH = np.datetime64(0, "us")
@@ -27,13 +34,17 @@ _EPOCH = np.datetime64(0, "us")
 
 @dataclass(frozen=True)
 class Life:
-    """Rows in order of writing, and references; those of moment ``m`` come before row ``m``."""
+    """Rows in order of writing, and references; those of moment ``m`` come before row ``m``.
+
+    Where it is `silent` and memories are retired, a read of one that is loaded leaves no trace.
+    """
 
     frame: pd.DataFrame
     references: pd.DataFrame
     target: Ints
     at: Ints
     history: History
+    silent: bool = False
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -97,9 +108,26 @@ class Life:
         return {}
 
     @cached_property
-    def expectation(self) -> Expectation:
-        """What could be expected at each moment; the same for every cap."""
-        return Expectation(experience_of(self.frame, self.references))
+    def uses(self) -> Uses:
+        """Every use of every row, in the order of the references."""
+        return uses_of(self.created, self.target, self.at, times(self.references, col.AT))
+
+    @cached_property
+    def first_of_day(self) -> Ints:
+        """1 for each reference that is the first to its row on its UTC day, else 0."""
+        first = np.ones(len(self.at), dtype=np.int64)
+        first[self.uses.again[self.uses.again < len(first)]] = 0
+        return first
+
+    @cached_property
+    def trial(self) -> Trial:
+        """How age and activation would have served the references; the same for every cap."""
+        return trial_of(self.frame, self.references)
+
+    @cached_property
+    def trial_by_names(self) -> Trial:
+        """The same of references by name, which are seen whether their target is loaded or not."""
+        return trial_of(self.frame, self.references, silent=True)
 
 
 class NearDuplicates(NamedTuple):
@@ -113,34 +141,54 @@ class NearDuplicates(NamedTuple):
     """Rows, in that order, that any other is like, now or later: none else is ever replaced."""
 
 
-def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
+def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
+    """Return whether agents of a store need not read what is loaded: they have it before them.
+
+    So it is with stores whose memories are loaded at start. A frame that says nothing of a store
+    holds all that was read.
+    """
+    return bool(frame.attrs.get(col.SOURCE)) and not frame.attrs.get(col.RECALLED)
+
+
+def life_of(frame: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False) -> Life:
     """Return a frame and those of its references that fit it as a history to walk through."""
     frame, references = in_reach(frame, references)
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)
     fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
-    return Life(rows, fitting, target, at, History.of(rows))
+    return Life(rows, fitting, target, at, History.of(rows), silent=silent)
 
 
 class Signals(Mapping[str, Any]):
     """Which rows are there at a moment, and their columns then; a served reference is an access."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, *, silent: bool = False) -> None:
+        self.silent = silent
+        """Whether nobody notes reads of what is loaded."""
+        self.seen = np.zeros(len(life.at), dtype=bool)
+        """Which references have arisen, and were noted."""
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
         self.accesses = np.zeros(len(life), dtype=np.int64)
         self.here = np.zeros(len(life), dtype=bool)
         self.active = np.zeros(len(life), dtype=bool)
         self.new: list[int] = []
-        """Rows written, or back, since a policy was last applied."""
+        """Rows written since a policy was last applied."""
+        self.any_back = False
+        """Whether retired rows are put before the policy again."""
         self._life = life
         self._whole: dict[str, npt.NDArray[Any]] = {}
         self._rows: Ints | slice = slice(None)
 
-    def enter(self, row: int) -> None:
-        """Note that a row is back."""
-        self.here[row] = self.active[row] = True
-        self.new.append(row)
+    def enter_again(self, rows: Flags) -> None:
+        """Put retired rows before the policy again."""
+        self.here |= rows
+        self.any_back = bool(rows.any())
+
+    def applied(self) -> None:
+        """Note that the policy has been applied."""
+        self.new.clear()
+        self.any_back = False
 
     def write(self, start: int, stop: int) -> None:
         """Note that rows were written."""
@@ -149,10 +197,10 @@ class Signals(Mapping[str, Any]):
         self.new.extend(range(start, stop))
 
     def serve(self, references: Ints) -> None:
-        """Note that references were served."""
+        """Note that references were served: each day on which a row was is one access."""
         target = self._life.target[references]
         np.maximum.at(self.accessed, target, self._life.referred[references])
-        np.add.at(self.accesses, target, 1)
+        np.add.at(self.accesses, target, self._life.first_of_day[references])
 
     def of(self, rows: Ints) -> "Signals":
         """Return the signals of some rows; the same object, pointed elsewhere."""
@@ -212,8 +260,7 @@ class Runner:
         if policy.learns:  # from what there was until then: deleted rows, all references
             written = np.arange(min(moment + 1, len(self.life)))
             past = self.signals.as_frame(written, active=self.life.history.end[written] > moment)
-            arisen = np.searchsorted(self.life.at, moment, side="right")
-            policy = policy.after(past, self.life.references.iloc[:arisen])
+            policy = policy.after(past, self.life.references[self.signals.seen])
         present = self.signals.as_frame(rows, active=self.signals.active[rows])
         places, why = named_by(policy, present, now=now)
         for reason in dict.fromkeys(why.tolist()):
@@ -239,54 +286,55 @@ class Capped(Runner):
                 for row in scope.members.tolist():
                     self._scopes_of[row].append(number)
 
-    def gone(self, moment: int, now: datetime) -> Gone:
+    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the lowest of each scope that has outgrown its room."""
-        if self.policy.slots is None or not self.signals.new:
+        if self.policy.slots is None or not (self.signals.new or self.signals.any_back):
             return
         here = self.signals.here & self.signals.active
-        keys_of = partial(self.keys, moment=moment, now=now)
+        keys_of = partial(self.keys, now=now)
         if self._holds_all:
             there = np.flatnonzero(here)
             lowest = lowest_beyond(self.policy, there, self._size, self._may_go, keys_of)
             if len(lowest):
-                yield lowest, self.reason(moment)
+                yield lowest, self.reason()
             return
-        grown = {number for row in self.signals.new for number in self._scopes_of[row]}
-        scopes = [self._scopes[number] for number in grown]
+        scopes = self._scopes
+        if not self.signals.any_back:
+            grown = {number for row in self.signals.new for number in self._scopes_of[row]}
+            scopes = [self._scopes[number] for number in grown]
         for lowest in evicted(self.policy, scopes, self._size, here, self._may_go, keys_of):
             here[lowest] = False
-            yield lowest, self.reason(moment)
+            yield lowest, self.reason()
 
-    def reason(self, moment: int) -> str:  # noqa: ARG002
-        """Return why rows go at a moment."""
+    def reason(self) -> str:
+        """Return why rows go now."""
         return self.policy.reason
 
-    def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
+    def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
         """Return what rows are ranked by at a moment."""
         return self.policy.eviction_keys(self.signals.of(rows), now=now)
 
 
-class Learning(Capped):
-    """The ranking is what the store's own past lets expect, which learns from all of it."""
+class Activated(Capped):
+    """The ranking is by activation, unless age has served more."""
 
-    policy: Learned
+    policy: Activation
 
-    def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:
-        """Return scores at a moment."""
-        number = self.life.history.prunable_before
-        written = int(number[min(moment + 1, len(number) - 1)])
-        when = Moment(written, self._seen(moment), days_of(now))
-        return (self.life.expectation.scores(number[rows], when, self.policy.space),)
+    def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
+        """Return activation at a moment, or age."""
+        if self._age_decides():
+            return (rows,)
+        levels = self.life.uses.levels(days_of(now), self.signals.seen)[rows]
+        return (self.policy.ranked_by(levels, self.life.history.tokens[rows]),)
 
-    def reason(self, moment: int) -> str:
+    def reason(self) -> str:
         """Say so where age decides."""
-        if self.life.expectation.decides(self._seen(moment), self.policy.space):
-            return self.policy.reason
-        return self.policy.by_age
+        return self.policy.by_age if self._age_decides() else self.policy.reason
 
-    def _seen(self, moment: int) -> int:
-        past = self.life.expectation.experience
-        return int(np.searchsorted(past.position, self.life.positions[moment], side="right"))
+    def _age_decides(self) -> bool:
+        trial = self.life.trial_by_names if self.signals.silent else self.life.trial
+        needs = int(self.signals.seen[trial.place].sum())
+        return trial.age_decides(self.policy.space, needs)
 
 
 class Dated(Runner):
@@ -339,7 +387,9 @@ class Repeating(Runner):
             some = is_new[met.newer] | is_new[met.older]
             pairs.append(met.where(some))
         self._pairs = duplicates.Pairs.merged(pairs)
-        replaced = duplicates.settle(self._pairs, self._trust, there)
+        replaced = duplicates.settle(
+            self._pairs, self._trust, there, keep_untrusted=self.policy.keep_untrusted
+        )
         self._known = there
         rows = by_age[[each.row for each in replaced]] if replaced else by_age[:0]
         return [(rows, self.policy.reason)] if len(rows) else ()
@@ -350,7 +400,7 @@ RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
     "steps": Runner,
     "capped": Capped,
     "ranked": Capped,
-    "learned": Learning,
+    "activation": Activated,
     "dated": Dated,
     "duplicates": Repeating,
 }

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -192,7 +192,7 @@ def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     )
 
 
-def replay(
+def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     frame: Memories,
     references: pd.DataFrame | None,
     policy: Policy,
@@ -200,6 +200,7 @@ def replay(
     every: int = 1,
     now: datetime | None = None,
     retire: bool = False,
+    silent: bool = False,
 ) -> Replay:
     """Walk a history forward under a policy.
 
@@ -207,16 +208,13 @@ def replay(
     runs backward); a row that replaces others supersedes them then; after that the policy is
     applied. A reference arises just before the row at its ``at_position`` is written, and is served
     if its target is there. What goes never comes back, unless it is retired: it is then still to be
-    found, and once it is read or referred to, the policy decides about it again, at its next
-    application. A plan that retires does more: it weighs what nobody read since, too, and what came
-    back stays for a while. On 32 public stores plans so served 5, 3 and 3 points more than a replay
-    at 10, 25 and 50% of the tokens.
+    found, and every night the policy decides about all rows, loaded and retired, as a plan does.
 
-    A reference counts as an access: ``last_accessed_at`` and ``access_count`` are of the references
-    served so far, or found where memories are retired, from the time of writing, whatever a frame
-    says of later. Other signals are taken as they stand. Superseded rows are as present as their
-    policy leaves them. A policy that learns learns at each moment from all that was written and
-    referred to by then.
+    A reference counts as an access: ``last_accessed_at`` and ``access_count`` (days) are of the
+    references served so far, or found where memories are retired, from the time of writing,
+    whatever a frame says of later. Other signals are taken as they stand. Superseded rows are as
+    present as their policy leaves them. A policy that learns learns at each moment from all that
+    was written and referred to by then.
 
     Parameters
     ----------
@@ -229,12 +227,16 @@ def replay(
     policy : Policy
         The rule.
     every : int
-        Rows written from one application of the policy to the next.
+        Rows written from one application of the policy to the next. With `retire` it is applied
+        every midnight in UTC instead, as plans of every night are, unless no row has a time.
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
     retire : bool
         Take what the policy does not keep out of the boot context, and let it come back, rather
         than delete it. What is superseded is not loaded: there is nothing to retire.
+    silent : bool
+        Where memories are retired, whether a read of one that is loaded leaves no trace. It is
+        served all the same, and the policy does not know of it.
     """
     every = whole_number("every", every, least=1)
     if now is not None:
@@ -243,7 +245,8 @@ def replay(
     frame, references = with_references(
         frame, references, call="memlab.replay.replay", with_body=with_body
     )
-    return walk_through(life_of(frame, references), policy, every=every, now=now, retire=retire)
+    life = life_of(frame, references, silent=silent)
+    return walk_through(life, policy, every=every, now=now, retire=retire)
 
 
 def walk_through(
@@ -267,7 +270,8 @@ class _Walk:
 
     def __init__(self, life: Life, policy: Policy, *, retire: bool) -> None:
         self.life, self.retire = life, retire
-        self.signals = Signals(life)
+        self.signals = Signals(life, silent=retire and life.silent)
+        self.is_by_name = (life.references[col.KIND] != "log").to_numpy(dtype=bool)
         self.come = np.arange(len(life))
         self.gone = np.full(len(life), STAYS)
         self.step = np.full(len(life), None, dtype=object)
@@ -276,8 +280,6 @@ class _Walk:
         self.lost = np.full(len(life.at), STAYS)
         """The moment from which the target of each reference was gone then."""
         self.why = np.full(len(life.at), None, dtype=object)
-        self._read: set[int] = set()
-        """Retired rows that were read since the policy was last applied."""
         self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
         self._references_before = np.searchsorted(life.at, np.arange(len(life) + 2))
@@ -288,6 +290,30 @@ class _Walk:
 
         Nothing goes in between, so what arises and is written there is taken in together.
         """
+        if self.retire and not np.isnat(self.life.created).all():
+            self._run_by_night()
+        else:
+            self._run_by_rows(every)
+        if now is not None:
+            self._apply(len(self.life), now)
+
+    def _run_by_night(self) -> None:
+        """Apply the policy at the last midnight before each day on which something happens.
+
+        All that is retired is decided about anew, so the nights before make no difference.
+        """
+        life, count = self.life, len(self.life)
+        written = 0
+        for night in _nights_of(life):
+            self._serve_first(night.references)
+            self._write(written, night.rows)
+            written = night.rows
+            if written:
+                self._apply(written - 1, as_moment(night.midnight))
+        self._serve_first(len(life.at))
+        self._write(written, count)
+
+    def _run_by_rows(self, every: int) -> None:
         last = len(self.life)
         for start in range(0, last, every):
             stop = min(start + every, last)
@@ -296,13 +322,14 @@ class _Walk:
             if stop - start == every:
                 self._apply(stop - 1, as_moment(self.life.clock[stop - 1]))
         self._serve_until(last + 1)
-        if now is not None:
-            self._apply(last, now)
 
     def _serve_until(self, moment: int) -> None:
         """Serve the references that arise before `moment` and were not looked at yet."""
+        self._serve_first(int(self._references_before[moment]))
+
+    def _serve_first(self, stop: int) -> None:
+        """Serve the first references, as many as are given, that were not looked at yet."""
         start = self._next_reference
-        stop = int(self._references_before[moment])
         self._next_reference = stop
         if start == stop:
             return
@@ -314,8 +341,11 @@ class _Walk:
             lost = arising[is_lost]
             self.lost[lost] = gone[is_lost]
             self.why[lost] = self.step[target[is_lost]]
-            self._read.update(target[is_lost].tolist())
-        self.signals.serve(arising if self.retire else arising[~is_lost])
+        is_seen = np.ones(len(arising), dtype=bool)
+        if self.signals.silent:
+            is_seen = is_lost | self.is_by_name[start:stop]
+        self.signals.seen[arising[is_seen]] = True
+        self.signals.serve(arising[is_seen] if self.retire else arising[~is_lost])
 
     def _write(self, start: int, stop: int) -> None:
         """Note the rows written from one moment to another, and which they supersede."""
@@ -324,30 +354,51 @@ class _Walk:
         self.signals.active[ending[first[start] : first[stop]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
-        back = {row for row in self._read if self.retire and self.life.history.end[row] > moment}
-        self._read.clear()
-        for row in back:  # read since, and put before the policy again
-            self.signals.enter(row)
+        is_active = self.life.history.end > moment
+        back = np.zeros(len(self.life), dtype=bool)
+        if self.retire:  # all that is retired is decided about anew
+            back = (self.gone != STAYS) & is_active
+            self.signals.enter_again(back)
         for number, runner in enumerate(self.runners, start=1):
             for rows, reason in list(runner.gone(moment, now)):
                 self.signals.here[rows] = False
                 step = f"step {number}: {reason}" if len(self.runners) > 1 else reason
-                self._let_go(rows, moment, step, back)
-        self.signals.new.clear()
-        for row in back:
+                leave = rows
+                if self.retire:
+                    leave = rows[~back[rows] & is_active[rows]]
+                back[rows] = False
+                self.gone[leave] = moment
+                self.step[leave] = step
+        self.signals.applied()
+        for row in np.flatnonzero(back).tolist():
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
-            self.come[row], self.gone[row], self.step[row] = moment, STAYS, None
+            self.come[row] = moment
+            self.gone[row] = STAYS
+            self.step[row] = None
 
-    def _let_go(self, rows: Ints, moment: int, step: str, back: set[int]) -> None:
-        """Note since when rows are gone, and why; those that were to come back do not."""
-        if self.retire:
-            stay_away = back.intersection(rows.tolist())
-            back -= stay_away
-            leave = self.life.history.end[rows] > moment
-            leave &= ~np.isin(rows, [*stay_away])
-            rows = rows[leave]
-        self.gone[rows] = moment
-        self.step[rows] = step
+
+class _Night(NamedTuple):
+    """A midnight, and how many references and rows there were before it."""
+
+    midnight: np.datetime64
+    references: int
+    rows: int
+
+
+def _nights_of(life: Life) -> list[_Night]:
+    """Return the midnights between which something happens; time never runs backward."""
+    is_row = np.append(np.zeros(len(life.at), dtype=bool), np.ones(len(life), dtype=bool))
+    place = np.append(2 * life.at, 2 * np.arange(len(life)) + 1)  # a reference before its row
+    order = np.argsort(place, kind="stable")
+    times = np.append(life.referred, life.clock)[order]
+    day = np.maximum.accumulate(times.astype("datetime64[D]").astype(np.int64))
+    begins = np.flatnonzero(np.diff(day) > 0) + 1
+    rows = np.append(0, np.cumsum(is_row[order]))[begins]
+    midnights = day[begins].astype("datetime64[D]").astype("datetime64[us]")
+    return [
+        _Night(midnight=midnight, references=int(begin - written), rows=int(written))
+        for midnight, begin, written in zip(midnights, begins, rows, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from memlab.errors import MemlabError, PolicyError, StoreError
 from memlab.evidence.past import load_past, rows_in_reach, with_gaps
 from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
-from memlab.policies.named import policy_in
-from memlab.settings import NUMBERS, Settings
+from memlab.policies.named import policy_in, replaced_in
+from memlab.settings import NUMBERS, REPLACED, Settings
 from memlab.sizing.goal import Question, advised
 from memlab.sizing.record import Verdict
 from memlab.sources.base import Source
@@ -43,6 +43,9 @@ def policy_in_force(source: Source) -> InForce:
     if settings.is_auto:
         return _found_now(source)
     policy, sized = policy_in(settings), settings.sized
+    if replaced := replaced_in(settings):
+        words = f"memlab.toml names {replaced}, which {REPLACED[replaced]} has replaced"
+        return InForce(policy, words)
     if policy is None or sized is None:
         return InForce(policy)
     past = rows_in_reach(with_gaps(load_past(source)))

@@ -14,12 +14,13 @@ from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import checked_for_vacuum, space, vacuum
 from memlab.compaction.recovery import keep_copies
-from memlab.compaction.wire import sized
+from memlab.compaction.wire import sized, some_of
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.policies import Policy
-from memlab.policies.named import policy_in
+from memlab.policies.named import policy_in, replaced_in
 from memlab.policies.rules import LongRetired
+from memlab.settings import REPLACED, write_settings
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
@@ -172,6 +173,8 @@ class _Work:
         self._source, self._now, self._do_it = source, now, do_it
         self._all_prunable = all_prunable
         self._settings = settings = settings_of(source)
+        self._replaced = replaced_in(settings)
+        """The remembered policy, where another has replaced it."""
         self._found: dict[str, Any] = {}
         kept_for = settings.archive_for
         self._erases_at_once = kept_for is not None and kept_for < _SHORTEST
@@ -208,7 +211,7 @@ class _Work:
             ("copy", settings.keep_copies, self._copy),
             ("harvest", settings.harvest, self._harvest),
             ("compact", True, self._compact),
-            ("delete", settings.delete_retired_after is not None, self._delete),
+            ("delete", settings.delete_retired_after and not self._replaced, self._delete),
             ("drop", True, self._drop),
             ("vacuum", True, self._vacuum),
         ):
@@ -251,6 +254,8 @@ class _Work:
         policy, how = policy_in_force(self._source)
         if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
+        if self._replaced:
+            return self._first_night(policy, how)
         retires = self._settings.retire
         outcome, made, words = self._carried_out(policy, "plan", "receipt", retire=retires)
         if outcome is StepOutcome.NOTHING:
@@ -272,6 +277,31 @@ class _Work:
                 f"{self._source.past_note()}; nothing was changed, for the number in force goes by "
                 "all that was ever written"
             )
+
+    def _first_night(self, policy: Policy, how: str) -> tuple[StepOutcome, str]:
+        """Change no memory under a policy that replaced the remembered one; say what it would do.
+
+        With ``--apply`` the settings name it from then on, so that the next night does it.
+        """
+        made = plan(self._source, policy, retire=self._settings.retire, now=self._now)
+        self._found["plan"] = made
+        groups = {"delete": made.memories, "retire": made.retires, "return": made.returns}
+        parts = [
+            f"{does} {some_of([memory.memory_id for memory in memories])}"
+            for does, memories in groups.items()
+            if memories
+        ]
+        would = ", ".join(parts) or "change nothing"
+        by = REPLACED[self._replaced]
+        words = f"{how}: this night changes no memory; by {by} it would {would}"
+        if not self._do_it:
+            return StepOutcome.WOULD, f"{words}; with --apply memlab.toml names {by} from then on"
+        file = self._settings.file
+        if file is None or self._settings.policy is None:
+            return StepOutcome.NOTHING, words
+        chosen = {**self._settings.policy, "name": by}
+        write_settings(file.parent, self._settings.name, self._source.like, {"policy": chosen})
+        return StepOutcome.DONE, f"{words}; {file} names {by} now, so the next night does it"
 
     def _carried_out(
         self, policy: Policy, name: str, receipt: str, *, retire: bool = False

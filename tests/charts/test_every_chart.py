@@ -34,7 +34,7 @@ from memlab.charts.figure import DARK, LIGHT, NARROW, Chart
 from memlab.compaction.effects import survivors
 from memlab.evidence import age_or_use, find_references, law_lines
 from memlab.growth import boot_context, growth_curve
-from memlab.policies import KeepRecent, Learned, TimeToLive, ValueCap
+from memlab.policies import Activation, KeepRecent, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -79,7 +79,7 @@ POLICIES = (
     *map(KeepRecent, (50, 500)),
     *(TimeToLive(timedelta(days=days)) for days in (30, 180)),
     *map(ValueCap, (50, 500)),
-    Learned(500),
+    Activation(500),
 )
 
 
@@ -274,7 +274,7 @@ MEANS = {
     "likely": "likely|estimated|limits|law|^[0-9,]+$",
     "safe": "safe|lower limit|chosen|^[0-9,]+$",
     "by_age": "age|recent|ttl|^[0-9,]+( d)?$",
-    "by_use": "use|value|learned|^[0-9,]+$",
+    "by_use": "use|value|activation|^[0-9,]+$",
 }
 
 

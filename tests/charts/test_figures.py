@@ -254,7 +254,7 @@ def contrast(one: str, other: str) -> float:
 
 @BOTH
 def test_policies_compared_by_default_stay_far_apart_for_every_sight(paint: Palette) -> None:
-    for one, other in itertools.combinations(("recent", "ttl", "value", "learned"), 2):
+    for one, other in itertools.combinations(("recent", "ttl", "value", "activation"), 2):
         styles = style_of(one), style_of(other)
         if styles[0].goes_by == styles[1].goes_by:
             assert styles[0].dashed != styles[1].dashed

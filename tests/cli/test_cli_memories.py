@@ -66,7 +66,7 @@ def test_what_memories_say_steers_nothing_and_is_whole_for_a_script(store: Path)
         ("--policy", "tokens", "--max-tokens", "300"),
         ("--set", "keep=5"),
         ("--policy", "dedup", "--threshold", "0.5"),
-        ("--policy", "learned", "--max-items", "5"),
+        ("--policy", "activation", "--max-items", "5"),
         ("--policy", "own_policies:EveryOther", "--set", "offset=1"),
     ],
     ids=" ".join,

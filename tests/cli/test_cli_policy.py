@@ -147,7 +147,7 @@ WRONG = {
     "house_rules:Modulo --set every=1 --set order=odd": "order='odd' is not 'old' or 'new'",
     "house_rules:Modulo --set every=1 --set extra=1": "extra cannot be given as text",
     "house_rules:Breaks": "house_rules:Breaks failed: KeyError",
-    "recent --max-tokens 9": "; --policy tokens or learned takes it",
+    "recent --max-tokens 9": "; --policy tokens or activation takes it",
     "recent": "the policy 'recent' needs keep (--keep-recent)",
     "ttl": "the policy 'ttl' needs --ttl, such as 30d",
     "ttl --ttl 30": "'30' is not an age; write one like 30d",
@@ -209,10 +209,10 @@ def test_compared_as_retired_the_best_is_named_with_the_command_that_retires() -
     retired = json.loads(said("compare", store, "--retire", "--every", 25, "--json"))
     tried = {row["rule"] for row in retired if row["retire"]}
     assert tried == {"newest (forge-loop)", "age", "by use", "BetterDB", "odek", "MemForge"}
-    last = run("compare", store, "--policy", "learned", "--max-tokens", 2000, "--retire").output
+    last = run("compare", store, "--policy", "activation", "--max-tokens", 2000, "--retire").output
     (step,) = [line for line in last.splitlines() if " compact " in line]
     step = step.partition("memlab ")[2].partition("    ")[0]
-    assert "--policy learned --max-" in step
+    assert "--policy activation --max-" in step
     assert step.endswith(" --retire")
     assert "retires" in run(*shlex.split(step)).output
 

@@ -16,6 +16,7 @@ from stores import episodes, item, row, run_sql, write_rows
 
 import memlab
 from memlab import columns as c
+from memlab.base_activation import base_level_of_days, per_length
 from memlab.compaction import cap_effect, cost_of, survivors
 from memlab.compaction.effects import BY, FACTS, LABELS, WHERE, table_of
 from memlab.errors import MemlabError
@@ -59,20 +60,18 @@ def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> No
     assert gone["deleted_at"].notna().all()
 
 
-def test_a_need_fades_by_half_in_two_weeks_and_counts_per_token(store: Path) -> None:
+def test_need_is_activation_by_length(store: Path) -> None:
     listed = memlab.rows(store, log=read(("e9", 1), ("e9", 15), ("e5", 29)), by="need", now=NOW)
     tokens = dict(zip(listed["memory_id"], listed["tokens"], strict=True))
     needed = dict(zip(listed["memory_id"], listed["need"], strict=True))
-    assert needed["e5"] == pytest.approx(1000 / tokens["e5"])
-    assert needed["e9"] == pytest.approx(1000 * (0.25 + 0.5) / tokens["e9"])
-    assert list(listed["memory_id"][:2]) == ["e5", "e9"]
-    said = dict(listed.attrs[FACTS])["need"]
-    assert said == "reads, each fading by half in 14 days, per 1,000 tokens"
+    of_e5 = per_length(base_level_of_days(100, [71]), tokens["e5"])
+    of_e9 = per_length(base_level_of_days(100, [99, 85, 100]), tokens["e9"])  # and named once
+    assert needed["e5"] == pytest.approx(of_e5)
+    assert needed["e9"] == pytest.approx(of_e9)
+    assert dict(listed.attrs[FACTS])["need"].startswith("activation by reads and references")
     without = memlab.rows(store, by="need", now=NOW)
-    assert set(without["memory_id"][without["need"] > 0]) == {"e9", "old"}, "named, replaced"
     assert without["reads"].isna().all()
     facts = dict(without.attrs[FACTS])
-    assert facts["need"].startswith("references, ")
     assert facts["reads"].startswith("not known: no access log; memlab harvest")
 
 
@@ -136,7 +135,6 @@ def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
     log = memlab.read_access_log(odek.with_name("odek.reads.jsonl"))
     for known, says in ((log, True), (None, False)):
         listed = memlab.rows(odek, by="need", log=known)
-        assert says == bool(listed["need"].iloc[0] > 0)
         assert says == dict(listed.attrs[FACTS])["need"].endswith("worth loading at start")
 
 
@@ -210,7 +208,7 @@ def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(issues:
 
 
 @pytest.mark.parametrize(
-    "policy", [memlab.KeepRecent(50), memlab.TimeToLive(timedelta(days=20)), memlab.Learned(90)]
+    "policy", [memlab.KeepRecent(50), memlab.TimeToLive(timedelta(days=20)), memlab.Activation(90)]
 )
 def test_a_plan_counts_the_references_to_what_goes(issues: Path, policy: memlab.Policy) -> None:
     targets = memlab.find_references(issues)["target_id"].tolist()

@@ -43,11 +43,11 @@ _ASK = """
 import sys
 from datetime import UTC, datetime
 import memlab
-from memlab.policies import KeepRecent, Learned, ValueCap
+from memlab.policies import KeepRecent, Activation, ValueCap
 
 noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
 for store in sys.argv[1:]:
-    for policy in (KeepRecent(4), Learned(4), ValueCap(5)):
+    for policy in (KeepRecent(4), Activation(4), ValueCap(5)):
         print(memlab.plan(store, policy, now=noon).digest)
 """
 

@@ -23,10 +23,9 @@ from memlab import KeepRecent, Plan
 from memlab.compaction import archived_plans, cost_of, drop_archived, finish, plan_supersession
 from memlab.compaction.contents import archive_listing
 from memlab.compaction.diff import difference_of
-from memlab.compaction.planner import CAME_BACK
 from memlab.compaction.plans import NEEDED
 from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning, PlanError
-from memlab.policies import Learned, Policy, PurgeSuperseded, TokenBudget
+from memlab.policies import Activation, Policy, PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
 
 DAY = timedelta(days=1)
@@ -124,21 +123,31 @@ def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
     assert "only the second retires: 1" in str(difference_of(other, plan))
 
 
-@pytest.mark.parametrize("policy", [KeepRecent(4), TokenBudget(60), Learned(max_tokens=60)])
+@pytest.mark.parametrize("policy", [KeepRecent(4), TokenBudget(60), Activation(max_tokens=60)])
 def test_what_was_needed_returns_into_the_room_latest_first(store: Path, policy: Policy) -> None:
     memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
     was_retired = retired(store)
-    note_reads(store, [(f"e{n}", START + n * DAY) for n in range(1, 11)])
+    note_reads(store, [(name, START + n * DAY) for n, name in enumerate(was_retired, start=1)])
     plan = memlab.plan(store, policy, retire=True, now=START + 20 * DAY)
     back = [each.memory_id for each in plan.returns if each.reason == NEEDED]
+    assert back
     assert back == was_retired[-len(back) :]
     memlab.apply(plan, now=START + 20 * DAY)
     frame = memlab.load(store)
     loaded = frame[frame.active & ~frame.load_bearing]
     assert len(loaded) <= 4 if isinstance(policy, KeepRecent) else plan.boot_after.tokens <= 60
-    later = memlab.plan(store, policy, retire=True, now=START + 21 * DAY)
-    assert sum(g.memories for g in later.groups if g.reason == CAME_BACK) == len(back) > 0
-    assert later.is_empty
+
+
+def test_by_use_what_came_back_stays_and_by_age_it_is_decided_anew(store: Path) -> None:
+    note_reads(store, [("e2", START + DAY)])
+    for policy, stays in ((memlab.Activation(4), True), (KeepRecent(4), False)):
+        memlab.apply(memlab.plan(store, policy, retire=True, now=START), now=START)
+        back = memlab.plan(store, policy, retire=True, now=START + 2 * DAY)
+        assert [(each.memory_id, each.reason) for each in back.returns] == [("e2", NEEDED)]
+        memlab.apply(back, now=START + 2 * DAY)
+        later = memlab.plan(store, policy, retire=True, now=START + 3 * DAY)
+        assert ("e2" in ids(later.retires)) != stays
+        memlab.restore(back.digest, store=store)
 
 
 def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
@@ -263,8 +272,9 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
 
 
 @pytest.mark.long
-def test_a_year_of_nights_does_not_swing_and_brings_back_what_is_needed(tmp_path: Path) -> None:
+def test_a_year_of_nights_by_activation_brings_back_what_is_needed(tmp_path: Path) -> None:
     """Two memories are needed weekly, one once; what is loaded is not read, as agents do it."""
+    policy = memlab.Activation(20)
     old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *old])
     missed, moves = Counter[str](), Counter[str]()
@@ -273,13 +283,14 @@ def test_a_year_of_nights_does_not_swing_and_brings_back_what_is_needed(tmp_path
         write_rows(store, [row(f"new{week}", created_at=at.isoformat())])
         wanted = {"e3", "e7", *(["e9"] if week == 5 else [])} & set(retired(store))
         note_reads(store, [(name, at - DAY / 2) for name in wanted])
-        plan = night(store, 20, at=at)
+        plan = memlab.plan(store, policy, retire=True, now=at)
+        memlab.apply(plan, now=at)
         assert memlab.load(store).active.sum() <= 1 + 20
         missed.update(wanted)
         moves.update([*ids(plan.retires), *ids(plan.returns)])
-    assert missed == {"e3": 3, "e7": 3, "e9": 1}
-    assert max(moves.values()) == moves["e3"] == 6
-    assert moves["e9"] == 3  # out, back, and out again after a month
+    assert missed == {"e3": 2, "e7": 2, "e9": 1}
+    assert max(moves.values()) == moves["e3"] == 4
+    assert moves["e9"] == 3  # out, back, and out again
     assert moves["new0"] == moves["new10"] == 1
 
 

@@ -19,7 +19,7 @@ from memlab.evidence.access_log import AccessLog
 from memlab.evidence.past import Deletion, gaps_of, load_past, past_of, present_rows
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy
-from memlab.policies.learned import Learned
+from memlab.policies.activation import Activation
 from memlab.store.archive.location import archive_path
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -128,10 +128,10 @@ def test_only_a_policy_that_learns_needs_the_archive_and_remembered_reads(tmp_pa
         return [each.memory_id for each in plan(store, policy).memories]
 
     AccessLog(tmp_path / "reads.jsonl").add("e3")
-    assert "e3" in gone(Learned(5))
+    assert "e3" in gone(Activation(5))
     (tmp_path / "memlab.toml").write_text('log = "reads.jsonl"\n')
-    assert "e3" not in gone(Learned(5))
+    assert "e3" not in gone(Activation(5))
     archive_path(store).write_bytes(b"something else entirely" * 50)
     assert len(gone(KeepRecent(2))) == 28
     with pytest.raises(ArchiveError):
-        gone(Learned(2))
+        gone(Activation(2))

@@ -270,7 +270,11 @@ def test_graduated_is_set_by_a_put_and_by_a_touch(open_store: Open, path: Path) 
     ("settings", "trust", "left"),
     [
         ({"duplicates": NearDuplicate(0)}, ("trusted", "trusted"), ["m0", "m1"]),
-        ({"duplicates": DEDUP}, ("user-approved", "untrusted"), ["m0", "m1"]),
+        (
+            {"duplicates": NearDuplicate(0.92, keep_untrusted=True)},
+            ("user-approved", "untrusted"),
+            ["m0", "m1"],
+        ),
         ({"duplicates": DEDUP}, ("trusted", "auto-approved"), ["m1"]),
     ],
 )
@@ -282,6 +286,17 @@ def test_a_newer_near_duplicate_replaces_the_older_trust_permitting(
         store.put(item(f"m{number}", SAME), trust=who)
     assert ids(store) == left
     assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
+
+
+def test_an_untrusted_near_duplicate_of_a_trusted_memory_is_not_stored(open_store: Open) -> None:
+    store = open_store(duplicates=DEDUP)
+    store.put(item("m0", SAME), trust="user-approved")
+    store.put(item("m1", "something else entirely"), trust="untrusted")
+    store.put(item("m1", SAME), trust="untrusted")
+    assert [each.title for each in store.list_active()] == [SAME, "something else entirely"]
+    assert (store.stats().not_stored, store.stats().evicted) == (1, {})
+    store.put(item("m2", "something else entirely"), trust="trusted")
+    assert ids(store) == ["m0", "m2"]
 
 
 steps = st.lists(

@@ -138,10 +138,15 @@ class Odek:
         self.episodes: dict[str, Episode] = {}
 
     def write(self, name: str, text: str, now: datetime, *, trusted: bool) -> None:
-        self.episodes.pop(name, None)
+        before = self.episodes.pop(name, None)
         rows = [(other, each.text, "", (each.written, 0)) for other, each in self.episodes.items()]
         alike = TextIndex(ALIKE, lambda: rows).most_similar(name, text, "")
-        if alike and (trusted or not self.episodes[alike].trusted):
+        if alike and not trusted and self.episodes[alike].trusted:
+            if before is not None:
+                self.episodes[name] = before
+            self.expire(now)
+            return
+        if alike:
             del self.episodes[alike]
         self.episodes[name] = Episode(text, now, trusted)
         self.expire(now)

@@ -23,7 +23,7 @@ from own_policies import (
     ShortBodies,
 )
 
-from memlab import KeepRecent, Learned, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget
+from memlab import Activation, KeepRecent, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget
 from memlab.errors import WrongArgumentError
 from memlab.policies import POLICIES, ImportanceBudget, ImportanceFloor, KeepAll, PurgeSuperseded
 from memlab.policies.base import decide
@@ -76,7 +76,7 @@ def test_a_pipeline_decides_by_itself() -> None:
 def test_a_pipeline_wants_what_its_steps_want() -> None:
     assert Pipeline.odek().reads_bodies
     assert not Pipeline.odek().learns
-    assert Pipeline(KeepAll(), Pipeline(Learned(3))).learns
+    assert Pipeline(KeepAll(), Pipeline(Activation(3))).learns
     assert not Pipeline.memforge(threshold=0.1, max_items=3).reads_bodies
 
 
@@ -110,9 +110,9 @@ def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
     [
         (lambda: KeepRecent(-1), "keep=-1"),
         (lambda: KeepRecent(1, by="title"), "by='title'"),
-        (lambda: Learned(-2), "max_items=-2"),
-        (Learned, "give either max_items (--max-items) or max_tokens"),
-        (lambda: Learned(5, 5), "max_tokens (--max-tokens), not both"),
+        (lambda: Activation(-2), "max_items=-2"),
+        (Activation, "give either max_items (--max-items) or max_tokens"),
+        (lambda: Activation(5, 5), "max_tokens (--max-tokens), not both"),
         (lambda: TokenBudget(-1), "max_tokens=-1"),
         (lambda: ImportanceBudget(-3), "max_items=-3"),
         (lambda: EveryOther(-1), "offset=-1"),
@@ -251,5 +251,5 @@ def test_every_scope_that_a_memory_was_written_with_is_capped(drawn: Drawn, cap:
 @given(rows, st.integers(0, 140), st.integers(1, 60))
 def test_what_a_cap_keeps_a_larger_one_keeps_too(drawn: Drawn, cap: int, more: int) -> None:
     frame = memories(drawn)
-    for policy in (KeepRecent, TokenBudget, lambda cap: ValueCap(cap, scope=()), Learned):
+    for policy in (KeepRecent, TokenBudget, lambda cap: ValueCap(cap, scope=()), Activation):
         assert set(kept(frame, policy(cap))) <= set(kept(frame, policy(cap + more)))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from memlab import Learned, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget, decide
+from memlab import Activation, NearDuplicate, Pipeline, Policy, TimeToLive, TokenBudget, decide
 from memlab.errors import MissingExtraError
 from memlab.policies import ImportanceBudget, ImportanceFloor, PurgeSuperseded, ValueCap
 from memlab.policies.duplicates import near_duplicates, replace_older
@@ -68,8 +68,19 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     ),
     # odek
     "threshold zero leaves both": (rows_of(title=[SAME, SAME]), Pipeline.odek(threshold=0), []),
-    "an untrusted newer does not replace a trusted older": (
-        rows_of(title=[SAME, SAME], trusted=[True, False]), Pipeline.odek(), [],
+    "an untrusted newer is not stored beside a trusted older": (
+        rows_of(title=[SAME, SAME], trusted=[True, False]), Pipeline.odek(), [1],
+    ),
+    "until July 2026 an untrusted newer stayed beside a trusted older": (
+        rows_of(title=[SAME, SAME], trusted=[True, False]),
+        Pipeline.odek(keep_untrusted=True), [],
+    ),
+    "odek knows no expiry of a row's own": (
+        rows_of(expires_at=[NOW - DAY, NOW - DAY]), Pipeline.odek(), [],
+    ),
+    "odek's age goes by creation whatever a row's own expiry says": (
+        rows_of(expires_at=[NOW + DAY, NOW + DAY], created_at=ago(24 * 9, 1)),
+        Pipeline.odek(ttl=7 * DAY), [0],
     ),
     "the newest by creation are kept": (
         rows_of(created_at=ago(1, 5, 3, 2, 4)), Pipeline.odek(keep=3), [1, 4],
@@ -128,8 +139,8 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "a budget in tokens drops the oldest until the rest fits": (
         rows_of(tokens=[10, 20, 30, 40, 50, 60]), TokenBudget(120), [0, 1, 2, 3],
     ),
-    "load-bearing rows come on top of what is learned": (
-        rows_of(load_bearing=[False, True, True] * 3), Learned(1), [0, 3],
+    "load-bearing rows come on top of what is active": (
+        rows_of(load_bearing=[False, True, True] * 3), Activation(1), [0, 3],
     ),
     "load-bearing rows take up a budget in tokens": (
         rows_of(load_bearing=[True, False, False, False]), TokenBudget(25), [1, 2],
@@ -216,7 +227,9 @@ def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         decide(memories(rows_of(title="ab")), NearDuplicate(), now=NOW)
 
 
-def replaced_by_hand(vectors: np.ndarray, trust: np.ndarray, threshold: float) -> dict[int, int]:
+def replaced_by_hand(
+    vectors: np.ndarray, trust: np.ndarray, threshold: float, *, keep_untrusted: bool
+) -> dict[int, int]:
     """Compare all pairs, in order, until nothing more goes."""
     length = np.linalg.norm(vectors, axis=1)
     unit = vectors / np.where(length == 0, 1, length)[:, None]
@@ -228,9 +241,15 @@ def replaced_by_hand(vectors: np.ndarray, trust: np.ndarray, threshold: float) -
             if not older:
                 continue
             best = max(older, key=lambda other: (round(unit[row] @ unit[other], 9), other))
-            if unit[row] @ unit[best] >= threshold - 1e-9 and trust[row] >= trust[best]:
+            if unit[row] @ unit[best] < threshold - 1e-9:
+                continue
+            if trust[row] >= trust[best]:
                 winner[best] = row
                 alive.remove(best)
+                changed = True
+            elif not keep_untrusted:
+                winner[row] = best
+                alive.remove(row)
                 changed = True
     return winner
 
@@ -246,8 +265,10 @@ def test_duplicates_are_those_of_comparing_all_pairs(
 ) -> None:
     vectors = np.array(counts, dtype=float)
     trust = np.array(data.draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts))))
-    expected = replaced_by_hand(vectors, trust, threshold)
+    keep_untrusted = data.draw(st.booleans())
+    expected = replaced_by_hand(vectors, trust, threshold, keep_untrusted=keep_untrusted)
+    policy = NearDuplicate(threshold, keep_untrusted=keep_untrusted)
     for matrix in (csr_matrix(vectors), vectors):
-        winner, similarity = replace_older(matrix, trust, threshold)
+        winner, similarity = replace_older(matrix, trust, policy)
         assert {int(i): int(winner[i]) for i in np.flatnonzero(winner >= 0)} == expected
         assert ((similarity >= 0) == (winner >= 0)).all()

@@ -9,7 +9,7 @@ import pytest
 import memlab
 from memlab import columns as c
 from memlab.evidence.usage import share_with_limits
-from memlab.policies import Learned
+from memlab.policies import Activation
 from memlab.replay import BudgetByUse, budget_by_use, replay
 
 
@@ -40,7 +40,8 @@ def test_a_budget_is_the_first_that_meets_the_target_in_a_replay_that_retires() 
     late = references[c.AT_POSITION] >= 0.75 * len(past)
     before = np.cumsum(past[c.TOKENS])[references.loc[late, c.AT_POSITION] - 1].mean()
     then = round(found.likely * before / (1.1 * past[c.TOKENS].sum()))  # the mean till the horizon
-    done = replay(past, references, Learned(max_tokens=then), every=5, retire=True).references[late]
+    how = {"retire": True, "silent": True}  # its memories are loaded at start
+    done = replay(past, references, Activation(max_tokens=then), **how).references[late]
     first = ~done.assign(day=done[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
     assert done.loc[first, "kept"].mean() == pytest.approx(row["served"], abs=0.05)
     assert f"--max-tokens {found.likely} --retire" in found.next_steps()[0]

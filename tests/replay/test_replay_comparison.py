@@ -9,7 +9,7 @@ import pytest
 from frames import make_episodes, make_frame, row
 from histories import simulate_history
 
-from memlab import KeepRecent, Learned, Policy, TimeToLive, TokenBudget
+from memlab import Activation, KeepRecent, Policy, TimeToLive, TokenBudget
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.policies import ImportanceBudget, KeepAll, ValueCap
@@ -25,7 +25,7 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 POLICIES: list[Policy] = [
     *(KeepRecent(30), ImportanceBudget(30), ValueCap(30, half_life="8h")),
-    *(TimeToLive("30h"), Learned(30), TokenBudget(300)),
+    *(TimeToLive("30h"), Activation(30), TokenBudget(300)),
 ]
 
 
@@ -126,12 +126,13 @@ def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
 
 def test_what_keeps_all_and_what_retiring_does_not_change_is_said_in_one_line() -> None:
     frame = make_episodes(10)
-    policies = [KeepRecent(5), KeepRecent(10), KeepRecent(500), Learned(5)]
+    frame[c.CREATED_AT] = frame[c.CREATED_AT].iloc[0] + pd.to_timedelta(range(10), unit="D")
+    policies = [KeepRecent(5), KeepRecent(10), KeepRecent(500), Activation(5)]
     found = compare(frame, policies=policies, retire=True)
     assert len(found.table) == 9
     shown = str(found)
     labels = [label for label in found.table.index if f"\n  {label}  " in shown]
-    assert labels == ["recent 5", "learned 5", "all"]
+    assert labels == ["recent 5", "activation 5", "all"]
     left_out = "4 lines with nothing to delete, 2 lines with nothing gained by retiring"
     assert f"left out: {left_out}" in shown
 

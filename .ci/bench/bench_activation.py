@@ -1,0 +1,177 @@
+"""What `Activation` serves beside the newest as many, on public stores of agents that search.
+
+    python .ci/bench/bench_activation.py [FOLDER] [--between | --chosen]
+
+FOLDER is as for data/fit_law.py. Caps and budgets are 10, 25 and 50 % of what a store holds in the
+end, what is not kept is retired every night, and the last two thirds of the reads count, a memory
+once a day. Prints the share that each serves, the points above the newest, and the worst tenth of
+the stores; once with every read seen, once where a read of what is loaded leaves no trace. Nothing
+is fitted, so no store is left out.
+
+--between measures by how much what a budget serves differs from one stretch of a store to the next,
+which `memlab.evidence.usage.BETWEEN` takes over. --chosen shows what is served with other values of
+the three numbers that were chosen on these stores.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as c
+from memlab.evidence.prior import DEFAULT_UNTIL
+from memlab.evidence.references import find_references
+from memlab.frame.fields import Flags
+from memlab.frame.loading import load
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.policies import Activation, KeepRecent, Policy, TokenBudget, activation
+from memlab.replay.by_use import GROWN
+from memlab.replay.life import Life, life_of
+from memlab.replay.walk import walk_through
+from memlab.store.sqlite_store import SqliteMemoryStore
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SHARES = (0.1, 0.25, 0.5)
+LONGEST = 2_000
+"""Characters of notes where no length is known; of one alone, the median of its store."""
+FEWEST, ENOUGH = 8, 12
+CHOSEN = {
+    "SHORTEST_DAYS": (0.1, 0.5, 1.0, 2.0),
+    "LENGTH_POWER": (0.0, 0.2, 0.4, 0.6, 1.0),
+    "LENGTH_OFFSET": (0.01, 10, 50),
+}
+
+
+def lives(folder: Path) -> Iterator[tuple[str, Life]]:
+    """Yield each store's name, and its notes with the best hit of each search."""
+    for path in sorted(folder.glob("recalls-*-memories.csv.gz")):
+        name = path.name.removesuffix("-memories.csv.gz")
+        notes = pd.read_csv(path)
+        usual = int(notes["chars"].median()) if notes["chars"].notna().any() else LONGEST
+        with SqliteMemoryStore(":memory:") as store:
+            for note in notes.itertuples():
+                chars = usual if pd.isna(note.chars) else int(note.chars)
+                born = datetime.fromisoformat(note.born)
+                whence = MemoryProvenance(None, "-", f"note:{note.position}", created_at=born)
+                body = "x" * chars
+                item = MemoryItem(f"m{note.position}", MemoryKind.EPISODIC, "", body, whence)
+                store.put(item)
+            frame = load(store)
+        reads = pd.read_csv(folder / f"{name}-reads.csv.gz")
+        reads = reads[reads["best"] == 1]
+        at = pd.to_datetime(reads["at"], utc=True)
+        log = pd.DataFrame({c.MEMORY_ID: "m" + reads["position"].astype(str), c.AT: at})
+        needs = find_references(frame, log, only_log=True)
+        again = needs.assign(day=needs[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
+        yield name, life_of(frame, needs[~again])
+
+
+def pairs_for(life: Life) -> Iterator[tuple[str, Policy, Policy]]:
+    """Yield the policies to compare: by number, then by tokens."""
+    for share in SHARES:
+        cap = round(share * len(life))
+        yield f"# {share}", KeepRecent(cap), Activation(cap)
+    for share in SHARES:
+        budget = int(share * life.history.tokens.sum())
+        yield f"tokens {share}", TokenBudget(budget), Activation(max_tokens=budget)
+
+
+def kept(life: Life, policy: Policy, *, retire: bool = True, silent: bool = False) -> Flags:
+    """Return which reads found their memory loaded."""
+    done = walk_through(replace(life, silent=silent), policy, retire=retire)
+    return done.references["kept"].to_numpy(dtype=bool)
+
+
+def measure(folder: Path) -> None:
+    """Print what is served, and the points above the newest."""
+    rows = []
+    for name, life in lives(folder):
+        late = np.arange(len(life.at)) >= len(life.at) / 3
+        if late.sum() < FEWEST:
+            continue
+        for size, newest, active in pairs_for(life):
+            found = {
+                "newest, at each write": kept(life, newest, retire=False),
+                "newest, every night": kept(life, newest),
+                "activation": kept(life, active),
+                "activation, loaded is silent": kept(life, active, silent=True),
+            }
+            served = {rule: 100 * which[late].mean() for rule, which in found.items()}
+            rows.append({"store": name, "size": size, **served})
+    table = pd.DataFrame(rows).set_index(["store", "size"])
+    print(f"{table.index.get_level_values('store').nunique()} stores, % served")
+    by_size = table.groupby("size", sort=False)
+    print(by_size.mean().round(1).T.to_string())
+    for newest in ("newest, at each write", "newest, every night"):
+        for rule in ("activation", "activation, loaded is silent"):
+            gain = (table[rule] - table[newest]).groupby("size", sort=False)
+            summary = pd.DataFrame({"mean": gain.mean(), "worst tenth": gain.quantile(0.1)})
+            print(f"\n{rule}, points above {newest}\n{summary.round(1).T.to_string()}")
+
+
+def measure_chosen(folder: Path) -> None:
+    """Print what is served with other values of the numbers that were chosen."""
+    stores = [life for _, life in lives(folder)]
+    for name, values in CHOSEN.items():
+        for value in values:
+            with patch.object(activation, name, value):
+                served = []
+                for life in stores:
+                    late = np.arange(len(life.at)) >= len(life.at) / 3
+                    if late.sum() >= FEWEST:
+                        served.append([kept(life, one)[late].mean() for *_, one in pairs_for(life)])
+            print(name, value, (100 * np.mean(served, axis=0)).round(1), flush=True)
+
+
+def stretch(life: Life, share: float, first: float, last: float) -> tuple[float, float]:
+    """Return what a share of the tokens served between two moments, and its noise's variance."""
+    counts = (life.at >= first) & (life.at < last)
+    if counts.sum() < ENOUGH:
+        return np.nan, np.nan
+    there = np.cumsum(life.history.tokens)[np.take(life.at, np.flatnonzero(counts)) - 1].mean()
+    found = kept(life, Activation(max_tokens=int(share * there)))[counts].astype(float)
+    days = pd.Series(found - found.mean()).groupby(life.referred[counts].astype("datetime64[D]"))
+    noise = max((days.sum() ** 2).sum(), found.var() * len(found)) / len(found) ** 2
+    return float(found.mean()), float(noise)
+
+
+def measure_between(folder: Path) -> None:
+    """Print by how much what is served differs from one stretch to the next beyond their noise."""
+    rows = []
+    for name, life in lives(folder):
+        for cut in (share * len(life) for share in (0.6, 0.7, 0.8, 0.9)):
+            for share in (0.2, 0.4, 0.6):
+                before = stretch(life, share, GROWN * cut, cut)
+                rows.append((name, *before, *stretch(life, share, cut, DEFAULT_UNTIL * cut)))
+    names = ["store", "served", "noise", "then", "noise then"]
+    table = pd.DataFrame(rows, columns=names).dropna()
+    apart = table["then"] - table["served"]
+    variance = (apart**2).mean() - table[["noise", "noise then"]].sum(axis=1).mean()
+    of_one = (table["then"] * (1 - table["then"])).mean()
+    print(f"{len(table)} pairs of stretches of {table['store'].nunique()} stores")
+    print(f"{apart.mean():+.3f} on average, {max(variance, 0) ** 0.5:.3f} one standard deviation")
+    print(f"BETWEEN = {variance / of_one:.3f}")
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
+    parser.add_argument("--between", action="store_true")
+    parser.add_argument("--chosen", action="store_true")
+    asked = parser.parse_args()
+    if asked.between:
+        measure_between(asked.folder)
+    elif asked.chosen:
+        measure_chosen(asked.folder)
+    else:
+        measure(asked.folder)
+
+
+if __name__ == "__main__":
+    main()

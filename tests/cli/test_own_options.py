@@ -1,0 +1,36 @@
+"""A setting of a policy is given by that policy's own option, whatever its field is called."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from shell import run, said
+from stores import episodes, write_rows
+
+import memlab.policies
+from memlab.policies import KeepRecent
+from memlab.policies.named import NAMED, _of_class
+
+
+@dataclass(frozen=True)
+class KeepWeeks(KeepRecent):
+    """Keep the newest of so many weeks, by an option of its own for the field `keep`."""
+
+    keep: int = field(
+        default=4, metadata={"help": "weeks to keep", "option": "--keep-weeks", "least": 0}
+    )
+    name: ClassVar[str] = "weeks"
+
+
+def test_a_policy_gets_the_field_that_its_own_option_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(8))
+    monkeypatch.setitem(NAMED, "weeks", _of_class("weeks", KeepWeeks))
+    assert ":KeepWeeks(keep=3" in said("compact", store, "--policy", "weeks", "--keep-weeks", 3)
+    assert "recent(keep=2" in said("compact", store, "--keep-recent", 2)
+    wrong = run("compact", store, "--policy", "weeks", "--ttl", "3d")
+    assert wrong.exit_code == 2
+    assert "ttl is no setting of the policy 'weeks'" in wrong.output
+    assert memlab.policies.policy_named("weeks").make(keep=3) == KeepWeeks(3)

@@ -1,0 +1,345 @@
+"""Activation: the formula, where its dates come from, when age decides, and what it serves."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import START, make_episodes, make_frame, make_log, make_references, row
+from histories import recorded
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab import columns as c
+from memlab import decide
+from memlab.base_activation import base_level, base_level_of_days, per_length
+from memlab.evidence.references import find_references
+from memlab.frame.loading import load
+from memlab.policies import Activation, KeepRecent, TokenBudget
+from memlab.policies import activation as arrays
+from memlab.policies.activation import Space, Trial, activity_of, counts_starts, trial_of
+from memlab.replay import replay, replay_each
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+ages = st.floats(0, 5_000)
+reads = st.integers(0, 500)
+
+
+def days_of_writing(count: int, **signals: Any) -> pd.DataFrame:
+    """So many episodes, one a day, and a store's signals of them."""
+    frame = make_frame(*(row(f"m{n}") for n in range(count)), minutes=24 * 60)
+    return frame.assign(**signals)
+
+
+def levels(frame: pd.DataFrame, references: pd.DataFrame, now: datetime) -> list[float]:
+    return activity_of(frame, frame, references, now=now).levels.tolist()
+
+
+def none(frame: pd.DataFrame) -> pd.DataFrame:
+    return find_references(frame)[:0]
+
+
+def times(*days: float | None) -> "pd.Series[Any]":
+    """So many days after the first memory was written."""
+    at = [pd.NaT if day is None else START + pd.Timedelta(days=day) for day in days]
+    return pd.Series(at, dtype=c.TIME)
+
+
+# The formula
+
+
+@given(age=ages, idle=ages, count=reads)
+def test_the_formula_is_the_published_one(age: float, idle: float, count: int) -> None:
+    long, short = max(age, 0.5), min(max(idle, 0.5), max(age, 0.5))
+    if count and long - short > 1e-6 * long:
+        spread = (long**0.5 - short**0.5) / (0.5 * (long - short))
+        expected = short**-0.5 + count * spread
+    elif count:
+        expected = (count + 1) * long**-0.5
+    else:
+        expected = long**-0.5
+    assert base_level(age, idle, count) == pytest.approx(expected, rel=1e-6)
+
+
+@given(st.lists(st.tuples(ages, st.none() | ages, reads, st.integers(0, 9_999)), min_size=1))
+def test_both_halves_are_one_formula(
+    memories: list[tuple[float, float | None, int, int]],
+) -> None:
+    age, idle, count, tokens = (np.array(values) for values in zip(*memories, strict=True))
+    known = np.array([np.nan if one is None else one for one in idle], dtype=np.float64)
+    many = arrays.base_levels(age.astype(np.float64), known, count.astype(np.float64))
+    one_by_one = [base_level(each[0], each[1], each[2]) for each in memories]
+    assert many == pytest.approx(one_by_one)
+    by_length = [
+        per_length(level, each[3]) for level, each in zip(one_by_one, memories, strict=True)
+    ]
+    assert arrays.per_length(many, tokens) == pytest.approx(by_length)
+
+
+@given(st.floats(0, 400), st.lists(st.integers(0, 400), unique=True, max_size=20))
+def test_the_sum_over_days_is_the_same_in_both_halves(age: float, days: list[int]) -> None:
+    frame = make_frame(row("m0"), row("m1"))
+    now = pd.Timestamp(START) + pd.Timedelta(days=500)
+    born = now - pd.Timedelta(days=age)
+    frame[c.CREATED_AT] = pd.Series([born, born], dtype=c.TIME)
+    used = [day for day in days if day < age]
+    log = pd.DataFrame({c.MEMORY_ID: "m0", c.AT: [now - pd.Timedelta(days=day) for day in used]})
+    log[c.AT] = pd.to_datetime(log[c.AT], utc=True)
+    references = find_references(frame, log, only_log=True)
+    found = activity_of(frame, frame, references, now=now.to_pydatetime()).levels
+    assert found[0] == pytest.approx(base_level_of_days(age, used), rel=1e-4)
+    assert found[1] == pytest.approx(base_level(age), rel=1e-4)
+
+
+def test_the_approximation_is_near_the_sum_of_evenly_spread_days() -> None:
+    spread = base_level_of_days(200, range(10, 200, 10))
+    assert base_level(200, 10, reads=19) == pytest.approx(spread, rel=0.15)
+
+
+def test_the_exact_sum_tells_early_reads_from_late_ones() -> None:
+    late = base_level_of_days(400, range(1, 21))
+    early = base_level_of_days(400, [1, *range(370, 389)])
+    assert late > 2 * early
+
+
+# Where the dates come from
+
+
+def test_a_second_read_of_a_utc_day_moves_the_time_and_not_the_count() -> None:
+    frame = days_of_writing(3)
+    once = find_references(frame, make_log(("m0", 24 * 10 + 9)))
+    twice = find_references(frame, make_log(("m0", 24 * 10 + 3), ("m0", 24 * 10 + 9)))
+    next_day = find_references(frame, make_log(("m0", 24 * 10 + 9), ("m0", 24 * 11 + 9)))
+    now = START + 20 * DAY
+    assert levels(frame, twice, now) == levels(frame, once, now)
+    assert levels(frame, next_day, now)[0] > levels(frame, once, now)[0]
+
+
+def test_a_counter_stands_in_where_there_is_no_log() -> None:
+    frame = days_of_writing(
+        3, access_count=pd.array([3, 0, 0], "Int64"), last_accessed_at=times(96, None, None)
+    )
+    found = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
+    assert found.levels[0] == pytest.approx(base_level(100, 4, reads=3))
+    assert found.levels[1] == pytest.approx(base_level(99))
+    assert "1 memory by the store's own counter" in found.notes[0]
+
+
+def test_log_and_counter_are_joined_memory_by_memory() -> None:
+    frame = days_of_writing(
+        3, access_count=pd.array([5, 1, 0], "Int64"), last_accessed_at=times(50, 90, None)
+    )
+    log = make_log(("m0", 24 * 80), ("m1", 24 * 60), ("m1", 24 * 70), ("m2", 24 * 70))
+    found = levels(frame, find_references(frame, log), START + 100 * DAY)
+    assert found[0] == pytest.approx(base_level(100, 20, reads=5)), "more reads, earlier last"
+    assert found[1] == pytest.approx(base_level(99, 10, reads=2)), "fewer reads, later last"
+    assert found[2] == pytest.approx(base_level_of_days(98, [30])), "the log has all of it"
+
+
+COUNTERS = {
+    "a last access at the birth": (0, 0.0, base_level(100)),
+    "a last access that nobody counted is one read": (0, 60.0, base_level(100, 40, reads=1)),
+    "never accessed": (0, None, base_level(100)),
+    "counted, and no time of it": (4, None, base_level(100, 100, reads=4)),
+    "not finite": (float("inf"), 60.0, base_level(100, 40, reads=1)),
+    "negative": (-3, 60.0, base_level(100, 40, reads=1)),
+    "missing": (None, None, base_level(100)),
+    "in the future": (2, 500.0, base_level(100, 0, reads=2)),
+}
+
+
+@pytest.mark.parametrize(("count", "last", "level"), COUNTERS.values(), ids=COUNTERS)
+def test_what_a_counter_says(count: float | None, last: float | None, level: float) -> None:
+    counts = pd.Series([count], dtype="float64")
+    frame = days_of_writing(1, access_count=counts, last_accessed_at=times(last))
+    found = activity_of(frame, frame, none(frame), now=START + 100 * DAY)
+    assert found.levels[0] == pytest.approx(level)
+    assert any("future" in note for note in found.notes) == (last == 500.0)
+
+
+def test_a_memory_without_a_birth_has_its_neighbours() -> None:
+    frame = days_of_writing(4)
+    frame[c.CREATED_AT] = times(None, 10, None, 30)
+    found = levels(frame, none(frame), START + 100 * DAY)
+    assert found == pytest.approx([base_level(90), base_level(90), base_level(90), base_level(70)])
+
+
+def test_a_birth_in_the_future_is_now_and_said() -> None:
+    frame = days_of_writing(3)
+    found = activity_of(frame, frame, none(frame), now=START + DAY / 2)
+    assert found.levels[2] == pytest.approx(base_level(0))
+    assert "2 memories written in the future, taken as written now" in found.notes
+
+
+def test_a_counter_that_starts_raise_is_left_out() -> None:
+    born = times(*range(20))
+    starts = pd.array([20 - n for n in range(20)], "Int64")
+    frame = days_of_writing(20, access_count=starts, last_accessed_at=times(*[20.5] * 20))
+    frame[c.CREATED_AT] = born
+    found = activity_of(frame, frame, none(frame), now=START + 21 * DAY)
+    assert found.levels == pytest.approx([base_level(21 - n) for n in range(20)])
+    assert "it counts starts" in found.notes[0]
+    kept = decide(frame, Activation(5), now=START + 21 * DAY)[c.KEEP]
+    assert frame.index[kept].tolist() == [15, 16, 17, 18, 19]
+
+
+def test_a_counter_of_starts_that_load_the_newest_is_left_out_too() -> None:
+    born = np.arange(40.0)
+    count = np.where(born >= 20, 40 - born, 0.0)
+    last = np.where(born >= 20, 40.0, np.nan)
+    assert counts_starts(born, count, last)
+
+
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [
+        ([1.0] * 10, [40.0] * 10),  # one search found all of them
+        ([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0, 5.0, 3.0], [40.0] * 10),
+        ([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.0], list(range(20, 30))),
+        ([0.0] * 10, [np.nan] * 10),
+    ],
+)
+def test_a_counter_of_use_is_no_counter_of_starts(count: list[float], last: list[float]) -> None:
+    assert not counts_starts(np.arange(10.0), np.array(count), np.array(last, dtype=np.float64))
+
+
+# What it keeps
+
+
+def test_without_a_read_it_keeps_the_newest_and_acts_on_the_first() -> None:
+    frame = days_of_writing(40)
+    last = frame[c.CREATED_AT].iloc[-1]
+    unread = decide(frame, Activation(5), now=last)
+    assert unread.index[unread[c.KEEP]].tolist() == [35, 36, 37, 38, 39]
+    read = find_references(frame, make_log(("m3", 39 * 24)))
+    after = decide(frame, Activation(5).after(frame, read), now=last)
+    assert after.index[after[c.KEEP]].tolist() == [3, 36, 37, 38, 39]
+
+
+def test_by_tokens_the_shorter_of_two_as_active_stays() -> None:
+    frame = make_frame(row("long", tokens=900), row("short", tokens=100), minutes=0)
+    kept = decide(frame, Activation(max_tokens=950), now=NOW)
+    assert kept[c.KEEP].tolist() == [False, True]
+    assert kept[c.REASON].tolist() == [Activation.reason, "kept"]
+
+
+def test_what_goes_would_not_fit_into_what_is_left_of_the_room() -> None:
+    rng = np.random.default_rng(7)
+    for budget in rng.integers(20, 4_000, 25).tolist():
+        sizes = rng.integers(1, 900, 60).tolist()
+        frame = make_frame(*(row(f"e{n}", tokens=size) for n, size in enumerate(sizes)))
+        kept = decide(frame, Activation(max_tokens=budget), now=NOW)[c.KEEP]
+        tokens = frame[c.TOKENS]
+        left = budget - tokens[kept].sum()
+        assert 0 <= left < tokens[~kept].min()
+
+
+def test_reads_of_what_is_not_there_change_nothing() -> None:
+    frame = days_of_writing(20)
+    strange = find_references(frame, make_log(("other", 24 * 30), ("m9", -24 * 30)))
+    last = frame[c.CREATED_AT].iloc[-1]
+    policies = (Activation(5).after(frame, each) for each in (strange, strange[:0]))
+    told, untold = (decide(frame, policy, now=last) for policy in policies)
+    pd.testing.assert_frame_equal(told, untold)
+
+
+@pytest.mark.parametrize("unit", ["max_items", "max_tokens"])
+def test_a_decision_with_the_past_is_what_the_replay_keeps(unit: str) -> None:
+    frame, references = recorded()
+    room = 60 if unit == "max_items" else 60 * int(frame[c.TOKENS].mean())
+    policy = Activation(**{unit: room})
+    done = replay(frame, references, policy)
+    for written in (500, 1100, 1600):
+        past = frame.iloc[:written]
+        early = done.deleted["deleted_at_position"] < written
+        there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
+        now = past[c.CREATED_AT].iloc[-1]
+        kept = decide(there, policy.after(past), now=now)[c.KEEP]
+        went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
+        assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
+
+
+def test_a_past_is_no_part_of_what_the_policy_is() -> None:
+    frame, _ = recorded()
+    policies = [Activation(60).after(past) for past in (frame, frame.iloc[:900])]
+    assert policies == [Activation(60)] * 2
+    assert "past" not in repr(policies)
+    whole, joined = (decide(frame, policy, now=NOW) for policy in policies)
+    pd.testing.assert_frame_equal(whole, joined)
+
+
+# When age decides
+
+
+def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A history in which only the newest is ever read, on three days in a row, and never again."""
+    frame = days_of_writing(120)
+    reads = [(f"m{n}", 24 * (n + later) + 1) for n in range(120) for later in range(3)]
+    return frame, find_references(frame, make_log(*reads))
+
+
+def served_less(frame: pd.DataFrame, references: pd.DataFrame, room: int) -> bool:
+    return trial_of(frame, references).age_decides(Space(size=room, of_tokens=False))
+
+
+def test_age_decides_where_use_has_served_fewer_needs_and_the_reason_says_so() -> None:
+    frame, references = misled()
+    assert not served_less(frame, references[:9], 3)
+    assert served_less(frame, references, 3)
+    assert not served_less(frame, references, 60), "both serve all"
+    decided = decide(frame, Activation(3).after(frame, references), now=NOW)
+    assert set(decided.loc[~decided[c.KEEP], c.REASON]) == {Activation.by_age}
+    assert decided.index[decided[c.KEEP]].tolist() == [117, 118, 119]
+
+
+def test_a_trial_looks_at_no_need_after_the_moment() -> None:
+    frame, references = misled()
+    whole = trial_of(frame, references)
+    for seen in (20, 77, 200):
+        part: Trial = trial_of(frame, references[:seen])
+        for size in (2, 3, 10):
+            space = Space(size=size, of_tokens=False)
+            assert part.age_decides(space) == whole.age_decides(space, seen)
+
+
+def test_reads_since_memories_were_retired_do_not_speak_for_age() -> None:
+    frame, references = misled()
+    retired = frame.assign(**{c.RETIRED_AT: pd.Series(pd.NaT, frame.index, c.TIME)})
+    retired.loc[0, c.RETIRED_AT] = START + DAY
+    assert not served_less(retired, references, 3)
+    named = references.assign(**{c.KIND: "evidence"})
+    assert served_less(retired, named, 3)
+
+
+@pytest.mark.parametrize("name", ["history-uv", "history-bevy", "history-arrow-rs"])
+def test_no_recorded_history_is_served_worse_than_by_the_newest(real_store, name: str) -> None:
+    frame = load(real_store(name))
+    references = find_references(frame)
+    late = (references[c.AT_POSITION] > len(frame) / 2).to_numpy()
+    policies = [kind(cap) for cap in (50, 1000) for kind in (KeepRecent, Activation)]
+    replays = replay_each(frame, references, policies, workers=1)
+    served = [float(one.references.loc[late, "kept"].mean()) for one in replays]
+    assert all(np.diff(served)[::2] >= -0.01)
+
+
+# What it serves
+
+
+def used_again_and_again() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A note a day, and every fifth of the first thirty read twice a week from then on."""
+    frame = make_episodes(200, tokens=[50, 400] * 100)
+    frame[c.CREATED_AT] = START + pd.to_timedelta(range(200), unit="D")
+    later = [(at, at - target) for at in range(40, 200, 4) for target in range(0, 30, 5)]
+    return frame, make_references(frame, *zip(*later, strict=True))
+
+
+def test_what_is_used_again_is_served_in_as_many_memories_and_tokens() -> None:
+    frame, references = used_again_and_again()
+    pairs = [(KeepRecent(10), Activation(10)), (TokenBudget(2500), Activation(max_tokens=2500))]
+    for newest, active in pairs:
+        by_age, by_use = (
+            replay(frame, references, policy, retire=True).served for policy in (newest, active)
+        )
+        assert by_use > by_age + 0.5
