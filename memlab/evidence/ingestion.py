@@ -13,7 +13,7 @@ from memlab.columns import AT, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
 from memlab.evidence import reads
 from memlab.evidence.access_log import AccessLog, log_parts
-from memlab.frame import load
+from memlab.evidence.past import load_past, present_rows
 from memlab.sources.opening import (
     System,
     could_be,
@@ -53,6 +53,8 @@ class Harvest(Shown):
         What ``memlab.load`` takes to show the memories, where the source is such a thing.
     chances : str
         Which of these memories the log has reads of, and which could not have been read.
+    unknown : str
+        How many lines of the log name no memory that the store has held, with examples.
     notes : tuple of str
         What to know about such a source.
     files, bytes : int
@@ -74,6 +76,7 @@ class Harvest(Shown):
     left_out: dict[str, int]
     store: str | None = None
     chances: str = ""
+    unknown: str = ""
     notes: tuple[str, ...] = ()
     files: int = 0
     bytes: int = 0
@@ -101,6 +104,8 @@ class Harvest(Shown):
                 facts.append(("kept apart", f"{self.apart[kind]:,} {words}"))
         if self.chances:
             facts.append(("memories", self.chances))
+        if self.unknown:
+            facts.append(("the log", self.unknown))
         new = f"{self.new:,} new" if self.new else "nothing new"
         kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
         facts.append(("log", f"{self.log}: {new}{kept}"))
@@ -168,6 +173,7 @@ def harvest(
             apart.extend(map(_entry, [*new_apart, *writes]))
     with AccessLog(path) as opened:
         opened.extend(map(_entry, [*no_longer, *new]))
+    chances, unknown = _said_of_store(found.store, path)
     zone = f"{counted(found.without_zone, 'times')} without a zone, taken as UTC"
     moments = [read.at for read in found.reads]
     return Harvest(
@@ -185,7 +191,8 @@ def harvest(
         last=max(moments, default=None),
         left_out={why: n for why, n in found.left_out.most_common() if n},
         store=None if found.store is None else without_passwords(found.store),
-        chances=_chances(found.store, path),
+        chances=chances,
+        unknown=unknown,
         notes=(*[zone] * bool(found.without_zone), *found.notes),
         files=found.files,
         bytes=found.bytes,
@@ -253,12 +260,16 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
     return dict(Counter(words).most_common())
 
 
-def _chances(store: str | None, log: Path) -> str:
+def _said_of_store(store: str | None, log: Path) -> tuple[str, str]:
+    """Say which memories of a store a log could show read, and which of its lines name none."""
     if store is None:
-        return ""
+        return "", ""
     try:
-        memories = load(store, on_bad_row="keep")
+        past = load_past(store, on_bad_row="keep")
     except MemlabError:
-        return ""
+        return "", ""
     found = reads.follow_names(reads.read_access_log(log), store)
-    return "" if found.empty else reads.describe_chances(reads.reading_chances(memories, found))
+    if found.empty:
+        return "", ""
+    chances = reads.reading_chances(present_rows(past), found)
+    return reads.describe_chances(chances), reads.describe_unknown(found, past)

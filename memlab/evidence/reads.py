@@ -190,7 +190,8 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
         said.append(f"the log: lines passed over: {reasons}")
     if past is not None and not is_anothers(log, past):
-        said += _unknown_names(log, past)
+        unknown = describe_unknown(log, past)
+        said += [f"the log: {unknown}"] if unknown else []
     if without := log.attrs.get(c.WITHOUT_ZONE, 0):
         said.append(f"the log: {counted(without, 'times')} without a zone, taken as UTC")
     if len(log):
@@ -203,16 +204,16 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
     return said
 
 
-def _unknown_names(log: pd.DataFrame, past: pd.DataFrame) -> list[str]:
-    """Say how many lines of a log name no memory that a store has held, and which names."""
+def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
+    """Say how many lines of a log name no memory that a store has held; empty where all do."""
     unknown = log.loc[~log[c.MEMORY_ID].isin(past[c.MEMORY_ID]), c.MEMORY_ID].value_counts()
     if unknown.empty:
-        return []
+        return ""
     names = ", ".join(map(str, unknown.index[:_EXAMPLES]))
     more = len(unknown) - _EXAMPLES
     rest = f" and {more:,} more" if more > 0 else ""
     lines = f"{unknown.sum():,} of {len(log):,} lines name no memory of this store"
-    return [f"the log: {lines}: {names}{rest}"]
+    return f"{lines}: {names}{rest}"
 
 
 class LogLines:

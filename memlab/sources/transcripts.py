@@ -16,11 +16,13 @@ from memlab.sources.reads import READ, WRITE, Asked, Found, LineReader, mapping,
 
 FAILED: Final = "calls that failed"
 WITHOUT_RESULT: Final = "calls without a result"
+NOTHING_FOUND: Final = "searches that found nothing"
 COPIES: Final = "copies of a read that is counted"
 
 _SUCCESS: Final = ""
 _RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
 _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
+_NO_MATCH: Final = pattern(r"no (?:matches|files) found\b", IGNORECASE)
 _NOT_THERE: Final = pattern(
     r"""^\w+: (?:[^\n]*[/ '"])?([^/\n'"]+?)['"]?: No such file""", MULTILINE
 )
@@ -240,8 +242,9 @@ def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
         return "calls that were interrupted"
     if kind.get("type") == "file_unchanged" or _UNCHANGED.match(said):
         return "calls answered by a note that the file is unchanged"
-    if text(kind.get("returnCodeInterpretation")).lower().startswith("no matches"):
-        return "searches that found nothing"
+    told = text(kind.get("returnCodeInterpretation"))
+    if any(_NO_MATCH.match(each) for each in (told, said)):
+        return NOTHING_FOUND
     return _SUCCESS
 
 

@@ -28,6 +28,7 @@ _HOW: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
 
 SWEEPS: Final = "recalls by background sweeps"
 AGAIN: Final = "further hits on a note on the same day"
+OTHER_EVENTS: Final = "events of recalls of another kind"
 WITHOUT_TIME: Final = "recalls without a time"
 NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no note"
 _SWEEP: Final = "__dreaming"
@@ -254,6 +255,7 @@ def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
 def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
     how = _HOW.get(reads.text(event.get("type")))
     if how is None:
+        found.left_out[OTHER_EVENTS] += 1
         return
     if reads.text(event.get("query")).startswith(_SWEEP):
         found.left_out[SWEEPS] += 1

@@ -5,6 +5,7 @@ import tracemalloc
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from claude_store import write_memories
@@ -17,8 +18,14 @@ from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence import Harvest, harvest, read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
-from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
-from memlab.systems.claude_code.reads import NO_MEMORY
+from memlab.sources.transcripts import COPIES, FAILED, NOTHING_FOUND, WITHOUT_RESULT
+from memlab.systems.claude_code.reads import (
+    NO_FILE_NAMED,
+    NO_MEMORY,
+    NOT_FOLLOWED,
+    OTHER_TOOLS,
+    SEARCHES,
+)
 
 Reads = set[tuple[str, datetime]]
 
@@ -275,3 +282,77 @@ def test_any_name_is_found_however_it_is_written(tmp_path: Path, name: str, as_a
     desk.world._save(desk.session("s1", "ä b.md"))
     write_memories(tmp_path / name, "m1")
     assert harvest(tmp_path / name, transcripts=desk.world.projects).reads == 1
+
+
+GREP = {"pattern": "x", "path": "{m1}", "output_mode": "content"}
+MCP = "mcp__filesystem__"
+WAYS: list[tuple[str, dict[str, Any], list[str], dict[str, int]]] = [
+    ("Grep", GREP, ["m1.md"], {}),
+    ("Grep", {"pattern": "x", "path": "{m1}"}, [], {SEARCHES: 1}),
+    ("Grep", {"pattern": "x", "path": "{folder}", "glob": "m1.md"}, [], {SEARCHES: 1}),
+    ("View", {"file_path": "{m1}"}, ["m1.md"], {}),
+    ("NotebookRead", {"notebook_path": "{m1}"}, ["m1.md"], {}),
+    (f"{MCP}read_text_file", {"path": "{m1}"}, ["m1.md"], {}),
+    (f"{MCP}read_multiple_files", {"paths": ["{m1}", "{m2}"]}, ["m1.md", "m2.md"], {}),
+    (f"{MCP}read_file", {"uri": "file://{m1}"}, ["m1.md"], {}),
+    (f"{MCP}get_file_info", {"path": "{m1}"}, [], {OTHER_TOOLS: 1}),
+    (f"{MCP}list_directory", {"path": "{folder}"}, [], {OTHER_TOOLS: 1}),
+    ("Bash", {"command": "less {m1}; tac {m2}"}, ["m1.md", "m2.md"], {}),
+    ("Bash", {"command": "grep x {m1} {m2}"}, [], {SEARCHES: 1}),
+    ("Bash", {"command": "x=$(cat {m1})"}, [], {NOT_FOLLOWED: 1}),
+    ("Bash", {"command": "diff <(cat {m1}) <(cat {m2})"}, [], {NOT_FOLLOWED: 2}),
+    ("Bash", {"command": "ls {m1} | xargs cat"}, [], {NOT_FOLLOWED: 1}),
+    ("Bash", {"command": "cat {m1}; echo $(cat {m2})"}, ["m1.md"], {NOT_FOLLOWED: 1}),
+    ("Bash", {"command": "find {folder} -name m1.md -exec cat {{}} +"}, [], {NO_FILE_NAMED: 1}),
+    ("Bash", {"command": "D={folder}; cat $D/m1.md"}, [], {NO_FILE_NAMED: 1}),
+    ("Bash", {"command": "cat /elsewhere/m1.md; ls"}, [], {}),
+    ("PowerShell", {"command": "Get-Content {m1}"}, [], {NOT_FOLLOWED: 1}),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way[0]} {[*way[1].values()][-1]}")
+def test_every_way_of_reading_is_read_or_counted(
+    desk: Desk, way: tuple[str, dict[str, Any], list[str], dict[str, int]]
+) -> None:
+    tool, given, expected, left_out = way
+    folder = desk.world.folder
+    names = {"folder": folder, "m1": folder / "m1.md", "m2": folder / "m2.md"}
+    filled = {
+        key: [each.format(**names) for each in value]
+        if isinstance(value, list)
+        else value.format(**names)
+        for key, value in given.items()
+    }
+    session = desk.session()
+    session.call(tool, filled)
+    found = desk.save(session)
+    assert sorted(desk.logged) == expected
+    assert {why: n for why, n in found.left_out.items() if why in REASONS} == left_out
+
+
+REASONS = (SEARCHES, NOT_FOLLOWED, NO_FILE_NAMED, OTHER_TOOLS, NO_MEMORY)
+
+
+def test_a_path_with_backslashes_is_the_same_file(tmp_path: Path) -> None:
+    called = f"C:/Users/x/.claude/projects/{SLUG}/memory"
+    desk = Desk(tmp_path, called=called)
+    session = desk.session()
+    session.call("Read", {"file_path": f"{called}/m1.md".replace("/", "\\")})
+    desk.save(session)
+    assert desk.logged == ["m1.md"]
+
+
+def test_a_search_of_one_file_that_found_nothing_is_no_read(desk: Desk) -> None:
+    session = desk.session()
+    given = {"pattern": "x", "path": str(desk.world.folder / "m1.md"), "output_mode": "content"}
+    session.call("Grep", given, content="No matches found")
+    assert desk.save(session).left_out[NOTHING_FOUND] == 1
+    assert desk.logged == []
+
+
+def test_reads_of_what_was_never_there_are_named(desk: Desk) -> None:
+    session = desk.session("s1", "m1.md")
+    session.call("Read", {"file_path": str(desk.world.folder / "nowhere.md")})
+    found = desk.save(session)
+    assert found.unknown == "1 of 2 lines name no memory of this store: nowhere.md"
+    assert found.unknown in str(found)

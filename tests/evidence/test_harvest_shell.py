@@ -39,6 +39,7 @@ SHOWN = [
     ("cat a.md >&2; cat b.md > /dev/stderr", ["/w/a.md", "/w/b.md"]),
     ("cat < a.md; cat <b.md", ["/w/a.md", "/w/b.md"]),
     ("grep -r foo . ; cat a.md", ["/w", "/w/a.md"]),
+    ("less a.md; tac b.md; more c.md", ABC),
     ("cat a.md\ncat b.md # cat c.md", ["/w/a.md", "/w/b.md"]),
     ("cat <<'END'\ncat b.md\nEND\ncat a.md", ["/w/a.md"]),
     ("git commit -m \"$(cat <<'EOF'\ndon't \"x (y\nEOF\n)\" && cat a.md", ["/w/a.md"]),
@@ -46,7 +47,7 @@ SHOWN = [
 ]
 NOT_SHOWN = [
     "bash a.md; bash -c 'cat $1' x a.md; bash -c 'cat a.md' > log; sudo; timeout 5; bash -c",
-    "ls a.md; wc -l a.md; stat a.md; less a.md; python -c 'open(\"a.md\")'",
+    "ls a.md; wc -l a.md; stat a.md; python -c 'open(\"a.md\")'",
     "git commit -m 'x; cat a.md' && true",
     "x=$(cat a.md); y=`cat a.md`; diff <(cat a.md) b",
     "cat a.md > /tmp/x; cat a.md >> x; cat a.md &> x; cat a.md | tee x > /dev/null",

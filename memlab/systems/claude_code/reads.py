@@ -8,7 +8,7 @@ import json
 import os.path
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +26,27 @@ _HOME: Final = "~"
 
 IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
 NO_MEMORY: Final = "files that are no memories"
-SEARCHES: Final = "searches over several files"
+SEARCHES: Final = "searches over several files, or that show names alone"
+NOT_FOLLOWED: Final = "shell commands that name a memory in a way that is not followed"
+NO_FILE_NAMED: Final = "shell commands that name the folder and no memory in it"
+OTHER_TOOLS: Final = "calls of other tools that name a memory"
+
+_READERS: Final = ("Read", "View", "view", "NotebookRead")
+"""Tools of an agent's own that show one file."""
+_SHELLS: Final = ("Bash", "PowerShell", "Shell", "bash", "shell")
+_PATHS: Final = ("file_path", "path", "notebook_path", "uri", "filename")
+"""What tools call the path of a file."""
+_SERVERS_READER: Final = re.compile(
+    r"mcp__.+__(?:read|get|view|open|cat)_?(?:text_|multiple_)?files?"
+)
+_SERVERS_WRITER: Final = re.compile(
+    r"mcp__.+__(?:write|edit|create|move|delete|append|update|patch)_?(?:to_)?file"
+)
+"""Tools of MCP servers that show files, and that change one."""
+_SERVER: Final = "MCP server"
+"""How a memory was read by a tool of such a server."""
+_END: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
+"""A file's name in the text of a command."""
 
 
 def recognises(asked: Asked) -> bool:
@@ -57,6 +77,9 @@ class _Uses:
         if is_of_project(folder):
             self._tail = f"/{PROJECTS}/{folder.parent.name}/{folder.name}"
             self._called[f"{_HOME}/.claude{self._tail}"] = _HOME
+        tail = [re.escape(self._tail)] if self._tail else []
+        folders = "|".join([*map(re.escape, self._called), *tail])
+        self._paths = re.compile(rf"(?:{folders})/+({_END})")
         self._needles = [
             [*map(_forms_in_json, path.parts[-1 if path.parent == home else -2 :])]  # home may be ~
             for path in map(Path, called)
@@ -79,17 +102,55 @@ class _Uses:
     def _of_call(
         self, call: str, tool: str, given: dict[str, Any], cwd: str | None
     ) -> Iterator[Touch]:
-        if tool == "Read" or tool in WRITERS:
-            path = _absolute(text(given.get("file_path")) or text(given.get("path")), cwd)
-            yield from self._of_file(call, tool, path, writes=tool in WRITERS)
-        elif tool == "Bash":
-            for use in file_uses(text(given.get("command")), cwd):
-                if use.verb != "search":
-                    yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
-                elif self._holds(use.path):
+        paths = [_absolute(path, cwd) for path in _paths_in(given)]
+        is_writer = tool in WRITERS or _SERVERS_WRITER.fullmatch(tool) is not None
+        if is_writer or tool in _READERS or _SERVERS_READER.fullmatch(tool):
+            for path in paths:
+                yield from self._of_file(call, tool, path, writes=is_writer)
+        elif tool in _SHELLS:
+            yield from self._of_command(call, tool, text(given.get("command")), cwd)
+        elif tool in ("Grep", "Glob"):
+            for path in paths:
+                is_file = self._place(path) is not None
+                if is_file and tool == "Grep" and given.get("output_mode") == "content":
+                    yield from self._of_file(call, tool, path, writes=False)
+                elif is_file or self._holds(path):
                     yield Touch(call, "", tool, outcome=SEARCHES)
-        elif tool in ("Grep", "Glob") and self._holds(_absolute(text(given.get("path")), cwd)):
-            yield Touch(call, "", tool, outcome=SEARCHES)
+        else:
+            for path in paths:
+                if self._holds(path) or self._place(path) is not None:
+                    yield Touch(call, "", tool, outcome=OTHER_TOOLS)
+
+    def _of_command(self, call: str, tool: str, command: str, cwd: str | None) -> Iterator[Touch]:
+        """Yield what a shell command does with memories; what cannot be followed is left out."""
+        known, named = set[str](), self._named_in(command)
+        uses = file_uses(command, cwd) if tool != "PowerShell" else ()
+        for use in uses:
+            place = self._place(use.path)
+            if use.verb == "search":
+                if place is not None or self._holds(use.path):
+                    known.add(place[1] if place else "")
+                    yield Touch(call, "", tool, outcome=SEARCHES)
+                continue
+            if place is not None:
+                known.add(place[1])
+            yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
+        for name in named:
+            if name.endswith(".md") and name not in known:
+                why = NO_MEMORY
+                if name not in (INDEX, RETIRED):
+                    why = NOT_FOLLOWED
+                yield Touch(call, name, tool, place="in a command", outcome=why)
+        if not known and not named and self._names_folder(command):
+            yield Touch(call, "", tool, outcome=NO_FILE_NAMED)
+
+    def _names_folder(self, command: str) -> bool:
+        return any(folder in command for folder in self._called)
+
+    def _named_in(self, command: str) -> set[str]:
+        """Return the files of the folder whose paths stand in a command."""
+        text_of = command.replace("\\\\", "/").replace("\\", "/")
+        return {match[1] for match in self._paths.finditer(text_of)}
 
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
         call = named(line)
@@ -107,7 +168,8 @@ class _Uses:
             return
         folder, name = place
         if name not in (INDEX, RETIRED) and name.endswith(".md"):
-            yield Touch(call, name, tool, writes, folder)
+            how = _SERVER if tool.startswith("mcp__") else tool
+            yield Touch(call, name, how, writes, folder)
         elif not writes:
             why = IS_INDEX if name == INDEX else NO_MEMORY
             yield Touch(call, name, tool, place=folder, outcome=why)
@@ -124,6 +186,18 @@ class _Uses:
         return (above, name) if is_namesake else None
 
 
+def _paths_in(given: Mapping[str, Any]) -> list[str]:
+    """Return the paths that a tool was given."""
+    found = [text(given.get(name)) for name in _PATHS]
+    found += [text(path) for path in sequence(given.get("paths"))]
+    return [_with_slashes(path.removeprefix("file://")) for path in found if path] or [""]
+
+
+def _with_slashes(path: str) -> str:
+    """Return a path as others than Windows write it."""
+    return path if "/" in path else path.replace("\\", "/")
+
+
 def _forms_in_json(name: str) -> set[bytes]:
     """Return a name as JSON has it, written in ASCII or not."""
     forms = (json.dumps(name, ensure_ascii=ascii_only) for ascii_only in (True, False))
@@ -131,7 +205,8 @@ def _forms_in_json(name: str) -> set[bytes]:
 
 
 def _absolute(path: str, cwd: str | None) -> str:
-    if path.startswith(("/", "~")) or cwd is None:
+    is_whole = path.startswith(("/", "~")) or path[1:3] == ":/"
+    if is_whole or cwd is None:
         return path
     return f"{cwd}/{path}" if path else cwd
 

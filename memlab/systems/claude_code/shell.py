@@ -25,7 +25,9 @@ class _Word(NamedTuple):
 
 
 _SEARCHERS: Final = dict.fromkeys(("grep", "egrep", "fgrep"), "efmABCdD") | {"rg": "efgtTmABCjMrEd"}
-_READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_SEARCHERS}
+_PAGERS: Final = {"less": "bhjkoOpPtTxyz", "more": "n", "tac": "s", "nl": "bdfhilnsvw", "bat": "lr"}
+"""Where nobody looks at a terminal, they print the whole file."""
+_READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_PAGERS, **_SEARCHERS}
 """What shows files, with its short options that take a value."""
 _PATTERNS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
 """Options that give the pattern or the script, which is the first argument otherwise."""
