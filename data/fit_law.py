@@ -17,8 +17,8 @@ with u normal with standard deviation `between`, e with `within`, and the sample
 `noise` / references of the stretch. `noise` is ``s (1 - s)`` over the squared density of the reach,
 taken inside each project and averaged: the asymptotic variance of a quantile. The rest is fitted by
 restricted maximum likelihood. References of one change count once: they arose in one sitting; so do
-reads between two writes. Stores of one owner are one project. A read is the best hit of a search
-among notes of earlier days, and one note is needed once a day.
+reads between two writes. Stores of one owner are one project. A read is a hit of a search on a note
+that was there, as a harvest counts them: every hit, and one note once a day.
 
 `worth`: before each stretch but its first, a project is forecast by the law of the other projects
 and by its own earlier references, weighed n / (n + worth); the worth under which all forecasts are
@@ -63,7 +63,8 @@ SEEN: Final = {"references": (250, 16_000), "reads": (16, 256)}
 """Memories written at which each law is seen."""
 SOURCE: Final = {
     "references": "references between merged pull requests of {}",
-    "reads": "best hits of searches in public workspaces of agents, kept in git: stores {}",
+    "usage": "best hits of searches in public workspaces of agents, kept in git: stores {}",
+    "reads": "hits of searches in public workspaces of agents, kept in git: stores {}",
 }
 DIGITS: Final = 4
 
@@ -159,12 +160,11 @@ def read_history(folder: Path, name: str) -> History:
 
 
 def read_recalls(folder: Path, name: str) -> History:
-    """Return a store's reads: the best hit of each search, each note once a day."""
+    """Return a store's reads as a harvest counts them: every hit, each note once a day."""
     born = [row["born"] for row in rows_of(folder / f"{name}-memories.csv.gz")]
     days = {
         (row["at"][:10], int(row["position"])): row["at"]
         for row in reversed(list(rows_of(folder / f"{name}-reads.csv.gz")))
-        if row["best"] == "1"
     }
     written = sorted(born)  # of one form and in UTC: their order is that of time
     pairs = np.array(
@@ -204,14 +204,14 @@ def measure_usage(folder: Path) -> dict[str, Any]:
             "memories": served[:, :2].round(3).tolist(),
             "tokens": served[:, 2:].round(3).tolist(),
         },
-        "source": SOURCE["reads"].format(
+        "source": SOURCE["usage"].format(
             ", ".join(name.removeprefix("recalls-") for name in names)
         ),
     }
 
 
 def _looked_back(folder: Path, name: str) -> LookBack:
-    """Look at the best hit of each search, as the package does at a store's log."""
+    """Look at the best hit of each search, the stricter guess at what was used."""
     memories = list(rows_of(folder / f"{name}-memories.csv.gz"))
     best = [row for row in rows_of(folder / f"{name}-reads.csv.gz") if row["best"] == "1"]
     chars = np.array([int(row["chars"] or 2_000) for row in memories])

@@ -7,7 +7,8 @@ project, of reads without all stores of one owner. At each cut the project's cap
 came before and measured on what came after: until their horizon, or over the next fifth of its
 history. Prints, for each way of choosing and each set of cuts, the share of cuts that reach the
 target, the median of cap over the smallest cap that would have, and its worst tenth; of the safe
-cap and of the likely one.
+cap, of the likely one, and of keeping all that there is at the end. A cap that always says so is no
+help: the last figure is at how many of the cuts whose need is below 70 % of all it says less.
 """
 
 import argparse
@@ -28,17 +29,20 @@ from memlab.sizing.history import History, Ranked
 from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-EARLY = (250, 500, 1_000, 2_000)
+EARLY = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}
 LATE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FEWEST = 5
 """References after a cut, to be measured."""
+SMALL_NEED = 0.7
+"""Share of all there is, below which a need leaves room for less than all."""
 
 
 class Tried(NamedTuple):
-    """The two caps at a cut, over the one that it would have taken."""
+    """The two caps at a cut, and all that there is at the end, over the one it would have taken."""
 
     safe: float
     likely: float
+    all: float
 
 
 def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
@@ -60,9 +64,10 @@ def caps_at(
     return safe, likely
 
 
-def cuts_for(name: str, n: int) -> list[int]:
-    """The moments at which a project of `n` rows is sized."""
-    early = [cut for cut in EARLY if cut < 0.95 * n]
+def cuts_for(name: str, project: fit_law.History) -> list[int]:
+    """The moments at which a project is sized."""
+    n = project.memories
+    early = [cut for cut in EARLY[project.evidence] if cut < 0.95 * n]
     late = [round(share * n) for share in LATE]
     return {"early": early, "late": late, "all": early + late}[name]
 
@@ -77,8 +82,9 @@ def tried(
     """Size one project at its cuts and measure each cap."""
     history, references = as_arrays(project)
     nothing = references.between(0, 0)
-    for cut in cuts_for(cuts, project.memories):
-        after = references.between(cut, int(min(until(cut, project.memories), project.memories)))
+    for cut in cuts_for(cuts, project):
+        end = int(min(until(cut, project.memories), project.memories))
+        after = references.between(cut, end)
         if len(after) < FEWEST:
             continue
         known = references if asked.own else nothing
@@ -86,7 +92,8 @@ def tried(
         safe, likely = caps_at(history, known, terms, cut=cut, target=asked.target)
         rank = np.sort(after.rank)
         needed = rank[int(np.ceil(asked.target * len(rank) - 1e-9)) - 1]
-        yield Tried(safe / max(needed, 1), likely / max(needed, 1))
+        needed = max(needed, 1)
+        yield Tried(min(safe, end) / needed, min(likely, end) / needed, end / needed)
 
 
 def main() -> None:
@@ -116,15 +123,22 @@ def main() -> None:
                     for history in histories
                     for one in tried(history, laws[history.project], cuts, until, asked)
                 ]
-                for kind, ratio in zip(
-                    Tried._fields, np.array(found).reshape(-1, 2).T, strict=True
-                ):
+                ratios = np.array(found).reshape(-1, len(Tried._fields)).T
+                for kind, ratio in zip(Tried._fields, ratios, strict=True):
                     if len(ratio):
                         print(
                             f"  {name:14} {cuts:6} {len(ratio):4} cuts, {kind:6}: "
                             f"{(ratio >= 1).mean():.2f} reach the target, cap / needed "
                             f"{np.median(ratio):.2f}, worst tenth {np.quantile(ratio, 0.9):.1f}"
                         )
+                if found:
+                    safe, _, everything = ratios
+                    small = everything * SMALL_NEED > 1
+                    less = (safe < everything)[small].mean() if small.any() else np.nan
+                    print(
+                        f"  {name:14} {cuts:6} safe says less than all at {less:.2f} of the "
+                        f"{small.sum()} cuts whose need is below {SMALL_NEED:.0%} of all"
+                    )
 
 
 if __name__ == "__main__":

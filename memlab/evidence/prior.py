@@ -50,6 +50,10 @@ FEWEST_AHEAD: Final = 5.0
 """References that the next stretch is taken to bring at least: a share of fewer says little."""
 
 
+_MOMENTS: Final = 9
+"""Sizes of a store, evenly spaced over a stretch, at which needs are taken to arise."""
+
+
 LEVELS: Final = np.arange(1, 1000) / 1000
 """Shares of references for which a cap is known; for others, that of the next higher. Beyond the
 last it is all that there will be."""
@@ -166,6 +170,43 @@ def middle_of(until: float) -> float:
 def rank_at(reach: Numbers, written: Numbers) -> Floats:
     """Return the age rank that a reach is among so many memories written."""
     found: Floats = np.expm1(np.asarray(reach) * np.log1p(written))
+    return found
+
+
+def caps_over(reach: Floats, memories: float, until: float) -> Floats:
+    """Return the cap that serves each share of the needs of a stretch in which a store grows.
+
+    A need that reaches to the oldest memory takes a larger cap at the end of the stretch than at
+    its beginning. So the caps are quantiles of the age ranks over the whole stretch, in which needs
+    come evenly with what is written, and not the age ranks at its middle.
+
+    Parameters
+    ----------
+    reach : array of float64, shape (n,)
+        The reach at n evenly spaced shares of needs, increasing, such as at `LEVELS`.
+    memories : float
+        Memories written when the stretch begins.
+    until : float
+        The stretch ends when this many times as many have been written.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+        Caps for the same shares.
+
+    Examples
+    --------
+    >>> all_reach_to_the_oldest = np.ones(9)
+    >>> caps_over(all_reach_to_the_oldest, 100, 2.0).round().astype(int).tolist()
+    [106, 117, 128, 139, 150, 161, 172, 183, 194]
+    """
+    steps = (np.arange(_MOMENTS) + 0.5) / _MOMENTS
+    sizes = max(memories, 0) * (1 + (until - 1) * steps)
+    ranks = np.sort(rank_at(reach[:, None], sizes[None, :]), axis=None)
+    count = len(reach)
+    shares = np.arange(1, count + 1) / (count + 1)
+    places = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64) - 1
+    found: Floats = ranks[places]
     return found
 
 
@@ -316,7 +357,7 @@ class Posterior:
         return self.weight * self._own_reach + (1 - self.weight) * law
 
     def _caps(self, reach: Floats) -> Floats:
-        return rank_at(reach, self.middle)
+        return caps_over(reach, self.memories, self.terms.until)
 
     def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
         """Return the largest level whose cap is there, beside what is free."""
@@ -410,8 +451,8 @@ def law(
     --------
     >>> law(1_000, 0.9)
     keep_recent = 153 serves 90% of references where 1,000 memories have been written
-      limits       27 to 518, each at 90% confidence
-      to be safe   keep_recent = 518
+      limits       27 to 517, each at 90% confidence
+      to be safe   keep_recent = 517
       holds until  1,200 memories have been written
       evidence     nine other projects at 250 to 16,000 memories
     >>> law(1_000, 0.9, evidence="reads").cap
