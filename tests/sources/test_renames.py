@@ -252,7 +252,7 @@ def test_index_title_tells_a_rename_from_another_memory(tmp_path: Path, case: st
     write(repo.folder, {"b.md": prose("a") + "and more\n"})
     write_index(repo.folder, ["# Memory", after])
     repo.commit(1)
-    assert lost(repo.folder) == ({} if is_rename else {"a.md": "b.md"})
+    assert lost(f"claude:{repo.folder}") == ({} if is_rename else {"a.md": "b.md"})
 
 
 def test_unchanged_text_is_a_rename_under_any_title(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_unchanged_text_is_a_rename_under_any_title(tmp_path: Path) -> None:
     move(repo.folder, ("a.md", "b.md"))
     write_index(repo.folder, ["- [Releases](b.md)"])
     repo.commit(1)
-    assert lost(repo.folder) == {}
+    assert lost(f"claude:{repo.folder}") == {}
 
 
 def test_copies_of_an_unfilled_template_are_no_renames(tmp_path: Path) -> None:
