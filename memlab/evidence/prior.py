@@ -456,7 +456,7 @@ def law(
       holds until  1,200 memories have been written
       evidence     nine other projects at 250 to 16,000 memories
     >>> law(1_000, 0.9, evidence="reads").cap
-    683
+    724
     """
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)
