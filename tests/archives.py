@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memlab.compaction import Plan, Receipt, apply, plan
+from memlab.compaction.plans import planned_row, text_for_archive
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
@@ -46,10 +47,12 @@ def check(store: Path, name: str = "archive") -> Check:
 def leave_unfinished(store: Path, made: Plan) -> None:
     """Leave the archive as a process does that dies between its copies and its deletion."""
     reasons = {each.key: each.reason for each in made.memories}
-    named = Apply(made.digest, made.policy, NOON, len(made.memories), made.json_pieces)
+    text = text_for_archive(made, expired=())
+    named = Apply(made.digest, made.policy, NOON, len(made.memories), text)
+    rows = {each.key: planned_row(each) for each in made.memories}
     with closing(sqlite3.connect(store)) as connection:
         found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
-        copies = [Archived(key, record, reasons[key]) for key, record in found]
+        copies = [Archived(key, record, reasons[key], rows[key]) for key, record in found]
     with (
         archived_change(location_beside(store), nullcontext()) as both,
         both.archive.deleting(named, copies, at=NOON),

@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from invariants import named
+
 from memlab.store.records import encoded, fingerprint_of, with_place
 
 HOSTILE: Final = (
@@ -61,7 +63,8 @@ SCHEMES: Final = (
 
 COLUMNS: Final = {
     "applies": "digest policy made_at memories archived_at finished_at plan_json_zlib",
-    "archived": "apply key fingerprint record reason restored_at",
+    "archived": "apply key fingerprint layout fields reason tokens restored_at",
+    "layouts": "paths has_place",
     "about": "value",
     "dropped": "apply digest deleted_at dropped_at facts",
 }
@@ -91,7 +94,7 @@ def forge(archive: Path, rng: random.Random) -> str:
 
 def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Let records say something else; their fingerprints say so too, most of the time."""
-    rows = connection.execute("SELECT rowid, record FROM archived").fetchall()
+    rows = [(rowid, record) for rowid, _, record in _records(connection)]
     for rowid, record in rng.sample(rows, min(len(rows), rng.choice((1, 1, 2, 8)))):
         said = json.loads(record)
         for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -100,7 +103,7 @@ def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
 
 
 def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
-    rows = connection.execute("SELECT rowid, key, record FROM archived").fetchall()
+    rows = _records(connection)
     (rowid, _, record), (_, other, donor) = rng.choice(rows), rng.choice(rows)
     said, given = json.loads(record), json.loads(donor)
     for name in rng.sample(list(given), rng.randrange(1, len(given) + 1)):
@@ -111,10 +114,19 @@ def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
 
 
 def _keep(connection: sqlite3.Connection, rowid: int, made: bytes, *, sound: bool = True) -> None:
+    digest = bytes.fromhex(fingerprint_of(made))
     connection.execute(
-        "UPDATE archived SET record = ?, fingerprint = iif(?, ?, fingerprint) WHERE rowid = ?",
-        (made.decode(errors="replace"), sound, fingerprint_of(made), rowid),
+        "UPDATE archived SET fields = ?, fingerprint = iif(?, ?, fingerprint) WHERE rowid = ?",
+        (made.decode(errors="replace"), sound, digest, rowid),
     )
+
+
+def _records(connection: sqlite3.Connection) -> list[tuple[int, Any, str]]:
+    """Number, key and record of every copy."""
+    found = connection.execute(
+        "SELECT archived.rowid, key, fields, paths FROM archived JOIN layouts USING (layout)"
+    )
+    return [(rowid, key, dumped(named(*values))) for rowid, key, *values in found]
 
 
 def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:

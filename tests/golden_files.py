@@ -1,9 +1,21 @@
-"""Copies of the golden files: what the memlab of each format wrote, see golden/make_golden.py."""
+"""Copies of the golden files, and formats that are newer than those of today.
+
+What the memlab of each format wrote lies in golden/, where make_golden.py says how.
+"""
 
 import runpy
 import shutil
 from pathlib import Path
 from typing import Any, Final
+
+import pytest
+
+from memlab import settings
+from memlab.compaction import wire
+from memlab.fleet import sweep
+from memlab.sources.folder import journal
+from memlab.store.archive import formats
+from memlab.versions import FileFormat
 
 GOLDEN: Final = Path(__file__).resolve().parent / "golden"
 FORMATS: Final = tuple(sorted(path.name for path in GOLDEN.glob("format_*")))
@@ -37,3 +49,22 @@ def write_first_rows(path: Path) -> Path:
     write_items(path, "procedural", ["s1"])
     write_items(path, "episodic", [f"e{number}" for number in range(1, 31)])
     return path
+
+
+NEWER: Final = 9
+"""A format that is newer than any."""
+
+
+class NewerFormat(formats.Format3):
+    """An archive of a newer format."""
+
+    number = NEWER
+
+
+def raise_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let memlab write a newer format of every kind of file."""
+    for module in (settings, wire, sweep, journal, formats):
+        known: FileFormat = vars(module)["FORMAT"]
+        raised = FileFormat(number=NEWER, readable_from=NEWER, oldest=known.oldest)
+        monkeypatch.setattr(module, "FORMAT", raised)
+    monkeypatch.setattr(formats, "KNOWN", {**formats.KNOWN, NEWER: NewerFormat})

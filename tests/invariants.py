@@ -64,8 +64,22 @@ def records_in_archive_of(store: Path) -> list[tuple[Any, dict[str, Any]]]:
     with closing(sqlite3.connect(archive)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
             return []
-        query = "SELECT key, record FROM archived ORDER BY apply, key"
-        return [(key, json.loads(record)) for key, record in connection.execute(query)]
+        if connection.execute("PRAGMA user_version").fetchall() == [(2,)]:
+            query = "SELECT key, record FROM archived ORDER BY apply, key"
+            return [(key, json.loads(record)) for key, record in connection.execute(query)]
+        query = (
+            "SELECT key, fields, paths FROM archived JOIN layouts USING (layout) "
+            "ORDER BY apply, key"
+        )
+        return [(key, named(*values)) for key, *values in connection.execute(query)]
+
+
+def named(fields: str, paths: str) -> dict[str, Any]:
+    """A record that an archive keeps as a list of values, or as it is."""
+    values: Any = json.loads(fields)
+    if isinstance(values, dict):
+        return values
+    return dict(zip(json.loads(paths), values, strict=True))
 
 
 def copies_of(store: Path) -> dict[int, list[Row]]:

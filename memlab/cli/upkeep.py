@@ -51,8 +51,9 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
 )
 @options.digest_option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
 @options.flag_option("--copy", help="Copy what is new or changed in STORE into it.")
+@options.flag_option("--upgrade", help="Convert it into the newest format.")
 @options.flag_option("--facts-too", help="Forget too that the dropped memories were there.")
-@options.flag_option("--apply", "do_it", help="Drop it for good. Without it, only show.")
+@options.flag_option("--apply", "do_it", help="Drop or convert it. Without it, only show.")
 @options.json_option
 def archive(
     store: Path,
@@ -63,6 +64,7 @@ def archive(
     drop_before: datetime | None,
     drop: str | None,
     copy: bool,
+    upgrade: bool,
     facts_too: bool,
     do_it: bool,
 ) -> None:
@@ -75,17 +77,26 @@ def archive(
     its kind and size, and hashes of the names it goes by. References to it count on. --facts-too
     erases these as well.
 
+    An archive is read and added to in the format that it has. --upgrade shows what room the newest
+    takes, and with --apply converts it; a memlab that knows older formats alone reads it no more.
+
     \b
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.contents import archive_listing, undo_line
 
+    chosen = (rows, digest, search, export, drop_before, drop, facts_too)
     if copy:
-        if drop_before or drop or facts_too or do_it or export or rows or digest or search:
+        if upgrade or do_it or any(chosen):
             raise click.UsageError("--copy stands alone: it does what it says")
         output.progress("copying what is new")
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
+        return
+    if upgrade:
+        if any(chosen):
+            raise click.UsageError("--upgrade stands alone, or with --apply")
+        _upgrade(store, do_it=do_it)
         return
     if drop_before is not None or drop is not None:
         if rows or digest or search or export:
@@ -94,7 +105,9 @@ def archive(
             )
         _drop(store, drop_before, drop, facts_too=facts_too, do_it=do_it)
     elif facts_too or do_it:
-        raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
+        raise click.UsageError(
+            "--apply belongs to --drop, --drop-before or --upgrade, --facts-too to a drop"
+        )
     elif export is not None:
         _export(store, export, digest, search)
     elif rows or digest or search:
@@ -128,6 +141,20 @@ def _drop(
     after = "nothing to drop" if found.is_empty else after
     after = f"dropped {counted(found.memories)} for good" if do_it else after
     output.print_result(found, after, applied=do_it)
+
+
+def _upgrade(store: Path, *, do_it: bool) -> None:
+    if do_it:
+        output.progress("converting the archive")
+        found = memlab.compaction.upgrade_archive(store)
+    else:
+        found = memlab.compaction.what_upgrades(store)
+    after = "nothing was converted; add --apply to do it"
+    if found.is_empty:
+        after = "nothing to do: the archive is in the newest format"
+    elif do_it:
+        after = f"converted into format {found.newest}"
+    output.print_result(found, after, applied=do_it and not found.is_empty)
 
 
 def _export(store: Path, file: Path, digest: str | None, search: str | None) -> None:

@@ -27,3 +27,6 @@ from memlab.compaction.recovery import keep_copies as keep_copies
 from memlab.compaction.recovery import plan_recovery as plan_recovery
 from memlab.compaction.recovery import recover as recover
 from memlab.compaction.restorer import restore as restore
+from memlab.compaction.upgrading import ArchiveUpgrade as ArchiveUpgrade
+from memlab.compaction.upgrading import upgrade_archive as upgrade_archive
+from memlab.compaction.upgrading import what_upgrades as what_upgrades

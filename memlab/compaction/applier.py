@@ -157,7 +157,8 @@ def plan_in(archive: Archive, entry: Entry) -> Plan:
     """Return the plan that an entry of an archive carried out."""
     name = f"plan {entry.digest[:12]} in {archive.path}"
     try:
-        found = Plan.from_json(archive.plan_text(entry))
+        rows_of = partial(archive.plan_rows, entry)
+        found = Plan.from_json(archive.plan_text(entry), rows_of=rows_of)
     except errors.PlanError as error:
         raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
     if found.digest != entry.digest:
@@ -248,7 +249,13 @@ def _carried_out(
     copies = _copies(writer, leaving)
     staying = writer.identity_sample(memory.key for memory in plan.memories)
     with archive.deleting(
-        Apply(plan.digest, plan.policy, plan.made_at, len(leaving), plan.json_pieces),
+        Apply(
+            digest=plan.digest,
+            policy=plan.policy,
+            made_at=plan.made_at,
+            memories=len(leaving),
+            plan=plans.text_for_archive(plan, expired),
+        ),
         copies,
         at=now,
         staying=staying,
@@ -323,7 +330,7 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archiv
                 "was deleted: make a new plan",
                 memory_ids=(memory.memory_id,),
             )
-        yield Archived(memory.key, record, memory.reason)
+        yield Archived(memory.key, record, memory.reason, plans.planned_row(memory))
 
 
 def _with_records(

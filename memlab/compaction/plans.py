@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
@@ -16,10 +16,11 @@ from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
+from memlab.store.archive.entries import PLANNED_TITLE, SHORTENED, PlanText
 from memlab.store.selection import TriggerEffect
 from memlab.text import Sheet, Shown, Table, command, counted
 
-TITLE: Final = 80
+TITLE: Final = PLANNED_TITLE
 """Characters of a title that a plan keeps for its reader."""
 
 LOAD_BEARING: Final = "load-bearing"
@@ -104,6 +105,14 @@ class Group(NamedTuple):
         if self.deleted:
             return DELETES
         return self.label if self.label in (RETIRES, RETURNS) else "keeps"
+
+
+RowsOf = Callable[[Mapping[str, Any]], list[dict[str, Any]] | None]
+"""Takes a plan's text, read as JSON; returns the memories that it deletes where others say them."""
+
+
+def _no_rows(text: Mapping[str, Any]) -> None:
+    """Return None: the text of a plan says all of it."""
 
 
 LISTED: Final = 10
@@ -297,14 +306,32 @@ class Plan(Shown):
         ordered = dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple)))
         return wire.iter_json(ordered, KEYS, in_lines=True)
 
+    def pieces_without_memories(self) -> Iterator[str]:
+        """Yield the text of its JSON object without the memories that it deletes."""
+        said = {**wire.header(MARKER), "digest": self.digest, **self._said()}
+        del said[_MEMORIES]
+        return wire.iter_json(dict(sorted(said.items())), KEYS, in_lines=False)
+
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
+    def from_json(cls, text: str | bytes, *, rows_of: RowsOf = _no_rows) -> Self:
         """Return the plan that :meth:`to_json` wrote.
 
         PlanError when the text is not a plan, is one of another format, or was edited.
+
+        Parameters
+        ----------
+        text : str or bytes
+            The text of the plan.
+        rows_of : callable
+            Takes that text, read as JSON, and returns the memories that the plan deletes where an
+            archive has shortened it; None where it is whole.
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan"):
+            rows = rows_of(content)
+            if rows is not None:
+                del content[SHORTENED]
+                content[_MEMORIES] = rows
             known = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
             plan = cls(**known, added=added)
@@ -478,6 +505,7 @@ def _out_of_reach(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 MARKER: Final = "memlab_plan"
+_MEMORIES: Final = "memories"
 _RECEIPT_MARKER: Final = "memlab_receipt"
 PLANNED_MEMORY_KEYS: Final = {
     "key": "key",
@@ -552,6 +580,22 @@ KEYS: Final[wire.StoredKeys] = {
     TriggerEffect: {"trigger": "trigger", "does": "does", "table": "table"},
 }
 """The keys of plans and receipts: those of format 2, which are never changed."""
+_PLANNED: Final = tuple(PLANNED_MEMORY_KEYS[name] for name in PlannedMemory._fields)
+
+
+def planned_row(memory: PlannedMemory) -> dict[str, Any]:
+    """Return what a plan says of a memory that it deletes, by key."""
+    return dict(zip(_PLANNED, memory, strict=True))
+
+
+def text_for_archive(plan: Plan, expired: Collection[int | str]) -> PlanText:
+    """Return the text of a plan whose memories are archived, but for those that had expired."""
+    absent = {
+        place: planned_row(memory)
+        for place, memory in enumerate(plan.memories)
+        if memory.key in expired
+    }
+    return PlanText(plan.json_pieces, plan.pieces_without_memories, absent)
 
 
 def _steps_of(policy: Any) -> Iterator[Mapping[str, Any]]:

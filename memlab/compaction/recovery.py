@@ -21,7 +21,7 @@ from memlab.sources.archived import open_to_restore
 from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
-from memlab.store.archive.entries import RECOVERS, Apply, Archived, make_table
+from memlab.store.archive.entries import RECOVERS, Apply, Archived, PlanText
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
@@ -147,9 +147,9 @@ def keep_copies(
     if not keeps_copies(location):
         with (
             archived_change(location, source.changing()) as both,  # made under the store's lock
-            both.archive.changing() as connection,
+            both.archive.changing(),
         ):
-            make_table(connection, "copies")
+            both.archive.format.make_table("copies")
         watch("begun")
 
     def copy() -> Counts:
@@ -236,7 +236,7 @@ def recover(
                 "changed: try again"
             )
         said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
-        text = (lambda: [said]) if replaced else None
+        text = PlanText(lambda: [said]) if replaced else None
         named = Apply(found.digest, RECOVERS, moment, len(found.kept), text)
         records = writer.as_put_back(found.records)
         entries_left = tuple(writer.entries_left)

@@ -226,11 +226,11 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "notes": (lambda path: path.write_bytes(b"somebody's"), r"not an archive.*move it away"),
     "another database": (
         lambda path: run_sql(path, "CREATE TABLE applies (x)"),
-        "is no archive of format 2",
+        "is no archive that memlab made.*move it away",
     ),
     "a later format": (
-        lambda path: run_sql(path, "PRAGMA user_version = 3"),
-        r"format 2 \(it says 3\); nothing in it is lost: move it away and keep it",
+        lambda path: run_sql(path, "CREATE TABLE applies (x)", "PRAGMA user_version = 4"),
+        r"newer memlab, in format 4.*reads formats 2 to 3; nothing in it is lost: use a memlab",
     ),
     "a link": (lambda path: path.symlink_to("memory.db"), "link"),
     "a pipe": (os.mkfifo, "no ordinary file"),

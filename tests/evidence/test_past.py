@@ -66,7 +66,7 @@ def test_a_position_or_an_id_that_comes_again_is_another_memory(tmp_path: Path) 
 def test_a_copy_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     compact(store, 1)
-    change = "UPDATE archived SET record = replace(record, '2026-03-01', 'once') WHERE key = 1"
+    change = "UPDATE archived SET fields = replace(fields, '2026-03-01', 'once') WHERE key = 1"
     run_sql(archive_path(store), change)
     with pytest.warns(DamagedArchiveWarning, match=r"key 1 of plan .* that was left out"):
         assert load_past(store)[c.MEMORY_ID].tolist() == ["e2", "e3"]

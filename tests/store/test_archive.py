@@ -38,7 +38,7 @@ def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> 
         shown = [dict(each) for each in connection.execute("SELECT * FROM archived_memories")]
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         ((policy,),) = connection.execute("SELECT policy FROM applies").fetchall()
-    assert (version, json.loads(policy)) == (2, as_data(KeepRecent(4)))
+    assert (version, json.loads(policy)) == (3, as_data(KeepRecent(4)))
     assert [each["memory_id"] for each in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
     assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
     (said,) = json.loads(shown[0].pop("memory_signals"))
@@ -98,12 +98,12 @@ def flipped(store: Path, change: str) -> str:
 
 
 WRONG = {
-    "a letter": "record = replace(record, 'title', 'titel')",
-    "no JSON": "record = replace(record, ':', ' ')",
-    "no UTF-8": "record = CAST(replace(CAST(record AS BLOB), x'69', x'ff') AS TEXT)",
-    "a blob": "record = CAST(record AS BLOB)",
-    "brackets": "record = replace(hex(zeroblob(5000)), '00', '[')",
-    "another's": "record = (SELECT record FROM archived WHERE key = 4)",
+    "a letter": "fields = replace(fields, 'title', 'titel')",
+    "no JSON": "fields = replace(fields, ':', ' ')",
+    "no UTF-8": "fields = CAST(replace(CAST(fields AS BLOB), x'69', x'ff') AS TEXT)",
+    "a blob": "fields = CAST(fields AS BLOB)",
+    "brackets": "fields = replace(hex(zeroblob(5000)), '00', '[')",
+    "another's": "fields = (SELECT fields FROM archived WHERE key = 4)",
     "no fingerprint": "fingerprint = x'00'",
     "no time": "restored_at = 'soon'",
 }
@@ -148,12 +148,13 @@ def test_a_plan_that_says_the_same_over_and_over_can_be_read_again(tmp_path: Pat
 
 
 def test_another_plan_in_the_place_of_one_is_not_carried_out(store: Path) -> None:
-    receipt, other = compacted(store, 4), compacted(store, 2, at=NOON + timedelta(1))
+    receipt = compacted(store, 4)
+    compacted(store, 2, at=NOON + timedelta(1))
     run_sql(
         archive_of(store),
         "UPDATE applies SET plan_json_zlib = (SELECT plan_json_zlib FROM applies WHERE apply = 2)",
     )
-    with pytest.raises(ArchiveError, match=f"is another one, {other.digest[:12]}"):
+    with pytest.raises(ArchiveError, match="cannot be read: the plan was edited"):
         finish(store, receipt.digest)
 
 
@@ -163,7 +164,7 @@ def test_an_archive_whose_tables_do_anything_themselves_is_unused(store: Path, c
     run_sql(archive_of(store), change)
     before = {path: path.read_bytes() for path in store.parent.iterdir()}
     for use in (lambda: load_past(store), lambda: restore(receipt), lambda: compacted(store, 1)):
-        with pytest.raises(ArchiveError, match=r"other tables than memlab makes.*nothing in it is"):
+        with pytest.raises(ArchiveError, match=r"no archive (as|that) memlab m.*nothing in it is"):
             use()
     assert {path: path.read_bytes() for path in store.parent.iterdir()} == before
 

@@ -21,7 +21,7 @@ import memlab
 from memlab.compaction import apply
 from memlab.compaction.contents import archived_plans, archived_rows
 from memlab.errors import ArchiveError
-from memlab.store.archive import entries
+from memlab.store.archive import formats
 from memlab.store.archive.archive import FileIdentity
 from memlab.store.archive.location import archive_path, is_begun, location_beside
 from memlab.store.archive.opening import archived_change, open_archive
@@ -80,7 +80,7 @@ def statements() -> list[str]:
     found: list[str] = []
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.set_trace_callback(found.append)
-        entries.create_tables(connection, "file")
+        formats.begin(connection, "file")
     return [each for each in found if each not in ("BEGIN ", "COMMIT")]
 
 
@@ -191,7 +191,7 @@ def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, t
     run_sql(archive_of(store), "PRAGMA user_version = 0")
     before = archive_of(store).read_bytes()
     assert is_begun(location_beside(store))
-    with pytest.raises(ArchiveError, match="is no archive of format"):
+    with pytest.raises(ArchiveError, match="is no archive that memlab made"):
         compacted(store, 2)
     assert archive_of(store).read_bytes() == before
     assert len(rows_of(store)) == 5
@@ -200,7 +200,7 @@ def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, t
 
 def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
     run_sql(archive_of(store), "CREATE TABLE invoices (number)")
-    with pytest.raises(ArchiveError, match="is no archive of format"):
+    with pytest.raises(ArchiveError, match="is no archive that memlab made"):
         compacted(store, 4)
     assert len(rows_of(store)) == 11
 

@@ -6,7 +6,7 @@ stopped in between there is a copy too many, never one too few. Wrong parts are 
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, MemlabError
-from memlab.store.archive import entries
+from memlab.store.archive import entries, formats
 from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
@@ -85,6 +85,7 @@ class Archive:
         # One wrong byte must not end the reading of a table, and a blob is no text.
         connection.text_factory = bytearray
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, entries.LARGEST + 2**16)
+        self.format: Final = formats.format_of(connection)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return what a statement finds."""
@@ -197,19 +198,26 @@ class Archive:
                 "can be restored all the same"
             ) from error
 
+    def plan_rows(self, entry: Entry, text: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """Return what a plan says of the memories that it deletes, by key, oldest first.
+
+        None where its text, read as JSON, says it itself. ValueError where that cannot be read.
+        """
+        with archive_errors(self.path):
+            rows = self.format.plan_rows(text, entry.apply)
+            return None if rows is None else list(rows)
+
     def copies(self, entry: Entry) -> list[Copy]:
         """Return an entry's copies in the order in which they were made, their records unread."""
         with archive_errors(self.path):
-            found = self.connection.execute(
-                "SELECT rowid, key, fingerprint, reason, restored_at FROM archived WHERE apply = ? "
-                "ORDER BY rowid",
-                (entry.apply,),
-            )
             copies = []
-            for rowid, *row in found:
+            for rowid, *row in self.format.copies(entry.apply):
                 with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                    copies.append(entries.copy_of(*row))
+                    copies.append(self._copy_of(*row))
         return copies
+
+    def _copy_of(self, key: object, fingerprint: object, reason: object, at: object) -> Copy:
+        return entries.copy_of(key, self.format.fingerprint_in(fingerprint), reason, at)
 
     def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
         """Yield an entry's copies with their records, some at a time, in order."""
@@ -234,15 +242,13 @@ class Archive:
             return
         with archive_errors(self.path):
             for some in portions(keys):
-                rows = self.connection.execute(
-                    f"SELECT rowid, key, {'record' if seen else 'NULL'} FROM archived "
-                    f"WHERE apply = ? AND key IN ({', '.join('?' * len(some))})",
-                    (entry.apply, *some),
-                ).fetchall()
                 if seen:
-                    found = {entries.key_in(key): bytes(record) for _, key, record in rows}
+                    found = {
+                        entries.key_in(key): bytes(self.format.record_in(*stored))
+                        for key, *stored in self.format.records_of(entry.apply, some)
+                    }
                 else:
-                    sound = self._sound(entry, [rowid for rowid, _, _ in rows])
+                    sound = self._sound(entry, self.format.rowids_of(entry.apply, some))
                     found = {copy.key: record for copy, record in sound}
                 yield from ((key, found[key]) for key in some if key in found)
 
@@ -321,21 +327,19 @@ class Archive:
         with self.changing() as connection:
             self.erase(apply.digest)
             ((number,),) = connection.execute(
-                "INSERT INTO applies (digest, policy, made_at, memories, archived_at, "
-                "plan_json_zlib) VALUES (?, ?, ?, ?, ?, ?) RETURNING apply",
+                "INSERT INTO applies (digest, policy, made_at, memories, archived_at) "
+                "VALUES (?, ?, ?, ?, ?) RETURNING apply",
                 (
                     apply.digest,
                     json.dumps(dict(apply.policy)),
                     entries.moment_text(apply.made_at),
                     apply.memories,
                     entries.moment_text(at),
-                    apply.plan and entries.packed(apply.plan),
                 ),
             )
-            connection.executemany(
-                "INSERT INTO archived (apply, key, fingerprint, record, reason) "
-                "VALUES (?, ?, ?, ?, ?)",
-                _rows_of(number, memories),
+            packed = self.format.insert_copies(number, _fitting(memories), apply.plan)
+            connection.execute(
+                "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, number)
             )
             self._check_copies(number, apply.memories)
             if staying is not None:
@@ -419,13 +423,8 @@ class Archive:
 
     def _sound(self, entry: Entry, rowids: Sequence[int]) -> list[tuple[Copy, bytes]]:
         """Return the copies at some rows that are what was archived."""
-        marks = ", ".join("?" * len(rowids))
         try:
-            found = self.connection.execute(
-                "SELECT rowid, key, fingerprint, reason, restored_at, record FROM archived "
-                f"WHERE rowid IN ({marks}) ORDER BY rowid",
-                rowids,
-            ).fetchall()
+            found = self.format.copies_at(rowids)
         except sqlite3.DatabaseError as error:
             if not getattr(error, "sqlite_errorname", "").startswith(_OF_ONE_ROW):
                 raise
@@ -435,9 +434,10 @@ class Archive:
             return []
         check = self.location.check_copy if entry.recovers else self.location.check
         sound = []
-        for rowid, *row, record in found:
+        for (rowid, *row), stored in found:
             with self.leaving_out(_copy_named(entry, rowid, row[0])):
-                copy = entries.copy_of(*row)
+                copy = self._copy_of(*row)
+                record = self.format.record_in(*stored)
                 sound.append((copy, entries.record_of(record, copy, check)))
         return sound
 
@@ -451,10 +451,7 @@ class Archive:
 
     def _check_copies(self, number: int, memories: int) -> None:
         """Read every copy again, and compare it with what was planned."""
-        found = self.connection.execute(
-            "SELECT fingerprint, record FROM archived WHERE apply = ?", (number,)
-        )
-        sound = sum(fingerprint_of(record) == planned.decode() for planned, record in found)
+        sound = self.format.count_sound(number)
         if sound != memories:
             raise ArchiveError(
                 f"{self.path} did not keep every memory as it is ({sound:,} of {memories:,}); "
@@ -472,10 +469,11 @@ def check_fits(name: object, record: bytes, what_next: str) -> None:
         ) from error
 
 
-def _rows_of(number: int, memories: Iterable[Archived]) -> Iterator[tuple[Any, ...]]:
-    for key, record, reason in memories:
-        check_fits(key, record, "nothing was deleted: shorten it, or keep it")
-        yield number, key, fingerprint_of(record), record.decode(), reason
+def _fitting(memories: Iterable[Archived]) -> Iterator[Archived]:
+    """Yield memories, and refuse one that is too large."""
+    for memory in memories:
+        check_fits(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")
+        yield memory
 
 
 def _copy_named(entry: Entry, rowid: int, key: object) -> str:

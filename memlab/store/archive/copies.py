@@ -5,8 +5,8 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from memlab.store.archive import entries
-from memlab.store.archive.archive import Archive, check_fits
+from memlab.store.archive import entries, formats
+from memlab.store.archive.archive import Archive, archive_errors, check_fits
 from memlab.store.archive.entries import Copy, Key
 from memlab.store.archive.location import ArchiveLocation, is_begun
 from memlab.store.archive.opening import read_archive
@@ -14,17 +14,6 @@ from memlab.store.records import fingerprint_of
 from memlab.store.shapes import be, whole
 
 _LAST: Final = "copied_at"
-_WORDS: Final = (
-    b'"superseded_by":null,"supersedes_json":"[]","evidence_refs_json":"[]","authored_by":"agent",'
-    b'"confidence":1.0,"source_event_id":null,"source_sequence":null,"source_task_ref":"issue:#",'
-    b'"tags_json":"[]","created_at":"2026-01-01T00:00:00.000000+00:00","title":"","body":"",'
-    b'"kind":"episodic","kind":"semantic","kind":"procedural",'
-    b'{"file":{"data":"---\\nname: \\ndescription: \\nmetadata:\\n  type: project\\n---\\n\\n# '
-    b'","mode":384,"mode":420,"name":"memory/2026-01-01.md","owner":[1000,1000],"owner":[0,0],'
-    b'"written":17},"index":["- []() - \\n"],"memory_id":"memory/2026-01-01.md"},"place":'
-    b'{"position":,"created_at":"2026-01-01T00:00:00+00:00","loaded":false,"judged":true,"said":[]}}'
-)
-"""What most records have in common: a short memory takes half the room by it."""
 _THERE: Final = "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
 _IS_THERE: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
 _MISSED: Final = (
@@ -103,11 +92,9 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
             new[digest] = name
         copied += digest not in [other for other, *_ in known]
         check_fits(name, memory.record, "nothing was copied: shorten it")
-        run(
-            "INSERT INTO copies VALUES (?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT DO UPDATE SET "
-            "key = excluded.key, fingerprint = excluded.fingerprint, missed_at = NULL, "
-            "record_zlib = excluded.record_zlib",
-            (name, digest, memory.key, fingerprint, _packed(memory.record), memory.is_empty),
+        packed = _packed(memory.record)
+        archive.format.insert_packed(
+            (name, digest, memory.key, fingerprint, packed, memory.is_empty)
         )
     for name, digest in run(f"SELECT memory_id, digest FROM copies WHERE {_MISSED}").fetchall():
         old = name.decode()
@@ -147,17 +134,16 @@ def copies_in(archive: Archive) -> Iterator[KeptCopy]:
 
 def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
     """Return the key and the record of a copy; None where it cannot be read."""
-    found = archive.rows(
-        "SELECT key, fingerprint, record_zlib FROM copies WHERE memory_id = ? AND digest = ?",
-        copy.memory_id,
-        copy.digest,
-    )
-    for key, fingerprint, blob in found:
+    with archive_errors(archive.path):
+        found = archive.format.packed_copies(copy.memory_id, copy.digest)
+    for key, fingerprint, blob, dictionary in found:
         with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
             be(fingerprint, bytes, "a blob")
             place = entries.key_in(key)
             whole_copy = Copy(place, fingerprint.hex(), "", None)
-            raw = bytearray(entries.unpacked(blob, _WORDS))
+            if dictionary not in formats.DICTIONARIES:
+                raise ValueError(f"it was packed by dictionary {dictionary!r:.20}, which is newer")
+            raw = bytearray(entries.unpacked(blob, formats.DICTIONARIES[dictionary]))
             record = entries.record_of(raw, whole_copy, archive.location.check_copy)
             if archive.location.id_of(record) != copy.memory_id:
                 raise ValueError("it is one of another memory")
@@ -190,4 +176,5 @@ def _going(names: Iterable[str], before: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _packed(record: bytes) -> bytes:
-    return entries.packed(lambda: [record.decode()], _WORDS)
+    words = formats.DICTIONARIES[formats.DICTIONARY]
+    return entries.packed(lambda: [record.decode()], words)

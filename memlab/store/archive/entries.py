@@ -1,18 +1,16 @@
-"""The tables of an archive, taken for data that anybody may have written: ValueError if wrong."""
+"""Values in an archive, taken for data that anybody may have written: ValueError if wrong."""
 
 import json
 import re
-import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
-from memlab.store.database import COLUMNS
 from memlab.store.records import fingerprint_of
 from memlab.store.shapes import be, shown, whole
-from memlab.store.signals import SIGNALS
 
 Key = int | str
 """A source's own address of a memory."""
@@ -28,8 +26,43 @@ class Apply(NamedTuple):
     policy: Mapping[str, Any]
     made_at: datetime
     memories: int
-    plan: Callable[[], Iterable[str]] | None = None
-    """Yields the text of the plan, where it was one."""
+    plan: "PlanText | None" = None
+    """The text of the plan, where it was one."""
+
+
+class PlanText(NamedTuple):
+    """The text of a plan, some memories at a time: whole, and as an archive may shorten it."""
+
+    whole: Callable[[], Iterable[str]]
+    """Yields all of it."""
+    head: Callable[[], Iterable[str]] | None = None
+    """Yields its JSON object without the memories that it deletes; None where it is none."""
+    not_archived: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+    """The rows of memories that it deletes and that are not archived, by their place in it."""
+
+    def shortened(self, differing: Iterable[str]) -> Iterator[str]:
+        """Yield the text without what the copies of its memories say.
+
+        Parameters
+        ----------
+        differing : iterable of str
+            What copies do not say, as JSON: the place of a memory in the plan, some of its fields.
+        """
+        if self.head is None:
+            yield from self.whole()
+            return
+        yield f'{{"{SHORTENED}":{{"differing":['
+        for number, each in enumerate(differing):
+            yield f",{each}" if number else each
+        yield "]},"
+        is_first = True
+        for piece in self.head():
+            yield piece[1:] if is_first else piece  # without the brace that begins it
+            is_first = False
+
+
+SHORTENED: Final = "archived_memories"
+"""The key in a plan that stands in the place of the memories that it deletes."""
 
 
 class Archived(NamedTuple):
@@ -38,6 +71,8 @@ class Archived(NamedTuple):
     key: Key
     record: bytes
     reason: str
+    planned: Mapping[str, Any] | None = None
+    """What the plan says of it, by the keys of a plan, where it was one."""
 
 
 class Entry(NamedTuple):
@@ -83,6 +118,9 @@ _PARTS: Final = 2**23
 """Values of a record: each may take thirty times its text in memory."""
 _DEEPEST: Final = 16
 
+FINGERPRINT_DIGITS: Final = 32
+PLANNED_TITLE: Final = 80
+"""Characters of a title that a plan keeps for its reader."""
 _FINGERPRINT: Final = re.compile("[0-9a-f]{32}")
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 
@@ -92,7 +130,7 @@ Check = Callable[[Key, bytes, dict[str, Any]], None]
 
 def text_in(value: object, what: str, *, most: int = 2**16) -> str:
     """Return a text that was read as :func:`memlab.store.database.exact` reads it."""
-    raw = _raw(value, what)
+    raw = raw_text_in(value, what)
     if len(raw) > most:
         raise ValueError(f"{what} has {len(raw):,} bytes")
     try:
@@ -135,11 +173,16 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     )
 
 
-def copy_of(key: object, fingerprint: object, reason: object, restored_at: object) -> Copy:
+def fingerprint_in(value: object) -> str:
+    """Return a fingerprint that was written in hexadecimal digits."""
+    return _matching(_FINGERPRINT, value, "its fingerprint")
+
+
+def copy_of(key: object, fingerprint: str, reason: object, restored_at: object) -> Copy:
     """Return a copy of the values that an archive has of it."""
     return Copy(
         key_in(key),
-        _matching(_FINGERPRINT, fingerprint, "its fingerprint"),
+        fingerprint,
         text_in(reason, "its reason"),
         None if restored_at is None else moment_in(restored_at, "restored_at").isoformat(),
     )
@@ -147,7 +190,7 @@ def copy_of(key: object, fingerprint: object, reason: object, restored_at: objec
 
 def record_of(value: object, copy: Copy, check: Check) -> bytes:
     """Return the record of a copy, as it was archived."""
-    record = bytes(_raw(value, "its record"))
+    record = bytes(raw_text_in(value, "its record"))
     if fingerprint_of(record) != copy.fingerprint:
         raise ValueError("its record is not what was archived")
     check_size(record)
@@ -220,7 +263,8 @@ def _most(blob: bytes) -> int:
     return max(_ROOM, _PACKED * len(blob))
 
 
-def _raw(value: object, what: str) -> bytearray:
+def raw_text_in(value: object, what: str) -> bytearray:
+    """Return the bytes of a text."""
     if not isinstance(value, bytearray):  # as texts come, see Archive
         raise ValueError(f"{what} is {shown(value)}, no text")  # noqa: TRY004 - of a file, no call
     return value
@@ -235,106 +279,3 @@ def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
 
 RECOVERS: Final = {"policy": "lost"}
 """Stands for a policy where memlab put back what somebody else had deleted."""
-
-FORMAT: Final = 2
-"""``PRAGMA user_version`` of an archive."""
-
-_SHOWN: Final = ", ".join(
-    f"json_extract(record, '$.{name}') AS {name}" for name in (*COLUMNS, SIGNALS)
-)
-_VIEW: Final = f"""
-CREATE VIEW IF NOT EXISTS archived_memories AS
-SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
-FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
-_TABLES: Final = {
-    "about": "(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    # A number that was dropped is not given out again.
-    "applies": """(
-        apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
-        made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
-        finished_at TEXT, plan_json_zlib BLOB
-    )""",
-    "archived": """(
-        apply INTEGER NOT NULL REFERENCES applies (apply), key NOT NULL, fingerprint TEXT NOT NULL,
-        record TEXT NOT NULL, reason TEXT NOT NULL, restored_at TEXT, PRIMARY KEY (apply, key)
-    )""",
-    "dropped": """(
-        apply INTEGER NOT NULL, digest TEXT NOT NULL, deleted_at TEXT NOT NULL,
-        dropped_at TEXT NOT NULL, facts TEXT NOT NULL
-    )""",
-    "retired": """(
-        key NOT NULL PRIMARY KEY, name TEXT NOT NULL, apply INTEGER NOT NULL,
-        retired_at TEXT NOT NULL, returned_at TEXT, times_needed INTEGER NOT NULL DEFAULT 0
-    )""",
-    "copies": """(
-        memory_id TEXT NOT NULL, digest BLOB NOT NULL, key NOT NULL, fingerprint BLOB NOT NULL,
-        record_zlib BLOB NOT NULL, is_empty INTEGER NOT NULL, seen_at TEXT, missed_at TEXT,
-        PRIMARY KEY (memory_id, digest)
-    )""",
-}
-_IN_EACH: Final = ("about", "applies", "archived")
-"""Tables of every archive: others are made once something is dropped, retired or copied."""
-
-
-def is_unfilled(connection: sqlite3.Connection) -> bool:
-    """Whether a file has no tables, or some of an archive's that were never finished.
-
-    Whoever was killed while it made them took nothing out of the store yet.
-    """
-    if not _tables_in(connection):
-        return True
-    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-    return version == 0 and _has_no_rows(connection)
-
-
-def is_unused(connection: sqlite3.Connection) -> bool:
-    """Whether nobody would miss an archive: it has no rows, and was not made to hold copies."""
-    return "copies" not in _tables_in(connection) and _has_no_rows(connection)
-
-
-def _has_no_rows(connection: sqlite3.Connection) -> bool:
-    """Whether an archive has no rows but what it says of itself."""
-    names = _tables_in(connection)
-    if not names <= _TABLES.keys():
-        return False
-    rows = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about"})]
-    return not rows or not connection.execute(" UNION ALL ".join(rows)).fetchone()
-
-
-def _tables_in(connection: sqlite3.Connection) -> set[str]:
-    found = connection.execute(
-        "SELECT CAST(name AS BLOB) FROM sqlite_schema WHERE type = 'table' "
-        "AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
-    )
-    return {bytes(name).decode(errors="replace") for (name,) in found}
-
-
-def make_table(connection: sqlite3.Connection, name: str) -> None:
-    """Make a table where there is none."""
-    connection.execute(f"CREATE TABLE IF NOT EXISTS {name} {_TABLES[name]}")
-
-
-def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
-    """Make the tables of an archive, in the caller's transaction."""
-    for name in _IN_EACH:
-        make_table(connection, name)
-    connection.execute(_VIEW)
-    connection.execute("INSERT OR REPLACE INTO about VALUES ('scheme', ?)", (scheme,))
-    connection.execute(f"PRAGMA user_version = {FORMAT}")  # the last: until then it is unfilled
-
-
-def is_made_here(connection: sqlite3.Connection) -> bool:
-    """Whether the tables of an archive are those that memlab makes: others may run code."""
-    names = str(tuple(_TABLES))
-    found = connection.execute(  # an index of a key is of no statement
-        "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL "
-        f"AND (lower(name) IN {names} OR lower(tbl_name) IN {names})"
-    )
-    made = {name: _plain(f"CREATE TABLE {name} {columns}") for name, columns in _TABLES.items()}
-    there = {(name, _plain(sql)) for name, sql in found}
-    return {(name, made[name]) for name in _IN_EACH} <= there <= {*made.items()}
-
-
-def _plain(statement: object) -> str:
-    """Return a statement with one space wherever some are."""
-    return " ".join(str(statement).split())

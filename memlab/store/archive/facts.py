@@ -18,7 +18,7 @@ from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
 from memlab.store.archive import entries
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Dropped, Entry, Key, make_table, moment_text, text_in
+from memlab.store.archive.entries import Dropped, Entry, Key, moment_text, text_in
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
 _KEY: Final = "facts_key"
@@ -77,7 +77,7 @@ def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) 
     """Erase an entry's copies and its plan, and keep these facts instead; all of it or nothing."""
     moments = moment_text(entry.finished_at or entry.archived_at), moment_text(at)
     with archive.changing() as connection:
-        make_table(connection, "dropped")
+        archive.format.make_table("dropped")
         connection.executemany(
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
             ((entry.apply, entry.digest, *moments, each) for each in facts),
@@ -197,7 +197,7 @@ def note_retired(
     """Note the ids of memories that a plan is about to retire, and which return, by key."""
     hash_key, moment = make_key(archive), moment_text(at)
     with archive.changing() as connection:
-        make_table(connection, "retired")
+        archive.format.make_table("retired")
         connection.executemany(
             f"{_RETIRE}, times_needed = times_needed * (name = excluded.name), "
             "name = excluded.name, apply = excluded.apply, retired_at = excluded.retired_at",
@@ -215,7 +215,7 @@ def forget_retired(
     """Note that a plan was taken back: what it retired is active, what returned is retired."""
     hash_key = make_key(archive)
     with archive.changing() as connection:
-        make_table(connection, "retired")
+        archive.format.make_table("retired")
         connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
         connection.executemany(
             _RETIRE, ((key, hashed(name, hash_key), digest) for key, name in retired.items())

@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, MemlabError
 from memlab.files import make_like
-from memlab.store.archive.entries import Check, is_unfilled
+from memlab.store.archive.entries import Check
+from memlab.store.archive.formats import is_unfilled
 from memlab.store.database import path_named
 from memlab.store.records import check_any_row, check_row
 from memlab.store.snapshot import read_snapshot

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from memlab import errors
-from memlab.store.archive import entries
+from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive, FileIdentity, archive_error, archive_errors
 from memlab.store.archive.entries import Apply, Archived, SampleRow
 from memlab.store.archive.holding import archive_held
@@ -58,9 +58,10 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
             # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
             connection.execute("PRAGMA synchronous = EXTRA")
             if may_be_empty:
+                connection.execute(f"PRAGMA page_size = {formats.PAGE}")  # of a new file
                 with transaction(connection):
-                    if entries.is_unfilled(connection):
-                        entries.create_tables(connection, location.scheme)
+                    if formats.is_unfilled(connection):
+                        formats.begin(connection, location.scheme)
             check_archive(connection, path)
             file = FileIdentity.of(path)
         yield Archive(connection, location, file)
@@ -107,7 +108,7 @@ def _remove_unused(path: Path) -> None:
         uri = f"{path.as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
             connection.execute("BEGIN EXCLUSIVE")
-            if entries.is_unused(connection) and before == FileIdentity.of(path):
+            if formats.is_unused(connection) and before == FileIdentity.of(path):
                 path.unlink()
 
 
@@ -136,11 +137,16 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
     """Check that `connection` holds an archive of a known format."""
     check_encoding(connection, path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != entries.FORMAT or not entries.is_made_here(connection):
-        made = "" if version != entries.FORMAT else ", with other tables than memlab makes"
+    if version == 0 or not formats.has_entries(connection):
         raise errors.ArchiveError(
-            f"{path} is no archive of format {entries.FORMAT} (it says {version}{made}); nothing "
-            "in it is lost: move it away and keep it, and the next deletion begins a new archive"
+            f"{path} is no archive that memlab made; nothing in it is lost: move it away and keep "
+            "it, and the next deletion begins a new archive"
+        )
+    formats.FORMAT.check(str(path), formats.written(connection), errors.ArchiveError)
+    if wrong := formats.wrong_table(connection):
+        raise errors.ArchiveError(
+            f"{path} {wrong}, so that it is no archive as memlab makes them; nothing in it is "
+            "lost: restore a backup of it, or move it away and keep it"
         )
 
 

@@ -1,0 +1,414 @@
+"""Formats: what a newer memlab wrote, converting an archive, and a record in every form."""
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives import check, compacted, planned
+from golden_files import CLAUDE, FORMATS, copy_golden
+from hypothesis import given
+from hypothesis import strategies as st
+from invariants import archive_of, copies_of, rows_of
+from programs import run_program
+from shell import run, said
+from stores import episodes, files_in, row, run_sql, write_rows
+
+import memlab
+from memlab import fleet
+from memlab.compaction import (
+    Plan,
+    Receipt,
+    archived_plans,
+    archived_rows,
+    dropped_plans,
+    export_archived,
+    upgrade_archive,
+    what_upgrades,
+)
+from memlab.errors import ArchiveError, MemlabError, PlanError, SettingsError, StoreError
+from memlab.sources.opening import open_source, settings_of
+from memlab.store.archive import formats
+from memlab.store.records import encoded, with_place
+from memlab.upkeep.health import Status
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Two load-bearing rows and ten episodes."""
+    floor = [row("d1", "semantic"), row("s1", "procedural")]
+    return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
+
+
+def raise_version(archive: Path, readable_from: int, *changes: str) -> None:
+    """Let an archive say that a newer memlab wrote it, and change it as that one might have."""
+    says = f"INSERT OR REPLACE INTO about VALUES ('readable_from', '{readable_from}')"
+    run_sql(archive, *changes, says, "PRAGMA user_version = 9")
+
+
+NEWER_USES: dict[str, Callable[[Path], Any]] = {
+    "list": archived_plans,
+    "rows": archived_rows,
+    "restore": lambda store: memlab.restore(archive_digest(store), store=store),
+    "apply": lambda store: memlab.apply(planned(store, 2)),
+    "size": memlab.size,
+    "drop": lambda store: run("archive", store, "--drop", "ab", "--apply"),
+    "runtime": lambda store: memlab.SqliteMemoryStore(store, archive=True).compact_episodic(1),
+}
+
+
+def archive_digest(store: Path) -> str:
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        ((digest,),) = connection.execute("SELECT digest FROM applies").fetchall()
+    return str(digest)
+
+
+@pytest.mark.parametrize("use", NEWER_USES)
+def test_newer_archive_is_refused_with_both_versions(store: Path, use: str) -> None:
+    compacted(store, 4)
+    raise_version(archive_of(store), 9)
+    before = rows_of(store)
+    content = archive_of(store).read_bytes()
+    try:
+        done = NEWER_USES[use](store)
+        words = done.output
+    except MemlabError as error:
+        words = str(error)
+    assert "newer memlab, in format 9" in words
+    assert "reads formats 2 to 3" in words
+    assert "move it away" not in words
+    assert rows_of(store) == before
+    assert archive_of(store).read_bytes() == content
+
+
+def test_doctor_names_both_versions_of_newer_archive(store: Path) -> None:
+    compacted(store, 4)
+    raise_version(archive_of(store), 9)
+    found = check(store)
+    assert found.status is not Status.OK
+    assert "format 9" in f"{found.summary} {found.advice}"
+    assert "move it away" not in f"{found.summary} {found.advice}"
+
+
+def test_newer_archive_that_is_readable_is_read_undone_and_added_to(store: Path) -> None:
+    before = rows_of(store)
+    first = compacted(store, 4)
+    raise_version(
+        archive_of(store),
+        3,
+        "ALTER TABLE archived ADD COLUMN mood TEXT",
+        "ALTER TABLE applies ADD COLUMN host TEXT DEFAULT 'here'",
+        "CREATE TABLE weather (day TEXT, sky TEXT)",
+    )
+    assert [entry.memories for entry in archived_plans(store)] == [6]
+    second = memlab.apply(planned(store, 2))
+    assert second.deleted == 2
+    assert memlab.restore(second) == 2
+    assert memlab.restore(first) == 6
+    assert rows_of(store) == before
+    assert check(store).status is Status.OK
+
+
+def test_newer_plan_is_refused_or_read_by_what_it_says(store: Path) -> None:
+    made = planned(store)
+    content = json.loads(made.to_json())
+    with pytest.raises(PlanError, match=r"newer memlab, in format 9.*reads format 2;") as caught:
+        Plan.from_json(json.dumps({**content, "memlab_plan": 9, "readable_from": 9}))
+    assert "make a new" not in str(caught.value)
+    with pytest.raises(PlanError, match="newer memlab, in format 9"):
+        Plan.from_json('{"memlab_plan": 9}')
+    newer = Plan.from_json(json.dumps({**content, "memlab_plan": 9}))
+    assert newer == made
+
+
+def test_newer_plan_with_added_fields_is_applied_and_undone(store: Path) -> None:
+    before = rows_of(store)
+    made = planned(store)
+    content = json.loads(made.to_json())
+    del content["digest"], content["memlab_plan"], content["readable_from"]
+    content["mood"] = {"sky": [1, 2]}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = sha256(text.encode()).hexdigest()
+    file = json.dumps({**content, "memlab_plan": 9, "readable_from": 2, "digest": digest})
+    newer = Plan.from_json(file)
+    assert newer.digest == digest
+    receipt = memlab.apply(newer)
+    assert receipt.digest == digest
+    assert memlab.restore(receipt) == 6
+    assert rows_of(store) == before
+
+
+def test_newer_receipt_and_fleet_plan_are_refused_in_words(store: Path, tmp_path: Path) -> None:
+    text = compacted(store).to_json()
+    newer = text.replace('"memlab_receipt": 2', '"memlab_receipt": 9').replace(
+        '"readable_from": 2', '"readable_from": 8'
+    )
+    with pytest.raises(PlanError, match=r"in format 9, which is readable from format 8 on"):
+        Receipt.from_json(newer)
+    plan = fleet.plan([store], memlab.KeepRecent(1)).to_json()
+    with pytest.raises(PlanError, match="newer memlab, in format 9"):
+        fleet.FleetPlan.from_json(plan.replace('_plan": 2', '_plan": 9').replace(": 2,", ": 9,"))
+
+
+SETTINGS = """# memlab settings: format {}, readable from format {}
+mood = "good"
+[store."memory.db"]
+policy = {{ name = "recent", keep = 7 }}
+"""
+
+
+def test_newer_settings_are_refused_or_read_by_what_they_say(store: Path) -> None:
+    file = store.with_name("memlab.toml")
+    file.write_text(SETTINGS.format(9, 9))
+    with pytest.raises(SettingsError, match=r"newer memlab, in format 9.*reads format 1"):
+        settings_of(open_source(store))
+    file.write_text(SETTINGS.format(9, 1))
+    assert settings_of(open_source(store)).keep_recent == 7
+    file.write_text(SETTINGS.format(1, 1))
+    with pytest.raises(SettingsError, match="there is no setting 'mood'"):
+        settings_of(open_source(store))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_newer_journal_is_refused_or_taken_back_by_what_it_says(name: str, tmp_path: Path) -> None:
+    folder = copy_golden(name, "pending", tmp_path) / CLAUDE
+    journal = folder / ".memlab" / "1" / "journal.json"
+    content = json.loads(journal.read_text())
+    content |= {"memlab_folder_change": 9, "mood": "good"}
+    journal.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=r"newer memlab, in format 9.*reads format 1") as caught:
+        memlab.apply(memlab.plan(folder, memlab.KeepRecent(5)))
+    assert "move" not in str(caught.value)
+    journal.write_text(json.dumps({**content, "readable_from": 1}))
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(5)))
+    assert (folder / "topic_9.md").exists()
+
+
+# Converting an archive
+
+
+def seen_of(store: Path) -> dict[str, Any]:
+    """All that an archive says to those who read it."""
+    exported = store.with_name("seen.jsonl")
+    export_archived(store, exported)
+    return {
+        "entries": archived_plans(store),
+        "dropped": dropped_plans(store),
+        "exported": exported.read_text(),
+        "lost": said("lost", store, "--json") if store.is_file() else "",
+        "rows": archived_rows(store).to_json(),
+    }
+
+
+@pytest.mark.parametrize("part", ["items/memory.db", f"claude/{CLAUDE}", "odek/episodes"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_converted_archive_says_and_undoes_all_that_it_did(
+    name: str, part: str, tmp_path: Path
+) -> None:
+    store = copy_golden(name, part.partition("/")[0], tmp_path) / part.partition("/")[2]
+    before, files = seen_of(store), files_in(tmp_path)
+    assert what_upgrades(store).format == int(name.removeprefix("format_"))
+    assert "nothing was converted" in said("archive", store, "--upgrade")
+    assert files_in(tmp_path) == files
+    done = upgrade_archive(store)
+    assert (done.newest, done.is_empty) == (3, False)
+    after = seen_of(store)
+    times = ("seen_at", "deleted_at")
+    if before["lost"]:
+        for each in (before, after):
+            each["lost"] = [
+                {key: value for key, value in memory.items() if key not in times}
+                for memory in json.loads(each["lost"])["lost"]
+            ]
+    assert after == before
+    assert upgrade_archive(store).is_empty
+    twin = copy_golden(name, part.partition("/")[0], tmp_path / "twin") / part.partition("/")[2]
+    for entry in reversed(archived_plans(store)):
+        if not entry.recovers:
+            assert memlab.restore(entry.digest, store=store) == memlab.restore(
+                entry.digest, store=twin
+            )
+    if store.is_file():
+        assert rows_of(store) == rows_of(twin)
+    else:
+        inside = files_in(store)
+        assert inside == files_in(twin)
+
+
+KILLED = """
+import os, sys
+from memlab.compaction import upgrade_archive
+from memlab.store.archive import formats
+real, calls = formats.Format3.count_sound, []
+def count_sound(self, apply):
+    calls.append(apply)
+    if len(calls) == int(sys.argv[2]):
+        os._exit(9)
+    return real(self, apply)
+formats.Format3.count_sound = count_sound
+upgrade_archive(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("call", [1, 4, 7])
+def test_killed_conversion_leaves_archive_as_it_was(call: int, tmp_path: Path) -> None:
+    store = copy_golden("format_2", "items", tmp_path) / "memory.db"
+    before = seen_of(store)["exported"]
+    assert run_program(KILLED, store, str(call)).returncode == 9
+    assert what_upgrades(store).format == 2
+    assert seen_of(store)["exported"] == before
+    assert upgrade_archive(store).size_after > 0
+
+
+def test_damaged_archive_is_not_converted(tmp_path: Path) -> None:
+    store = copy_golden("format_2", "items", tmp_path) / "memory.db"
+    run_sql(archive_of(store), "UPDATE archived SET record = replace(record, 'body', 'bold')")
+    content = archive_of(store).read_bytes()
+    with pytest.raises(ArchiveError, match=r"is damaged.*nothing was changed"):
+        upgrade_archive(store)
+    assert archive_of(store).read_bytes() == content
+
+
+@pytest.mark.parametrize("words", ["--rows", "--copy", "--drop ab", "--facts-too"])
+def test_conversion_stands_alone(store: Path, words: str) -> None:
+    compacted(store)
+    assert run("archive", store, "--upgrade", *words.split()).exit_code == 2
+
+
+# The tables of an archive are known by their columns
+
+
+def test_archive_whose_tables_were_made_by_another_statement_serves(
+    store: Path, tmp_path: Path
+) -> None:
+    before = rows_of(store)
+    receipt = compacted(store, 4)
+    archive = archive_of(store)
+    with closing(sqlite3.connect(archive)) as connection:
+        dumped = list(connection.iterdump())
+    copied = tmp_path / "copied.db"
+    with closing(sqlite3.connect(copied, isolation_level=None)) as connection:
+        for statement in dumped:
+            made = statement
+            if statement.startswith("CREATE TABLE archived"):
+                made = statement.replace("CREATE TABLE archived", 'create table "archived" ')
+                made = made.replace("fields TEXT", '"fields" text').replace("\n", " ")
+            connection.execute(made)
+        connection.execute("PRAGMA user_version = 3")
+    copied.replace(archive)
+    assert check(store).status is Status.OK
+    assert memlab.restore(receipt) == 6
+    assert rows_of(store) == before
+
+
+CODE = {
+    "a check": "CHECK (hex(fields) <> '')",
+    "a default": "more TEXT DEFAULT (hex(randomblob(9)))",
+    "a generated column": "more TEXT GENERATED ALWAYS AS (hex(fields))",
+    "a collation": "more TEXT COLLATE theirs",
+}
+
+
+@pytest.mark.parametrize("what", CODE)
+def test_archive_whose_columns_run_code_is_refused(store: Path, what: str) -> None:
+    compacted(store, 4)
+    run_sql(
+        archive_of(store),
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = replace(sql, 'PRIMARY KEY (apply, key)', "
+        f"'PRIMARY KEY (apply, key){',' + CODE[what]}') WHERE name = 'archived'"
+        if what == "a check"
+        else "UPDATE sqlite_schema SET sql = replace(sql, 'PRIMARY KEY (apply, key)', "
+        f"'{CODE[what]}, PRIMARY KEY (apply, key)') WHERE name = 'archived'",
+    )
+    with pytest.raises(ArchiveError, match=r"nothing in it is lost|is damaged"):
+        archived_plans(store)
+
+
+# A record in every form
+
+
+NAMES = st.text(max_size=6) | st.sampled_from(
+    ["memory_id", "kind", "place", "%s", "a\nb", 'q"', "é"]
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=8),
+    st.sampled_from(["\n,", '","', "%b", "\\", "[]", "{}", ', "place":', "\u2028", "é🦀"]),
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+)
+RECORDS = st.builds(
+    lambda said, place: with_place(encoded(said), place) if place else encoded(said),
+    st.dictionaries(NAMES, VALUES, min_size=1, max_size=6).filter(lambda said: "place" not in said),
+    st.none() | st.dictionaries(NAMES, VALUES, min_size=1, max_size=3),
+)
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=4))
+def test_record_comes_back_byte_for_byte_from_its_list(records: list[bytes]) -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.text_factory = bytearray
+        made = formats.Format3(connection)
+        made.create("file")
+        for record in records:
+            number, fields = made._split(record, json.loads(record))
+            raw = bytearray(fields.encode())
+            assert bytes(made.record_in(number, raw)) == record
+            assert bytes(formats.Format3(connection).record_in(number, raw)) == record
+            json.loads(fields)
+
+
+def test_any_sqlite_reads_archive_through_its_view(store: Path) -> None:
+    write_rows(store, [row("odd", confidence=float("inf"), source_event_id=b"\x00")])
+    write_rows(store, episodes(1, 99))
+    before = rows_of(store)
+    compacted(store, 0)
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        shown = connection.execute(
+            "SELECT memory_id, kind, title, body, created_at, reason, json_valid(record), "
+            "json_extract(record, '$.memory_id') FROM archived_memories"
+        ).fetchall()
+    assert [each[0] for each in shown] == [each[7] for each in shown]
+    assert {each[0].encode() for each in shown} == {
+        row[1] for row in before.values() if row[2] == b"episodic"
+    }
+    assert all(each[6] == 1 for each in shown)
+    assert {position: copies[0] for position, copies in copies_of(store).items()} == {
+        position: row for position, row in before.items() if row[2] == b"episodic"
+    }
+
+
+@pytest.mark.parametrize(("length", "most"), [(437, 1.2), (250, 1.35)])
+def test_archive_takes_little_more_room_than_what_left(
+    tmp_path: Path, length: int, most: float
+) -> None:
+    rows = [
+        row(f"m{number:05}", body="x" * (length - 130), tags_json="[]", confidence=1.0)
+        for number in range(12_000)
+    ]
+    store = write_rows(tmp_path / "memory.db", rows, journal_mode="DELETE")
+    size = store.stat().st_size
+    compacted(store, 0)
+    assert size / len(rows) == pytest.approx(length, rel=0.1)
+    assert archive_of(store).stat().st_size <= most * size
+
+
+def test_plan_in_archive_leaves_out_what_its_copies_say(store: Path) -> None:
+    receipt = compacted(store, 4)
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        ((blob,),) = connection.execute("SELECT plan_json_zlib FROM applies").fetchall()
+    text = json.loads(zlib.decompress(blob))
+    assert text["archived_memories"] == {"differing": []}
+    assert "memories" not in text
+    assert text["digest"] == receipt.digest
+    assert memlab.restore(receipt) == 6
