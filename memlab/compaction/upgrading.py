@@ -11,8 +11,8 @@ from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.conversion import room_for, upgrade
 from memlab.store.archive.opening import check_not_renamed, open_archive
-from memlab.store.archive.upgrade import room_for, upgrade
 from memlab.text import Sheet, Shown, counted, in_bytes
 
 _OLDER: Final = (

@@ -80,7 +80,7 @@ def statements() -> list[str]:
     found: list[str] = []
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.set_trace_callback(found.append)
-        formats.begin(connection, "file")
+        formats.KNOWN[max(formats.KNOWN)](connection).create("file")
     return [each for each in found if each not in ("BEGIN ", "COMMIT")]
 
 
@@ -195,7 +195,7 @@ def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, t
         compacted(store, 2)
     assert archive_of(store).read_bytes() == before
     assert len(rows_of(store)) == 5
-    assert table in statements()[["applies", "archived"].index(table) + 1]
+    assert any(each.startswith(f"CREATE TABLE IF NOT EXISTS {table} ") for each in statements())
 
 
 def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:

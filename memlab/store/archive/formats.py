@@ -18,6 +18,7 @@ import re
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring as in_quotes
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.store.archive import entries
@@ -289,11 +290,13 @@ class Layout(NamedTuple):
     """The record with ``%b`` for each value."""
     pattern: re.Pattern[bytes]
     """Matches a record of these names all of whose values are plain, and finds them."""
+    places: Mapping[str, int]
+    """Where each field stands."""
 
 
 _BETWEEN: Final = "\n,"
 """Separates the values of a list. No value has a line break in it: JSON escapes it in a text."""
-_PLAIN: Final = r'("[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.0-9Ee]++|null|true|false)'
+_PLAIN: Final = r'("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[-+.0-9Ee]++|null|true|false)'
 _OBJECT: Final = ord("{")
 """Begins a record that is kept as it is: one that no list of values would give back exactly."""
 _OF_OBJECT: Final = json.dumps({name: f"$.{name}" for name in _SHOWN}, separators=(",", ":"))
@@ -309,7 +312,8 @@ def layout_of_names(names: Sequence[str], *, has_place: bool) -> Layout:
     raw = [head.encode() for head in heads]
     template = b"%b".join([each.replace(b"%", b"%%") for each in raw] + [b"}"])
     pattern = _PLAIN.encode().join([re.escape(each) for each in raw] + [rb"\}"])
-    return Layout(tuple(heads), template, re.compile(pattern, re.DOTALL))
+    places = {name: place for place, name in enumerate(names)}
+    return Layout(tuple(heads), template, re.compile(pattern, re.DOTALL), places)
 
 
 def _quoted(name: str) -> str:
@@ -358,6 +362,8 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         super().__init__(connection)
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[tuple[str, bool], int] = {}
+        self._last: tuple[int, Layout] | None = None
+        """The layout of the last record that was written: the next one mostly has it too."""
 
     def note_versions(self) -> None:
         """Write down the format, and the oldest one whose readers understand it."""
@@ -392,7 +398,9 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         self, apply: int, memories: Iterable[Archived], plan: PlanText | None
     ) -> bytes | None:
         """Insert the copies of a deletion; of its plan is packed what they do not say."""
-        self._layouts, self._numbers = {}, {}  # what was rolled back may be among them
+        self._layouts = {}  # what was rolled back may be among them
+        self._numbers = {}
+        self._last = None
         differing: list[str] = []
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, layout, fields, reason, tokens) "
@@ -414,9 +422,15 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         absent = {} if plan is None else plan.not_archived
         place = 0
         for memory in memories:
-            said = json.loads(memory.record)
             fingerprint = fingerprint_of(memory.record)
-            number, fields = self._split(memory.record, said)
+            written = self._written_plain(memory.record)
+            is_known = False
+            if written is None:
+                number, fields = self._written(memory.record)
+            else:
+                number, layout, values = written
+                fields = f"[{_BETWEEN.join(values)}]"
+                is_known = _is_known(memory, fingerprint, layout, values)
             tokens = None
             if memory.planned is None:
                 if plan is not None and plan.head is not None:
@@ -424,11 +438,12 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             else:
                 place = _after_absent(place, absent, differing)
                 tokens = memory.planned["tokens"]
-                copy = Copy(memory.key, fingerprint, memory.reason, None)
-                known = planned_row(copy, said, tokens)
-                if known != memory.planned:
+                if not is_known:
+                    copy = Copy(memory.key, fingerprint, memory.reason, None)
+                    known = planned_row(copy, json.loads(memory.record), tokens)
                     differs = {k: v for k, v in memory.planned.items() if known[k] != v}
-                    differing.append(json.dumps([place, differs], separators=(",", ":")))
+                    if differs:
+                        differing.append(json.dumps([place, differs], separators=(",", ":")))
                 place += 1
             key, reason = memory.key, memory.reason
             yield apply, key, bytes.fromhex(fingerprint), number, fields, reason, tokens
@@ -491,20 +506,34 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         )
         return [PackedCopy(*row) for row in found.fetchall()]
 
-    def _split(self, record: bytes, said: dict[str, Any]) -> tuple[int, str]:
+    def _written_plain(self, record: bytes) -> tuple[int, Layout, list[str]] | None:
+        """Return the layout and the values of a record that is like the last one, and plain.
+
+        It is found without reading the record as JSON: a tenth of the time of a compaction.
+        """
+        if self._last is None:
+            return None
+        number, layout = self._last
+        plain = layout.pattern.fullmatch(record)
+        if plain is None:
+            return None
+        return number, layout, b"\0".join(plain.groups()).decode().split("\0")
+
+    def _written(self, record: bytes) -> tuple[int, str]:
         """Return the number of a record's layout, and its values as a list, one on each line."""
+        said = json.loads(record)
         has_place = PLACE in record
         names = list(said)
         if has_place and names[-1] != "place":  # it stands in a text
             has_place = False
         number, layout = self._number(names, has_place=has_place)
-        plain = layout.pattern.fullmatch(record)
-        if plain:
-            values = [each.decode() for each in plain.groups()]
-        else:
-            values = [encoded({"": value})[4:-1].decode() for value in said.values()]
-            if has_place:
-                values[-1] = json.dumps(said["place"], separators=(",", ":"))
+        self._last = number, layout
+        written = self._written_plain(record)
+        if written is not None:
+            return number, f"[{_BETWEEN.join(written[2])}]"
+        values = [encoded({"": value})[4:-1].decode() for value in said.values()]
+        if has_place:
+            values[-1] = json.dumps(said["place"], separators=(",", ":"))
         if layout.template % tuple(each.encode() for each in values) != record:
             return self._number_of(_OF_OBJECT, has_place=False), record.decode()
         return number, f"[{_BETWEEN.join(values)}]"
@@ -575,6 +604,23 @@ def planned_row(copy: Copy, said: Mapping[str, Any], tokens: object) -> dict[str
         "created_at": created_at,
         "fingerprint": copy.fingerprint,
     }
+
+
+def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequence[str]) -> bool:
+    """Return whether a copy says all that the plan says of its memory, as far as it is plain."""
+    planned = memory.planned
+    if planned is None or len(planned["title"]) >= entries.PLANNED_TITLE:
+        return False
+    key = memory.key
+    if not (planned["key"] == planned["position"] == key and planned["reason"] == memory.reason):
+        return False
+    if planned["fingerprint"] != fingerprint:
+        return False
+    for name in ("memory_id", "kind", "title", "created_at"):
+        place = layout.places.get(name)
+        if place is None or values[place] != in_quotes(planned[name]):
+            return False
+    return True
 
 
 def _after_absent(place: int, absent: Mapping[int, Mapping[str, Any]], differing: list[str]) -> int:
