@@ -663,12 +663,12 @@ def is_unused(connection: sqlite3.Connection) -> bool:
 
 
 def _has_no_rows(connection: sqlite3.Connection) -> bool:
-    """Whether an archive has no rows but what it says of itself."""
+    """Whether an archive has no rows but what it says of itself, and names of fields."""
     names = _tables_in(connection)
     known = {name for made in KNOWN.values() for name in made.tables}
     if not names <= known:
         return False
-    rows = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about"})]
+    rows = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about", "layouts"})]
     return not rows or not connection.execute(" UNION ALL ".join(rows)).fetchone()
 
 
