@@ -364,7 +364,10 @@ def test_record_comes_back_byte_for_byte_from_its_list(records: list[bytes]) -> 
             written = made._written_plain(record)
             number, fields = made._written(record)
             if written is not None:
-                assert (written[0], f"[{formats._BETWEEN.join(written[2])}]") == (number, fields)
+                assert (written[0], f"[{formats._BETWEEN.join(written[2]).decode()}]") == (
+                    number,
+                    fields,
+                )
             raw = bytearray(fields.encode())
             assert bytes(made.record_in(number, raw)) == record
             assert bytes(formats.Format3(connection).record_in(number, raw)) == record

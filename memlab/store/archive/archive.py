@@ -244,7 +244,7 @@ class Archive:
             for some in portions(keys):
                 if seen:
                     found = {
-                        entries.key_in(key): bytes(self.format.record_in(*stored))
+                        entries.key_in(key): self.format.record_in(*stored)
                         for key, *stored in self.format.records_of(entry.apply, some)
                     }
                 else:

@@ -112,7 +112,8 @@ def _sound_copies(
     ):
         try:
             copy = entries.copy_of(key, entries.fingerprint_in(fingerprint), reason, None)
-            raw = entries.record_of(record, copy, _any_record)
+            text = entries.raw_text_in(record, "its record")
+            raw = entries.record_of(text, copy, _any_record)
         except ValueError as error:
             raise ArchiveError(
                 f"{archive.path} is damaged: a copy of deletion {number} ({error}); nothing was "

@@ -188,9 +188,9 @@ def copy_of(key: object, fingerprint: str, reason: object, restored_at: object) 
     )
 
 
-def record_of(value: object, copy: Copy, check: Check) -> bytes:
+def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
     """Return the record of a copy, as it was archived."""
-    record = bytes(raw_text_in(value, "its record"))
+    record = bytes(value)
     if fingerprint_of(record) != copy.fingerprint:
         raise ValueError("its record is not what was archived")
     check_size(record)
