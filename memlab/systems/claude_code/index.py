@@ -6,12 +6,15 @@ byte where the index is otherwise as it was, else beside the nearest lines that 
 """
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -226,10 +229,11 @@ class MemoryIndex:
             return False
         if not all(file in gone for file in block.files(names)):
             return False
-        for below, left in zip(self.blocks[number + 1 :], kept[number + 1 :], strict=True):
+        for place in range(number + 1, len(kept)):
+            below = self.blocks[place]
             if not below.is_item or below.indent <= block.indent:
                 return True
-            if left is not None:
+            if kept[place] is not None:
                 return False
         return True
 
@@ -438,9 +442,10 @@ def _form(
     entry: IndexEntry, back: Collection[str], names: markdown.FileNames, known: markdown.FileNames
 ) -> _Form:
     text = str(entry["text"])
-    missing = set(entry["files"]) - set(names.names)
+    missing = {file for file in entry["files"] if file not in names.names}
+    gone = {file for file in entry["files"] if file in missing or file in back}
     comes = markdown.unlinked(text, missing, known)
-    left = markdown.unlinked(text, missing | set(back), known)
+    left = markdown.unlinked(text, gone, known)
     bare = markdown.unlinked(text, known.names, known)
     # Once an entry without memories stayed where anything else in it was like a link.
     dangles = any(
@@ -485,8 +490,8 @@ class _Draft:
         self._names = names
         self._lines = lines_of(raw)
         self._digests = [digest_of(encoded(line)) for line in self._lines]
-        self._bare: list[str | None] = [None] * len(self._lines)
-        self._is_new = [False] * len(self._lines)
+        self._counts = Counter(self._digests)
+        self._bare: list[str | None] = [self._bare_of(line) for line in self._lines]
         self._end = "\r\n" if any(line.endswith("\r\n") for line in self._lines) else "\n"
 
     @property
@@ -512,7 +517,7 @@ class _Draft:
             at = self._place_of(form)
             self.insert(at, form.lines)
             if was := form.entry.get("was"):  # what stood below it is known by its old words
-                self._digests[at] = digest_of(encoded(lines_of(was)[0]))
+                self._set_digests(at, at + 1, [digest_of(encoded(lines_of(was)[0]))])
         else:
             at, lines = found
             self._replace(at, at + len(lines), lines)
@@ -521,29 +526,38 @@ class _Draft:
         """Put lines at a place; none of them, nor the one above, runs into the next."""
         new = list(lines)
         if at and not self._lines[at - 1].endswith("\n"):
-            self._replace(at - 1, at, [self._lines[at - 1] + self._end], is_new=False)
+            ended = self._lines[at - 1] + self._end
+            self._lines[at - 1] = ended
+            self._set_digests(at - 1, at, [digest_of(encoded(ended))])
         if at < len(self._lines) and not new[-1].endswith("\n"):
             new[-1] += self._end
         self._replace(at, at, new)
 
-    def _replace(self, start: int, end: int, lines: list[str], *, is_new: bool = True) -> None:
+    def _replace(self, start: int, end: int, lines: list[str]) -> None:
+        """Put lines in the place of others; they are never again what is left of an entry."""
         self._lines[start:end] = lines
-        self._digests[start:end] = [digest_of(encoded(line)) for line in lines]
         self._bare[start:end] = [None] * len(lines)
-        self._is_new[start:end] = [is_new] * len(lines)
+        self._set_digests(start, end, [digest_of(encoded(line)) for line in lines])
+
+    def _set_digests(self, start: int, end: int, digests: list[str]) -> None:
+        self._counts.subtract(self._digests[start:end])
+        self._counts.update(digests)
+        self._digests[start:end] = digests
 
     def _left_of(self, form: _Form) -> tuple[int, list[str]] | None:
         """Return where the nearest lines are that are left of an entry, and with its links."""
         if not form.bare:
             return None
         wanted = [_without_end(line) for line in form.bare]
-        count = len(wanted)
         found = []
-        for at in range(len(self._lines) - count + 1):
-            if self._bare_at(at) != wanted[0] or any(self._is_new[at : at + count]):
-                continue
-            if [self._bare_at(place) for place in range(at, at + count)] == wanted:
-                linked = self._linked(self._lines[at : at + count], form)
+        at = -1
+        with suppress(ValueError):  # there is no other
+            while True:
+                at = self._bare.index(wanted[0], at + 1)
+                end = at + len(wanted)
+                linked = None
+                if self._bare[at:end] == wanted:
+                    linked = self._linked(self._lines[at:end], form)
                 if linked is not None:
                     found.append((at, linked))
         return min(found, key=lambda place: abs(place[0] - form.entry["line"]), default=None)
@@ -567,23 +581,18 @@ class _Draft:
             if (other.start, other.end) == (link.start, link.end)
         )
 
-    def _bare_at(self, at: int) -> str:
+    def _bare_of(self, line: str) -> str:
         """Return a line without links to files of the folder, and without its end."""
-        known = self._bare[at]
-        if known is None:
-            bare = markdown.unlinked(self._lines[at], self._names.names, self._names)
-            known = self._bare[at] = _without_end(self._lines[at] if bare is None else bare)
-        return known
+        bare = markdown.unlinked(line, self._names.names, self._names)
+        return _without_end(line if bare is None else bare)
 
     def _place_of(self, form: _Form) -> int:
         """Return where an entry goes: below what stood above it, else above what stood below it."""
-        first: dict[str, int] = {}
-        last: dict[str, int] = {}
-        for number, digest in enumerate(self._digests):
-            first.setdefault(digest, number)
-            last[digest] = number + 1
-        above = [last[digest] for digest in form.entry["above"] if digest in last]
-        below = [first[digest] for digest in form.entry["below"] if digest in first]
+        digests = self._digests
+        near = (digest for digest in form.entry["above"] if self._counts[digest] > 0)
+        above = [len(digests) - digests[::-1].index(digest) for digest in islice(near, 1)]
+        near = (digest for digest in form.entry["below"] if self._counts[digest] > 0)
+        below = [digests.index(digest) for digest in islice(near, 1)]
         if not above:
             return below[0] if below else len(self._lines)
         at = self._below(above[0], form.lines[0])
