@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from index_edits import EDITS, FILES, INDEXES, by_hand, edited
 
@@ -182,6 +182,7 @@ def readable_names(raw: bytes) -> set[str]:
 
 
 @settings(max_examples=400)
+@example(b"- [B](b.md) x\n- [B](b.md) x\n  goes on to [A](a.md)", {"b.md"})
 @given(INDEXES, SOME)
 def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
     left = remove_entries(raw, gone, NAMES)

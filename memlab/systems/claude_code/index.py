@@ -436,6 +436,8 @@ class _Form(NamedTuple):
     """Its lines without any link to a file of the folder; none where that cannot be said."""
     may_be_bare: bool
     """Whether lines without any of its links may be what is left of it."""
+    went_whole: bool
+    """Whether it names no memory that stayed."""
 
 
 def _form(
@@ -458,6 +460,7 @@ def _form(
         left=lines_of(left or ""),
         bare=lines_of(bare or ""),
         may_be_bare=dangles or not entry["entry"],
+        went_whole=entry["entry"] and gone == {*entry["files"]},
     )
 
 
@@ -475,7 +478,7 @@ def _as_it_stood(raw: bytes, forms: Sequence[_Form], *, prefers_left: bool) -> b
         whole = list(before)
         for form in forms:
             at = form.entry["line"]
-            left = form.left if prefers_left or not form.entry["entry"] else []
+            left = form.left if prefers_left or not form.went_whole else []
             end = at + len(left)
             whole[at : end if whole[at:end] == left else at] = form.lines
         if digest_of(index := encoded("".join(whole))) in wholes:
