@@ -185,6 +185,14 @@ class Loss(NamedTuple):
     """
 
 
+class TextVersion(NamedTuple):
+    """The text that a memory had from a commit on."""
+
+    at: datetime
+    commit: str
+    text: str
+
+
 class FormerName(NamedTuple):
     """An id that a memory had before it was renamed.
 
@@ -674,6 +682,18 @@ class Source(ABC):
     def is_tracked(self) -> bool:
         """Whether :meth:`losses` would know."""
         return False
+
+    def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:  # noqa: ARG002
+        """Yield for each memory the texts that it has had, oldest first, where git keeps them."""
+        return iter(())
+
+    def births(self) -> Mapping[str, str]:
+        """Return for each memory the commit that first had it, where git keeps them."""
+        return {}
+
+    def last_changed(self, key: str) -> datetime | None:  # noqa: ARG002
+        """Return when a memory's file was last written; None where it is no file that is there."""
+        return None
 
     def former_names(self) -> Sequence[FormerName]:
         """Return the ids that memories had before they were renamed, where that is known."""

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Unit = Literal["memories", "tokens"]
 UNITS: Final = ("memories", "tokens")
 
+_MOST_TEXTS: Final = 20_000
+"""Texts that are read for names of other memories, at most, when a page is shown."""
+
 
 @dataclass(frozen=True, repr=False)
 class Recommendation(Shown):
@@ -102,6 +105,20 @@ class Recommendation(Shown):
         if log is None:
             return None
         return reading.reading_chances(present_rows(past), reading.own_reads(log, past, now))
+
+    @cached_property
+    def mentioned(self) -> str:
+        """How often the texts of a folder's memories, or of an agent's own, name others."""
+        source = self.evidence.source
+        if source is None or not (source.is_folder or source.agents_own):
+            return ""
+        if len(self.evidence.past) > _MOST_TEXTS:
+            return (
+                f"not looked for in over {_MOST_TEXTS:,} texts; memlab.evidence.find_mentions does"
+            )
+        from memlab.evidence.mentions import find_mentions, mentions_in_words
+
+        return mentions_in_words(find_mentions(source))
 
     def sheet(self) -> Sheet:
         """Return what is printed: first whether age or use decides what to load."""
@@ -197,6 +214,8 @@ class Recommendation(Shown):
             left_out = ", ".join(f"{n:,} {why}" for why, n in not_counted_in_words(counts))
             no_need = f"; no later need, so not counted: {left_out}" if left_out else ""
             yield "references", f"{kinds or 'none'}{no_need}"
+            if words := self.mentioned:
+                yield "mentions", words
         if zoneless := past.attrs[c.WITHOUT_ZONE]:
             yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
         if log is not None and self.chances is not None:

@@ -122,6 +122,8 @@ class Life:
     """The file that the same commit added and that it is much like; empty for none."""
     former: list[tuple[str, datetime]] = field(default_factory=list)
     """The names that it had before, each with the time of the commit that changed it."""
+    versions: list[tuple[datetime, str, str]] = field(default_factory=list)
+    """Its contents, the newest first: when committed, by which commit, and git's name of it."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +278,8 @@ class _Walk:
             life.taken, life.commit, life.index = commit.at, commit.name, self._index
         if change.after and life.written is None:
             life.written = commit.at
+        if change.after:
+            life.versions.append((commit.at, commit.name, change.new))
         if not change.before:
             life.born = min(life.born or commit.at, commit.at)
             return

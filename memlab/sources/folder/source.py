@@ -6,7 +6,7 @@ Notes are folders of Markdown files, and of folders of these, with no index that
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -54,6 +54,8 @@ _RECORD: Final = fields(
 )
 _OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
 """Columns of what is gone, by what a loss calls them."""
+_VERSIONS: Final = 500
+"""Versions of one file that are read, at most, the oldest of them."""
 _DERIVED: Final = "\0"
 """Begins the name of what is no memory: a file made from the others."""
 
@@ -249,6 +251,33 @@ class FolderSource(base.FileSource, Index):
                 if former != current:
                     found.append(base.FormerName(former, current, until, is_free))
         return found
+
+    def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[base.TextVersion]]]:
+        """Yield for each memory the texts that git has of it, oldest first."""
+        lives = {self.key_of(life.name): life for life in self.history().lives}
+        with blobs(self.path) as content:
+            for key in keys:
+                if key not in lives:
+                    continue
+                found = []
+                for at, commit, blob in reversed(lives[key].versions[-_VERSIONS:]):
+                    data = content(blob)
+                    if data is not None:
+                        words = data.decode(errors="replace")
+                        found.append(base.TextVersion(at, commit, words))
+                yield key, found
+
+    def births(self) -> dict[str, str]:
+        """Return for each memory the commit that first had it."""
+        lives = self.history().lives
+        return {self.key_of(each.name): each.versions[-1][1] for each in lives if each.versions}
+
+    def last_changed(self, key: str) -> datetime | None:
+        """Return when a memory's file was last written."""
+        name = self.file_of(key)
+        with suppress(OSError, ValueError):
+            return moment_of_seconds((self.path / name).lstat().st_mtime) if name else None
+        return None
 
     def key_of(self, name: str) -> str:
         """Return the id of the memory that a file holds."""

@@ -1,0 +1,190 @@
+"""Where texts name memories: which names are found, how dated, and what is said of them."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from claude_store import memory, write_index
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from repositories import NO_CONFIG, Repository, day
+from stores import item, row, write_rows
+
+import memlab
+from memlab import columns as c
+from memlab.evidence import find_mentions, find_references
+from memlab.evidence.mentions import mentions_in_words
+
+WAYS = {
+    "a link": ("See [that]({name}.md).", "link"),
+    "a link with a heading": ("See [that](./{name}.md#top).", "link"),
+    "a wiki link": ("See [[{stem}]].", "wiki link"),
+    "a wiki link with words": ("See [[{stem}|that one]].", "wiki link"),
+    "a file name": ("See {name}.md.", "file name"),
+    "a file name in backticks": ("See `{name}.md`.", "file name"),
+    "a name in backticks": ("See `{stem}`.", "backticks"),
+    "a bare word": ("As {stem} says.", "word"),
+    "a longer name": ("As {stem}4 and x-{stem} say.", ""),
+    "the name in an address": ("See [it](https://example.org/{name}.md#x).", ""),
+    "nothing": ("As it says.", ""),
+}
+
+
+def pairs(found: pd.DataFrame) -> set[tuple[str, str]]:
+    return {*found[[c.TARGET_ID, "form"]].astype(str).itertuples(index=False, name=None)}
+
+
+def folders(tmp_path: Path, name: str, words: str) -> dict[str, tuple[str, str]]:
+    """Stores in which a memory names an earlier one: how each is opened, and the earlier's id."""
+    (claude := tmp_path / "claude").mkdir(parents=True)
+    (claude / f"{name}.md").write_text(memory(name))
+    (claude / "later.md").write_text(memory("later", body=words))
+    write_index(claude, [f"- [{each}]({each}.md)" for each in (name, "later")])
+    (serena := tmp_path / "project" / ".serena" / "memories").mkdir(parents=True)
+    (serena / f"{name}.md").write_text("# Earlier\n\nThe first.\n")
+    (serena / "later.md").write_text(f"# Later\n\n{words}\n")
+    (notes := tmp_path / "claw" / "memory").mkdir(parents=True)
+    (tmp_path / "claw" / "MEMORY.md").write_text("# Index\n")
+    (tmp_path / "claw" / "AGENTS.md").write_text("Search first.\n")
+    (notes / f"{name}.md").write_text("# Earlier\n\nThe first.\n")
+    (notes / "later.md").write_text(f"# Later\n\n{words}\n")
+    return {
+        f"claude:{claude}": (f"{name}.md", "later.md"),
+        f"serena:{tmp_path / 'project'}": (f"{name}.md", "later.md"),
+        f"openclaw:{tmp_path / 'claw'}": (f"memory/{name}.md", "memory/later.md"),
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_of_naming_is_found_in_every_folder_store(tmp_path: Path, way: str) -> None:
+    words, form = WAYS[way]
+    name = "deploy_notes_3"
+    for store, (earlier, _) in folders(tmp_path, name, words.format(name=name, stem=name)).items():
+        expected = {(earlier, form)} if form else set()
+        assert pairs(find_mentions(store)) == expected, store
+
+
+def test_a_day_is_a_name_with_its_suffix_or_in_backticks_and_no_bare_word(tmp_path: Path) -> None:
+    for place, (words, form) in enumerate(
+        [
+            ("On 2026-01-05 it rained.", ""),
+            ("See `2026-01-05`.", "backticks"),
+            ("2026-01-05.md", "file name"),
+        ]
+    ):
+        store = [*folders(tmp_path / str(place), "2026-01-05", words)][2]
+        assert {each for _, each in pairs(find_mentions(store))} == ({form} if form else set())
+
+
+def test_later_texts_name_ids_of_memory_items(tmp_path: Path) -> None:
+    texts = {
+        "ep-1": "names ep-3 before it is there",
+        "ep-2": "alone",
+        "ep-12": "nothing",
+        "ep-3": "see ep-12, not ep-123",
+        "plan": "the plan",
+        "ep-4": "as in `ep-1`; the plan",
+    }
+    items = [row(name, body=text) for name, text in texts.items()]
+    path = write_rows(tmp_path / "memory.db", items)
+    found = find_mentions(path)
+    named = {*found[["by_id", c.TARGET_ID]].itertuples(index=False, name=None)}
+    assert named == {("ep-3", "ep-12"), ("ep-4", "ep-1")}
+    assert {*found["dated"]} == {"written"}
+
+
+def test_a_word_in_many_texts_is_no_name(tmp_path: Path) -> None:
+    items = [row("v-2"), *(row(f"m{n}", body="in v-2 too") for n in range(39))]
+    path = write_rows(tmp_path / "memory.db", items)
+    assert find_mentions(path).empty
+
+
+def test_mentions_are_shown_and_not_counted(tmp_path: Path) -> None:
+    items = [row("ep-1"), row("x"), row("ep-2", body="see ep-1")]
+    path = write_rows(tmp_path / "memory.db", items)
+    assert len(find_references(path)) == 0
+    page = str(memlab.size(path, explain=True))
+    assert "1 mention, not counted: 1 bare words" in page
+    assert len(memlab.size(path).evidence.references) == 0
+
+
+def test_a_frame_needs_its_texts(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("a")])
+    with pytest.raises(ValueError, match="with_body=True"):
+        find_mentions(memlab.load(path))
+    assert find_mentions(memlab.load(path, with_body=True)).empty
+
+
+def test_file_mentions_are_dated_by_the_last_change(tmp_path: Path) -> None:
+    store = [*folders(tmp_path, "a_1", "See a_1.md.")][1]
+    file = tmp_path / "project" / ".serena" / "memories" / "later.md"
+    os.utime(file, (day(9).timestamp(),) * 2)
+    found = find_mentions(store)
+    assert found["dated"].tolist() == ["last changed"]
+    assert found[c.AT].tolist() == [day(9)]
+    assert "1 dated by the file's last change" in mentions_in_words(found)
+
+
+# Dated by git, and marked
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    for name, value in NO_CONFIG.items():
+        monkeypatch.setenv(name, value)
+    made = Repository(tmp_path / "p" / ".serena" / "memories", root=tmp_path / "p")
+    (made.folder / "a_1.md").write_text("# A\n\nfirst\n")
+    (made.folder / "b_2.md").write_text("# B\n\nsecond, as in a_1.md\n")
+    (made.folder / "c_3.md").write_text("# C\n\nthird\n")
+    made.commit(0)
+    return made
+
+
+def test_mentions_are_dated_by_the_commit_that_first_holds_them(repo: Repository) -> None:
+    file = repo.folder / "c_3.md"
+    file.write_text("# C\n\nthird, see a_1.md\n")
+    repo.commit(3)
+    file.write_text("# C\n\nthird and more, see a_1.md\n")
+    repo.commit(5)
+    found = find_mentions(repo.folder).set_index("by_id")
+    assert found.loc["c_3.md", c.AT] == day(3)
+    assert found.loc["c_3.md", "dated"] == "commit"
+    assert found["mark"].to_dict() == {"c_3.md": "", "b_2.md": "same commit"}
+
+
+def test_mutual_mentions_and_lists_are_marked(repo: Repository) -> None:
+    (repo.folder / "a_1.md").write_text("# A\n\nsee c_3.md\n")
+    (repo.folder / "c_3.md").write_text("# C\n\nsee a_1.md\n")
+    repo.commit(2)
+    for number in range(12):
+        (repo.folder / f"n_{number}.md").write_text(f"# N\n\nnote {number}\n")
+    repo.commit(3)
+    links = "\n".join(f"- [n](n_{number}.md)" for number in range(12))
+    (repo.folder / "list.md").write_text(f"# List\n\n{links}\n")
+    repo.commit(4)
+    marks = find_mentions(repo.folder).set_index("by_id")["mark"]
+    assert {marks["a_1.md"], marks["c_3.md"]} == {"mutual"}
+    assert {*marks["list.md"]} == {"hub"}
+
+
+IDS = st.lists(
+    st.text("ab1-_", min_size=2, max_size=5).filter(lambda name: name[0].isalnum()),
+    min_size=2,
+    max_size=6,
+    unique=True,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(IDS, st.text("ab1-_ `.", max_size=30))
+def test_no_text_names_itself_or_what_it_does_not_hold(ids: list[str], text: str) -> None:
+    with memlab.SqliteMemoryStore(":memory:") as store:
+        for name in ids:
+            store.put(item(name, title="t", body=text))
+        found = find_mentions(store)
+    assert not (found["by_id"] == found[c.TARGET_ID]).any()
+    assert all(name in text for name in found[c.TARGET_ID])
