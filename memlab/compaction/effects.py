@@ -1,5 +1,6 @@
 """Which memories there are, who needed each, what a compaction does with it, what that costs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -166,6 +167,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     activity = activity_of(past, past, evidence.references, now=now)
     found = _joined(evidence)
     found[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())
+    facts += _odd_facts(past, by, now, has_log=reads is not None)
     present = present_rows(past)
     if policy is not None:
         decided = decide(present, policy.after(past, evidence.references), now=now)
@@ -200,6 +202,16 @@ _NEED: Final = "activation by reads and references, over (tokens + 10)^0.4"
 _WORTH_LOADING: Final = f"{_NEED}; the first are worth loading at start"
 
 
+def _odd_facts(
+    past: pd.DataFrame, by: str, now: datetime, *, has_log: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield what a list cannot show as asked: an order without a log, an age before a birth."""
+    if by == READS and not has_log:
+        yield "order", "of writing, for there is no log to order by"
+    if ahead := int((past[c.CREATED_AT] > now).sum()):
+        yield AGE_DAYS, f"{counted(ahead)} dated after now: their age is 0"
+
+
 def _joined(evidence: Evidence) -> pd.DataFrame:
     """Return what is known of each memory without a policy: label, age, and who needed it."""
     past, references, has_log = evidence.past, evidence.references, evidence.log is not None
@@ -215,7 +227,8 @@ def _joined(evidence: Evidence) -> pd.DataFrame:
     }
     label = np.select(list(by_label.values()), list(by_label), PRUNABLE)
     found[LABEL] = pd.Categorical(label, list(LABELS))
-    found[AGE_DAYS] = ((evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400).round(2)
+    age = (evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400
+    found[AGE_DAYS] = age.clip(lower=0).round(2)
     is_read = references[c.KIND] == "log"
 
     def to_each(of: "pd.Series[Any]") -> "pd.Series[Any]":

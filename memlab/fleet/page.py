@@ -45,7 +45,8 @@ class FleetFindings:
     @property
     def failed(self) -> int:
         """How many stores could not be read."""
-        return int(self.stores["error"].notna().sum())
+        both = pd.concat([self.stores, self.sizes])
+        return int(both.loc[both["error"].notna(), "store"].nunique())
 
     @cached_property
     def listed(self) -> pd.DataFrame:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from memlab import columns as c
 from memlab.clock import moment_and_zone
-from memlab.items import MemoryKind, is_load_bearing_stored, readable_strings_of
+from memlab.items import REJECTED_PATH_TAG, MemoryKind, is_load_bearing_stored, readable_strings_of
 from memlab.lazy import import_extra
 from memlab.sources.base import Fault
 from memlab.sources.tables import MOMENT, as_numbers, of_numbers
@@ -214,6 +214,8 @@ class Arrays(NamedTuple):
     position: Ints | None = None
     index_state: Any | None = None
     doubt: Any | None = None
+    rejected: Flags | None = None
+    """Which of them are tagged as rejected paths."""
 
     def in_state(self, state: str) -> Flags:
         """Return which of them a start leads to so: one of ``columns.INDEX_STATES``."""
@@ -287,7 +289,18 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
         position=frame[c.POSITION].to_numpy(np.int64),
         index_state=pa.array(frame[c.INDEX_STATE]) if c.INDEX_STATE in frame else None,
         doubt=pa.array(frame[c.DOUBT]) if c.DOUBT in frame else None,
+        rejected=_rejected_in(frame),
     )
+
+
+def _rejected_in(frame: "pd.DataFrame") -> Flags:
+    """Return which load-bearing memories are tagged as rejected paths; the others have no use."""
+    found = np.zeros(len(frame), dtype=bool)
+    if c.TAGS in frame:
+        rows = np.flatnonzero(frame[c.LOAD_BEARING].to_numpy(bool))
+        tags = frame[c.TAGS].array.take(rows)
+        found[rows] = [REJECTED_PATH_TAG in each for each in tags]
+    return found
 
 
 def retired_rows(frame: "pd.DataFrame") -> Flags:

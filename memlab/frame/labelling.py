@@ -14,6 +14,7 @@ from memlab import columns as c
 from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
 from memlab.frame import fields
+from memlab.items import REJECTED_PATH_TAG
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source
 from memlab.sources.tables import AT_START, SCHEMA, as_numbers
@@ -66,7 +67,14 @@ class Labelled:
             position=self.columns[c.POSITION],
             index_state=self._texts(c.INDEX_STATE),
             doubt=self._texts(c.DOUBT),
+            rejected=self._rejected(),
         )
+
+    def _rejected(self) -> fields.Flags:
+        """Return which memories are tagged as rejected paths; equal lists of tags are read once."""
+        tags = self.lists[c.TAGS]
+        means = [f'"{REJECTED_PATH_TAG}"' in text for text in tags.texts()]
+        return np.array([*means, False])[tags.codes]
 
     def _texts(self, name: str) -> Any | None:
         """Return a column of texts that only some sources have; None where this has none."""

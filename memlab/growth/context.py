@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
     from memlab.evidence.past import Memories
 
-PARTS: Final = ("decisions", "skills", "rejected paths", "unreadable", "episodes")
-"""The parts of a boot context. All but the episodes are load-bearing."""
+PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadable", "episodes")
+"""The parts of a boot context. All but the episodes are load-bearing; protected are episodes with a
+tag that a person protects."""
+_IF_ANY: Final = frozenset({"protected", "unreadable"})
+"""Parts that are shown where there are some."""
 LEAST: Final = 2_000
 """Tokens a start below which nothing is worth a word: a hundredth of a context of 200,000."""
 
@@ -51,9 +54,9 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
     -------
     pandas.DataFrame
         Indexed by ``part``, in the order of :data:`PARTS`; ``memories`` and ``tokens`` (int64)
-        that are loaded, and whether the part is ``load_bearing``. ``unreadable`` (rows kept
-        because they could not be interpreted) is there only when it is not empty. ``attrs`` carries
-        the token rule.
+        that are loaded, and whether the part is ``load_bearing``. ``protected`` (episodes with a
+        protected tag of a person's own) and ``unreadable`` (rows kept because they could not be
+        interpreted) are there only when they are not empty. ``attrs`` carries the token rule.
     """
     import pandas as pd
 
@@ -61,7 +64,7 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
 
     frame = past_in(frame, call="memlab.growth.boot_context")
     sizes = part_sizes(arrays_of(frame))
-    listed = [part for part in PARTS if part != "unreadable" or sizes[part].memories]
+    listed = [part for part in PARTS if part not in _IF_ANY or sizes[part].memories]
     index = pd.Index(listed, dtype="str", name=c.PART)
     result = pd.DataFrame([sizes[part] for part in listed], index, [c.MEMORIES, c.TOKENS])
     result[c.LOAD_BEARING] = index != "episodes"
@@ -71,9 +74,11 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
 
 def part_sizes(memories: Arrays) -> dict[str, Size]:
     """Return how large each of :data:`PARTS` is."""
-    by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "rejected paths"}
+    by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "protected"}
     places = [PARTS.index(by_kind[kind]) for kind in KINDS]
     part = np.array([*places, PARTS.index("unreadable")])[memories.kind]
+    if memories.rejected is not None:
+        part[(part == PARTS.index("protected")) & memories.rejected] = PARTS.index("rejected paths")
     part[~memories.load_bearing] = PARTS.index("episodes")
     part[memories.unreadable] = PARTS.index("unreadable")
     loaded = loaded_at_start(memories)

@@ -370,9 +370,8 @@ def _pace_in_words(pace: Pace) -> str:
     last = f"the last on {pace.last_at:%Y-%m-%d}"
     windows = f"{counted(pace.windows, 'windows')} of {pace.window_days:.0f} days"
     if not pace.high:
-        days = pace.windows * pace.window_days
         rate = f"{_rate(pace.while_active)} episodes a day while it was active"
-        return f"{rate}, {last}; none in the last {days:.0f} days"
+        return f"{rate}, {last}; none since"
     if not pace.median:
         bursts = f"none in most, up to {_rate(pace.high)} a day"
         return f"{_rate(pace.mean)} episodes a day in the last {windows} ({bursts}), {last}"

@@ -71,7 +71,9 @@ def value_score(
     total = recency_weight + importance_weight
     if total == 0:
         return importance * 0.0
-    return (importance_weight * importance + recency_weight * recency_decay(age, half_life)) / total
+    with np.errstate(over="ignore"):  # what is too large is infinite, and the last to go
+        worth = importance_weight * importance + recency_weight * recency_decay(age, half_life)
+        return worth / total
 
 
 @dataclass(frozen=True)
@@ -348,8 +350,10 @@ class ImportanceBudget(base.CappedPolicy):
         return scopes_apart(rows, self.scope)
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:  # noqa: ARG002
-        """Return the importance."""
-        return (single(base.numbers(rows, col.IMPORTANCE)),)
+        """Return the importance, and whether it is NaN, which PostgreSQL sorts above infinity."""
+        importance = single(base.numbers(rows, col.IMPORTANCE))
+        is_nan = np.isnan(importance)
+        return np.where(is_nan, np.float32("inf"), importance), is_nan.astype(np.int64)
 
 
 @dataclass(frozen=True)

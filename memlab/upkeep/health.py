@@ -190,10 +190,11 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
     }
     doubtful = int(frame[col.DOUBT].notna().sum()) if col.DOUBT in frame else 0
     kinds = active[col.KIND].astype(str).value_counts()
+    episodes = active[active[col.KIND] == MemoryKind.EPISODIC]
     counts = {
         "decisions": int(kinds.get(MemoryKind.SEMANTIC, 0)),
         "skills": int(kinds.get(MemoryKind.PROCEDURAL, 0)),
-        "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in active[col.TAGS]),
+        "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in episodes[col.TAGS]),
         "episodes": int(kinds.get(MemoryKind.EPISODIC, 0)),
         "prunable": int(frame[col.PRUNABLE].sum()),
         "superseded": len(frame) - len(active) - sum(others.values()),

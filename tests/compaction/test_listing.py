@@ -46,7 +46,8 @@ def store(tmp_path: Path) -> Path:
 def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> None:
     log = read(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
     listed = memlab.rows(store, memlab.KeepRecent(2), log=log, now=NOW).set_index("memory_id")
-    labels = {"prunable": 8, "load-bearing": 1, "superseded": 1, "retired": 0, "deleted": 0}
+    labels = {"prunable": 8, "load-bearing": 1, "superseded": 1}
+    labels |= dict.fromkeys(("retired", "reached", "unlisted", "deleted"), 0)
     assert dict(listed["label"].value_counts()) == labels
     assert listed.index[0] == "e10", "by tokens"
     facts = ["label", "age_days", "reads", "references", "keep"]

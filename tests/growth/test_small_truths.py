@@ -1,0 +1,80 @@
+"""Small sentences and numbers that must agree with each other and with the store."""
+
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import START, make_frame
+from frames import row as frame_row
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.fleet.page import FleetFindings
+from memlab.growth import boot_context, summarize
+from memlab.policies import ImportanceBudget, ValueCap, decide
+
+
+def test_a_protected_tag_is_no_rejected_path_and_all_count_alike(tmp_path: Path) -> None:
+    path = write_rows(
+        tmp_path / "memory.db",
+        [
+            row("d1", "semantic", "rejected-path"),
+            row("r1", "episodic", "rejected-path"),
+            row("p1", "episodic", "keep-me"),
+            *episodes(3),
+        ],
+    )
+    (tmp_path / "memlab.toml").write_text('protected_tags = ["keep-me"]\n')
+    parts = {name: size.memories for name, size in memlab.show(path).summary.parts.items()}
+    expected = {"decisions": 1, "rejected paths": 1, "protected": 1, "episodes": 3}
+    assert parts == expected
+    assert boot_context(path)["memories"].to_dict() == expected | {"skills": 0}
+    assert memlab.doctor(path).checks[0].counts["rejected_paths"] == 1
+
+
+def test_no_part_is_called_protected_where_no_tag_is() -> None:
+    assert "protected" not in boot_context(make_frame("a", frame_row("b", tags=("rejected-path",))))
+
+
+def test_a_pace_of_the_past_is_not_said_to_end_with_its_windows() -> None:
+    summary = summarize(make_frame("a", "b", "c"), now=START + timedelta(days=149))
+    assert "none since" in str(summary)
+    assert "56 days" not in str(summary)
+
+
+def test_a_memory_dated_after_now_has_no_negative_age(tmp_path: Path) -> None:
+    listed = memlab.rows(make_frame("a", "b"), now=START + timedelta(minutes=1))
+    assert listed["age_days"].min() == 0
+    assert "1 memory dated after now" in dict(listed.attrs["facts"])["age_days"]
+
+
+def test_an_order_by_reads_without_a_log_says_what_order_it_is() -> None:
+    listed = memlab.rows(make_frame("a", "b"), by="reads")
+    assert "no log" in dict(listed.attrs["facts"])["order"]
+    assert "order" not in dict(memlab.rows(make_frame("a", "b")).attrs["facts"])
+
+
+@pytest.mark.parametrize("order", [("nan", "inf"), ("inf", "nan")])
+def test_an_importance_of_nan_outlives_infinity(order: tuple[str, str]) -> None:
+    frame = make_frame("a", "b").assign(importance=[float(value) for value in order])
+    kept = decide(frame, ImportanceBudget(1), now=START)["keep"].tolist()
+    assert kept == [value == "nan" for value in order]
+
+
+@pytest.mark.parametrize("importance", [1e308, np.inf, -1e308])
+def test_an_importance_too_large_for_a_float_warns_of_nothing(importance: float) -> None:
+    frame = make_frame("a", "b", "c").assign(importance=[importance, 0.5, 0.1])
+    with warnings.catch_warnings(action="error"):
+        decide(frame, ValueCap(1, importance=100.0), now=START)
+        decide(frame, ImportanceBudget(1), now=START)
+
+
+def test_a_fleet_with_an_unread_store_does_not_say_that_all_were_read() -> None:
+    good = pd.DataFrame({"store": ["a", "b"], "error": [None, None]})
+    bad = good.assign(error=[None, "no store"])
+    for stores, sizes in ((bad, good), (good, bad), (bad, bad)):
+        findings = FleetFindings(START, stores, sizes, good, None, 0)  # type: ignore[arg-type]
+        assert findings.failed == 1
