@@ -1,7 +1,7 @@
 """Write the golden files of a tree of memlab into a new folder.
 
     git worktree add /tmp/tree 34b9bf59
-    PYTHONPATH=/tmp/tree python tests/golden/make_golden.py tests/golden/format_2
+    PYTHONPATH=/tmp/tree python tests/golden/make_golden.py /tmp/golden/format_2
 
 Each folder beside this script holds what the memlab of one format wrote, and is never written
 again: later versions must read it, undo what it did and add to it. The stores are small and hold

@@ -205,8 +205,11 @@ def seen_of(store: Path) -> dict[str, Any]:
     }
 
 
+OLDER = [name for name in FORMATS if name != f"format_{formats.FORMAT.number}"]
+
+
 @pytest.mark.parametrize("part", ["items/memory.db", f"claude/{CLAUDE}", "odek/episodes"])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", OLDER)
 def test_converted_archive_says_and_undoes_all_that_it_did(
     name: str, part: str, tmp_path: Path
 ) -> None:
