@@ -8,12 +8,19 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from memlab import MemoryItem, MemoryKind, MemoryProvenance, Plan, apply, restore
+from memlab import LifecycleStore, MemoryItem, MemoryKind, MemoryProvenance, Plan, apply, restore
 from memlab.evidence import AccessLog
 from memlab.store import SqliteMemoryStore
 
 folder, plan = Path(sys.argv[1]), Plan.from_json(Path(sys.argv[2]).read_bytes())
 now = datetime.now(UTC)
+with LifecycleStore(folder / "boot.db") as store:
+    for number in range(4):
+        provenance = MemoryProvenance(None, "agent", source_task_ref=f"issue:#{number}")
+        store.put(MemoryItem(f"m{number}", MemoryKind.EPISODIC, "", "x" * 40, provenance))
+    assert store.touch(["m0"]) == 1
+    assert [item.memory_id for item in store.boot_items(max_tokens=20)] == ["m0", "m3"]
+
 log = AccessLog(folder / "reads.log")
 with SqliteMemoryStore(folder / "memory.db", access_log=log) as store:
     for number in range(60):

@@ -95,5 +95,9 @@ class MissingExtraError(MemlabError, ImportError):
     """A part of memlab was used whose optional dependencies are not installed."""
 
 
+class FloorExceedsBudgetWarning(UserWarning):
+    """The load-bearing memories alone take more tokens than a start may take."""
+
+
 class DamagedArchiveWarning(UserWarning):
     """Parts of an archive cannot be read and were left out; the message names them."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from memlab.arguments import expect, texts, whole_number
 from memlab.clock import Age, aware, moment_and_zone, now_utc
@@ -12,14 +12,17 @@ from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle import signals as side
+from memlab.lifecycle.boot import chosen_for_start, estimated_tokens
 from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
-from memlab.policies import ValueCap
-from memlab.policies.duplicates import NearDuplicate, Text, TextIndex
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.archive.opening import Why, archived_first, note_deleted
 from memlab.store.database import transaction
 from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS
+
+if TYPE_CHECKING:
+    from memlab.policies import ValueCap
+    from memlab.policies.duplicates import NearDuplicate, Text
 
 _REPEATABLE: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
@@ -42,12 +45,29 @@ SCOPE: Final = (*AGENT_SCOPE, side.TAGS)
 """What scopes are made of where no capacity says it."""
 
 
+class _NoTexts:
+    """Stands for the texts that may be repeated where near-duplicates are not looked for."""
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+    def add(self, row: object) -> None:
+        """There is nothing to compare with."""
+
+    def discard(self, memory_id: str) -> None:
+        """There is nothing to leave out."""
+
+    def most_similar(self, memory_id: str, title: str, body: str) -> None:
+        """Return None: nothing is repeated."""
+
+
 class LifecycleStore(SqliteMemoryStore):
     """A store that keeps itself in bounds as it is written.
 
     Signals are kept in tables of their own in the same file; ``memory_items`` stays as it is, and a
     plain ``SqliteMemoryStore`` reads and writes the file as before. Rows written by a plain store
-    have no signals: they belong to no scope and are neither capped nor expired.
+    have no signals until they are touched: they belong to no scope and are neither capped nor
+    expired.
 
     Load-bearing rows are never evicted and never expire. They take up room in their scope. What is
     evicted, expires or is replaced is archived beside the file first, unless that is declined;
@@ -95,16 +115,19 @@ class LifecycleStore(SqliteMemoryStore):
         self,
         path: str | Path,
         *,
-        capacity: ValueCap | None = None,
-        duplicates: NearDuplicate | None = None,
+        capacity: "ValueCap | None" = None,
+        duplicates: "NearDuplicate | None" = None,
         archive: bool = True,
         clock: Callable[[], datetime] = now_utc,
         busy_timeout: float = 30.0,
         access_log: ReadLog | None = None,
     ) -> None:
         call = "LifecycleStore"
-        expect(capacity, ValueCap, call=call, name="capacity", optional=True)
-        expect(duplicates, NearDuplicate, call=call, name="duplicates", optional=True)
+        if capacity is not None or duplicates is not None:  # these need more than Python's own
+            from memlab.policies import NearDuplicate, ValueCap
+
+            expect(capacity, ValueCap, call=call, name="capacity", optional=True)
+            expect(duplicates, NearDuplicate, call=call, name="duplicates", optional=True)
         expect(clock, Callable, call=call, name="clock")  # type: ignore[arg-type]
         expect(archive, bool, call=call, name="archive")
         keeps = archive and str(path) != ":memory:"
@@ -115,7 +138,11 @@ class LifecycleStore(SqliteMemoryStore):
         self._seen: tuple[int, int] | None = None
         self._failures = 0
         self._last_failure: str | None = None
-        self._texts = TextIndex(duplicates, self._repeatable)
+        self._texts: Any = _NoTexts()
+        if duplicates is not None:
+            from memlab.policies.duplicates import TextIndex
+
+            self._texts = TextIndex(duplicates, self._repeatable)
         self._going: list[tuple[str | None, datetime]] = []
         self._is_settled = False
         self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
@@ -220,6 +247,63 @@ class LifecycleStore(SqliteMemoryStore):
         items, expired = super().list_active(kind=kind), self._expired()
         return tuple(item for item in items if item.memory_id not in expired)
 
+    def boot_items(
+        self,
+        *,
+        max_tokens: int,
+        count_tokens: Callable[[str], int] = estimated_tokens,
+        now: datetime | None = None,
+    ) -> tuple[MemoryItem, ...]:
+        """Return what to load at start: the load-bearing items, then the most active that fit.
+
+        Nothing is deleted and nothing is written. Active items that have not expired compete, and
+        those that a plan retired compete again; what others superseded, or the agent withdrew, is
+        never loaded. How active an item is goes by when it was written, on how many days it was
+        used and when last (:class:`memlab.Activation`), divided by its length; :meth:`touch` notes
+        a use. Neither this nor :meth:`list_active` is one.
+
+        Parameters
+        ----------
+        max_tokens : int
+            What the start may take. Load-bearing items are all returned, even where they alone take
+            more; FloorExceedsBudgetWarning says so.
+        count_tokens : callable, optional
+            Counts the tokens of title and body together; about a fourth of the characters by
+            default.
+        now : datetime, optional
+            The moment, with a time zone; now by default.
+
+        Returns
+        -------
+        tuple of MemoryItem
+            In rowid order, as :meth:`list_active` has them: so a prompt's beginning stays the same
+            from one start to the next as far as it can, and is cached.
+
+        Examples
+        --------
+        >>> from memlab.items import MemoryProvenance
+        >>> with LifecycleStore(":memory:") as store:
+        ...     for name in ("old", "used", "new"):
+        ...         whence = MemoryProvenance(None, "agent", source_task_ref=f"issue:{name}")
+        ...         _ = store.put(MemoryItem(name, "episodic", "shipped it", "", whence))
+        ...     _ = store.touch(["used"])
+        ...     [item.memory_id for item in store.boot_items(max_tokens=6)]
+        ['used', 'new']
+        """
+        most = whole_number("max_tokens", max_tokens)
+        expect(count_tokens, Callable, call="store.boot_items", name="count_tokens")  # type: ignore[arg-type]
+        moment = self._clock() if now is None else aware(now, call="store.boot_items")
+        with self._errors_in_words():
+            chosen = chosen_for_start(
+                self.connection,
+                self.path,
+                max_tokens=most,
+                count_tokens=count_tokens,
+                now=moment,
+            )
+        items = (self._items("WHERE rowid = ?", rowid) for rowid in chosen)
+        return tuple(item for found in items for item in found)
+
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
         """Mark `memory_id` as replaced by `by_memory_id`, and return it as it is now.
 
@@ -233,26 +317,39 @@ class LifecycleStore(SqliteMemoryStore):
     def touch(
         self, ids: Iterable[str], *, now: datetime | None = None, graduated: bool | None = None
     ) -> int:
-        """Note that memories were used, and return how many: last access and access count.
+        """Note that memories were used, and return how many: the time, and the UTC days of use.
 
-        An expiry stays.
+        Call it with what the agent used in its work: what it cited, opened or followed. Never call
+        it with what a start loaded: a count of starts ranks memories worse than their age does. A
+        second use on one day moves the time and not the count. An expiry stays. A row that a plain
+        store wrote is counted from its first use on; it still belongs to no scope.
 
         Parameters
         ----------
         ids : iterable of str
-            Ids; those that are gone, expired or without signals are passed over.
+            Ids; those that are gone or expired are passed over.
         now : datetime, optional
             When they were used, with a time zone; now by default. That is the last access then,
             even where a clock that was ahead had noted a later one: so does BetterDB.
         graduated : bool, optional
             Whether an importance floor spares them from now on; as before where it is not given.
+
+        Examples
+        --------
+        A runtime that calls ``list_active`` at start and notes which memories its answer cited
+        changes three lines: the store it opens, what a start loads, and what it used. ::
+
+            store = memlab.LifecycleStore("memory.db", archive=True)
+            at_start = store.boot_items(max_tokens=4000)  # in place of store.list_active()
+            store.touch(cited_ids)  # when a task ends
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
         at = as_text(self._clock() if now is None else now)
         given = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
-        rows = ({"memory_id": each, "at": at, "graduated": graduated} for each in given)
+        rows = [{"memory_id": each, "at": at, "graduated": graduated} for each in given]
         with self._writing():
-            return self.connection.executemany(side.REINFORCE, rows).rowcount
+            used = self.connection.executemany(side.REINFORCE, rows).rowcount
+            return used + self.connection.executemany(side.FIRST_USE, rows).rowcount
 
     def expire(self, now: datetime | None = None) -> int:
         """Delete what has expired, and signals whose row is gone; return how many rows.
@@ -274,7 +371,7 @@ class LifecycleStore(SqliteMemoryStore):
             slots = self.capacity.slots if self.capacity else None
             return side.read_stats(self.connection, slots, self._failures, self._last_failure)
 
-    def _enforce(self, scope: str, capacity: ValueCap, now: datetime) -> None:
+    def _enforce(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
@@ -322,7 +419,7 @@ class LifecycleStore(SqliteMemoryStore):
             self._texts.forget()
         return False
 
-    def _repeatable(self) -> list[Text]:
+    def _repeatable(self) -> "list[Text]":
         """Return the texts of active rows that are not load-bearing, for those that repeat them."""
         found = self.connection.execute(_REPEATABLE)
         return [(*row, (_made_at(at), position)) for *row, at, position in found]

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache, lru_cache
-from typing import Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from memlab import columns as c
 from memlab.clock import Age, as_age, aware
 from memlab.errors import StoreError
 from memlab.items import is_load_bearing_stored, strings_of
-from memlab.policies import ValueCap
 from memlab.store.signals import CREATE_SIGNALS, HAS_SIGNALS, signal_columns
+
+if TYPE_CHECKING:
+    from memlab.policies import ValueCap
 
 Label = tuple[str, str]
 Labels = frozenset[Label]
@@ -31,14 +31,23 @@ _ACTIVE_IN_SCOPE: Final = (
     "WHERE signal.scope IN (SELECT value FROM json_each(?)) AND item.superseded_by IS NULL"
 )
 REINFORCE: Final = (
-    "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
+    "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + "
+    "(coalesce(access_count, 0) = 0 OR substr(last_accessed_at, 1, 10) <> substr(:at, 1, 10)), "
     "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
     "WHERE memory_id = :memory_id "
     f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
     "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
     "OR load_bearing(item.kind, item.tags_json)))"
 )
-"""Counts an access of one row that is there and has not expired."""
+"""Counts a UTC day of access of one row that is there and has not expired."""
+FIRST_USE: Final = (
+    "INSERT OR REPLACE INTO memory_signals "
+    "(memory_id, position, access_count, last_accessed_at, graduated) "
+    "SELECT memory_id, rowid, 1, :at, coalesce(:graduated, 0) FROM memory_items AS item "
+    "WHERE memory_id = :memory_id "
+    f"AND NOT EXISTS (SELECT 1 FROM memory_signals AS signal WHERE {HAS_SIGNALS})"
+)
+"""Begins the signals of a row that a plain store wrote: it has no scope, so it is never capped."""
 _NEXT_SCOPE: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
 
 _SCHEMA: Final = (
@@ -222,7 +231,7 @@ def size_within(connection: sqlite3.Connection, keys: str) -> int:
 
 
 def lowest_within(
-    connection: sqlite3.Connection, keys: str, capacity: ValueCap, now: datetime
+    connection: sqlite3.Connection, keys: str, capacity: "ValueCap", now: datetime
 ) -> list[str]:
     """Return the ids of the rows of a scope that may go: those of the lowest value first."""
     found = connection.execute(
@@ -233,6 +242,8 @@ def lowest_within(
     if not found:
         return []
     ids, importance, accessed, position = zip(*found, strict=True)
+    import numpy as np  # a store without a capacity needs the standard library alone
+
     # In UTC, as put and touch have it.
     times = [each and each.removesuffix("+00:00") for each in accessed]
     rows: dict[str, Any] = {
