@@ -101,3 +101,7 @@ class FloorExceedsBudgetWarning(UserWarning):
 
 class DamagedArchiveWarning(UserWarning):
     """Parts of an archive cannot be read and were left out; the message names them."""
+
+
+class ArchivePermissionsWarning(UserWarning):
+    """An archive was open to more people than a memory: it is not any more, or the memory stays."""

@@ -97,15 +97,20 @@ def _say(words: str) -> None:
     click.echo(f"memlab: {for_terminal(without_passwords(words))}", err=True)
 
 
+_SAID_ONCE: Final = (errors.DamagedArchiveWarning, errors.ArchivePermissionsWarning)
+"""Warnings that are lines on stderr."""
+
+
 @contextmanager
 def _warned_once() -> Iterator[None]:
     """Let what an archive could not say be a line on stderr, and show other warnings as ever."""
     with warnings.catch_warnings():
-        warnings.simplefilter("once", errors.DamagedArchiveWarning)
+        for own in _SAID_ONCE:
+            warnings.simplefilter("once", own)
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-            if category is errors.DamagedArchiveWarning:
+            if category in _SAID_ONCE:
                 _say(str(message))
             else:
                 others(message, category, *where, **more)

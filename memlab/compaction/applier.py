@@ -1,5 +1,6 @@
 """Carrying out a plan: archive what it deletes, delete it, verify, so that it can be taken back."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -242,7 +243,9 @@ def _carried_out(
     done = replace(done, finished=settle(archive, writer, source, now, forget=forget))
     expired = _check_against_store(writer, archive, source, plan, now)
     watch("checked")
-    leaving = [memory for memory in plan.memories if memory.key not in expired]
+    private = _private_keys(writer, archive, source, plan)
+    staying_here = expired | private
+    leaving = [memory for memory in plan.memories if memory.key not in staying_here]
     links = {key: by for key, by in plan.links.items() if key not in expired}
     if not leaving and not links:
         return replace(done, deleted=0, retired=0, returned=0, expired=len(expired), archive=None)
@@ -319,6 +322,30 @@ def _is_resumed(
     writer.delete(left, watch=watch)
     watch("verified")
     return True
+
+
+def _private_keys(reader: Reader, archive: Archive, source: Source, plan: Plan) -> frozenset[Key]:
+    """Return the memories that fewer people may read than an archive of somebody else's.
+
+    They stay in the store, which is said; the caller cannot make that archive narrower.
+    """
+    if not source.is_folder:
+        return frozenset()
+    mode = archive.path.stat().st_mode
+    found = {
+        key
+        for key, record in reader.records(memory.key for memory in plan.memories)
+        if source.is_private(record, mode)
+    }
+    if found:
+        names = [memory.memory_id for memory in plan.memories if memory.key in found]
+        warnings.warn(
+            f"{counted(len(found))} kept ({some_of(names)}): fewer people may read that than "
+            f"{archive.path}, which is not yours to make narrower",
+            errors.ArchivePermissionsWarning,
+            stacklevel=2,
+        )
+    return frozenset(found)
 
 
 def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archived]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from memlab.clock import moment_of
@@ -17,6 +18,7 @@ from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
 from memlab.store.archive.entries import PLANNED_TITLE, SHORTENED, PlanText
+from memlab.store.archive.worktree import git_words
 from memlab.store.selection import TriggerEffect
 from memlab.text import Sheet, Shown, Table, command, counted
 
@@ -485,6 +487,9 @@ class Receipt(Shown):
         facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
         facts.append(("archive", self.archive or "none: there was nothing to delete"))
         if self.archive:
+            words, _ = git_words(Path(self.archive))
+            if words:
+                facts.append(("", words))
             facts.append(("undo", self.undo))
         for digest in self.finished:
             undo = command("restore", self.store, digest[:12])

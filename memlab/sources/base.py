@@ -660,6 +660,14 @@ class Source(ABC):
         """Return what can be wrong with a store of this kind and was looked at, found or not."""
         return ()
 
+    def narrowest_mode(self) -> int:
+        """Return the permissions that everybody has on each file of a folder of memories."""
+        return 0o600
+
+    def is_private(self, record: bytes, mode: int) -> bool:  # noqa: ARG002
+        """Whether fewer people may read a memory than a file with these permissions."""
+        return False
+
     def check_sound(self) -> None:
         """Raise StoreError where its file is damaged, so that a deletion could lose more of it.
 
@@ -874,6 +882,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         unchanged if source.like else source.without_usage,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
+        source.narrowest_mode if source.is_folder else None,
     )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any, Final
 
 import pandas as pd
@@ -35,6 +36,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
+from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown, command, counted, in_bytes
@@ -164,6 +166,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     if file is not None:
         yield _guarded("space", lambda: _space(file))
     yield _guarded("archive", lambda: _archive(source))
+    yield from _archive_file(source)
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
@@ -387,6 +390,19 @@ def documents_in(source: Source, archive: Archive) -> dict[Entry, list[str]]:
                 if is_away and source.is_document(copy.key, record):
                     found.setdefault(entry, []).append(str(copy.key))
     return found
+
+
+def _archive_file(source: Source) -> Iterator[Check]:
+    """Say where the archive is, who may read it, and what git makes of it; nothing without one."""
+    with suppress(MemlabError, OSError):
+        place = archive_at(source)
+        if is_begun(place):
+            words, is_left_out = git_words(place.path)
+            summary = f"{place.path}, permissions {S_IMODE(place.path.stat().st_mode):o}"
+            if is_left_out:
+                yield Check("archive_file", Status.OK, "; ".join(filter(None, (summary, words))))
+            else:
+                yield Check("archive_file", Status.WARN, summary, words)
 
 
 def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:

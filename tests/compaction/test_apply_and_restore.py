@@ -18,6 +18,7 @@ from memlab.compaction.contents import last_applied
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
+    ArchivePermissionsWarning,
     CompactionError,
     MemlabError,
     StalePlanError,
@@ -236,16 +237,20 @@ class TestPermissions:
         assert restored & 0o600 == 0o600
         assert restored & ~(mode & 0o666) == 0  # nobody else, and no more than the umask lets
 
-    def test_an_archive_that_more_may_read_than_the_store_is_refused(self, store: Path) -> None:
+    def test_an_archive_that_more_may_read_than_the_store_is_narrowed(self, store: Path) -> None:
         compacted(store, 8)
         archive_of(store).chmod(0o644)
         store.chmod(0o600)
-        before = rows_of(store)
-        with pytest.raises(ArchiveError, match=r"more people than the store; .* chmod 600"):
-            compacted(store)
-        assert rows_of(store) == before
-        archive_of(store).chmod(0o600)
-        assert compacted(store).deleted == 4
+        with pytest.warns(ArchivePermissionsWarning, match="are 600 now, where they were 644"):
+            assert compacted(store).deleted == 4
+        assert archive_of(store).stat().st_mode & 0o777 == 0o600
+
+    def test_an_archive_is_never_widened(self, store: Path) -> None:
+        store.chmod(0o600)
+        compacted(store, 8)
+        store.chmod(0o664)
+        compacted(store)
+        assert archive_of(store).stat().st_mode & 0o777 == 0o600
 
 
 def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back(store: Path) -> None:

@@ -164,6 +164,12 @@ class Folder:
             return Stamp.of(os.stat(last, dir_fd=around.handle, follow_symlinks=False))
         return None
 
+    def status_of(self, name: str) -> os.stat_result | None:
+        """Return what the system says of a name; None where there is nothing."""
+        with suppress(FileNotFoundError), self._holding(name) as (around, last):
+            return os.stat(last, dir_fd=around.handle, follow_symlinks=False)
+        return None
+
     def inode_of(self, name: str) -> int | None:
         """Return which file a name stands for; None where there is none."""
         found = self.stamp_of(name)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError, StoreError
+from memlab.files import Limit
 from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
@@ -179,6 +180,22 @@ class FolderSource(base.FileSource, Index):
         """Return the files in the folder, and in those below that belong to it."""
         with opened_folder(self.path, self.enters) as folder:
             return [self.path / name for name in folder.listing().files]
+
+    def narrowest_mode(self) -> int:
+        """Return the permissions that everybody has on each file, and in whatever group it is."""
+        mode = 0o666
+        with opened_folder(self.path, self.enters) as folder:
+            group = os.fstat(folder.handle).st_gid
+            for name in folder.listing().files:
+                found = folder.status_of(name)
+                if found is not None:
+                    mode &= Limit(found.st_mode & 0o666, found.st_gid).of(group)
+        return mode
+
+    def is_private(self, record: bytes, mode: int) -> bool:
+        """Whether fewer people may read a memory's file than one with these permissions."""
+        file = kept(record)[1]
+        return file is not None and bool(mode & ~file.mode & 0o066)
 
     @abstractmethod
     def memories(self, moment: FolderMoment) -> list[Found]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from os.path import realpath
@@ -9,7 +10,7 @@ from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import ArchiveError, MemlabError
+from memlab.errors import ArchiveError, ArchivePermissionsWarning, MemlabError
 from memlab.files import make_like
 from memlab.store.archive.entries import Check
 from memlab.store.archive.formats import is_unfilled
@@ -46,6 +47,17 @@ class ArchiveLocation(NamedTuple):
     id_of: Callable[[bytes], Any] = id_in
     has_sample: bool = True
     """Whether it notes a few memories that stay, by which its store is told from another."""
+    narrowest: Callable[[], int] | None = None
+    """Returns the permissions that everybody has on each file of the store; None for one file."""
+
+    def mode_at_most(self) -> int:
+        """Return the permissions that an archive may have: those of the narrowest thing in it."""
+        if self.like is None:
+            return 0o600
+        around = self.like.stat().st_mode & 0o666
+        if self.narrowest is None:
+            return around
+        return around & self.narrowest() | 0o600
 
 
 def archive_path(store: Path) -> Path:
@@ -107,16 +119,23 @@ def begun_path(location: ArchiveLocation) -> Path:
     return location.path
 
 
-def touch_like(path: Path, store: Path | None) -> bool:
-    """Make an empty file with the owner and the permissions of `store`; whether there was none."""
+def touch_archive(location: ArchiveLocation) -> bool:
+    """Make an empty file that no more people may read than the store; whether there was none.
+
+    One that is there and open to more people is made as narrow, where it is the caller's own.
+    """
+    path = location.path
+    store = location.like
     try:
         if store is None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         like = None if store is None else store.stat()
+        allowed = location.mode_at_most()
         try:
-            _make(path, like)
+            _make(path, like, allowed)
         except FileExistsError:
-            _check_ordinary(path, like)
+            _narrow(path, allowed, 0o600 if like is None else like.st_mode)
+            _check_for_owner(path, path.lstat(), like)
             return False
     except OSError as error:
         raise ArchiveError(
@@ -126,11 +145,11 @@ def touch_like(path: Path, store: Path | None) -> bool:
     return True
 
 
-def _make(path: Path, like: os.stat_result | None) -> None:
+def _make(path: Path, like: os.stat_result | None, allowed: int) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         if like is not None:
-            make_like(descriptor, (like.st_uid, like.st_gid), like.st_mode & 0o666)
+            make_like(descriptor, (like.st_uid, like.st_gid), allowed)
         _check_for_owner(path, os.fstat(descriptor), like)
     except BaseException:
         path.unlink()
@@ -139,16 +158,36 @@ def _make(path: Path, like: os.stat_result | None) -> None:
         os.close(descriptor)
 
 
-def _check_ordinary(path: Path, like: os.stat_result | None) -> None:
-    """Refuse what may be read by more people than the store."""
+def _narrow(path: Path, allowed: int, around: int) -> None:
+    """Take from an archive what more people may do with it than with what goes into it.
+
+    In somebody else's archive, those memories of a folder are left out that fewer people may read.
+    """
     found = path.lstat()
-    allowed = 0o600 if like is None else like.st_mode
-    if S_IMODE(found.st_mode) & ~allowed & 0o777:
+    narrowed = S_IMODE(found.st_mode) & allowed
+    if S_IMODE(found.st_mode) & 0o777 == narrowed & 0o777:
+        return
+    if found.st_uid != os.geteuid():
+        if not S_IMODE(found.st_mode) & ~around & 0o777:
+            return
         raise ArchiveError(
-            f"{path} may be read or written by more people than the store; nothing was deleted: "
-            f"run chmod {allowed & 0o777:o} on it first"
+            f"{path} may be read or written by more people than the store, and is not yours to "
+            f"change; nothing was deleted: let its owner run chmod {allowed & 0o666:o} on it first"
         )
-    _check_for_owner(path, found, like)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        opened = os.fstat(descriptor)
+        if (opened.st_ino, opened.st_uid, opened.st_nlink) != (found.st_ino, found.st_uid, 1):
+            raise ArchiveError(f"{path} was replaced, or has a second name; nothing was deleted")
+        os.fchmod(descriptor, narrowed)
+    finally:
+        os.close(descriptor)
+    warnings.warn(
+        f"{path} could be read or written by more people than what goes into it: its permissions "
+        f"are {narrowed & 0o777:o} now, where they were {found.st_mode & 0o777:o}",
+        ArchivePermissionsWarning,
+        stacklevel=2,
+    )
 
 
 def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result | None) -> None:

@@ -22,7 +22,14 @@ from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive, FileIdentity, archive_error, archive_errors
 from memlab.store.archive.entries import Apply, Archived, SampleRow
 from memlab.store.archive.holding import archive_held
-from memlab.store.archive.location import SUFFIX, ArchiveLocation, begun_path, is_begun, touch_like
+from memlab.store.archive.location import (
+    SUFFIX,
+    ArchiveLocation,
+    begun_path,
+    is_begun,
+    touch_archive,
+)
+from memlab.store.archive.worktree import keep_out_of_git
 from memlab.store.database import check_encoding, check_side_files, exact, transaction
 from memlab.store.records import layout_of, positions_where, records_at
 from memlab.store.selection import check_deletion
@@ -86,7 +93,8 @@ def archived_change(
         opened.enter_context(archive_held(location))
         with change as writer:
             is_begun(location)
-            is_new = touch_like(location.path, location.like)
+            ignore = keep_out_of_git(location.path, location.like)
+            is_new = touch_archive(location)
             try:
                 archive = opened.enter_context(_opened(location, may_be_empty=True))
                 both = ArchivedChange(writer, archive)
@@ -94,6 +102,8 @@ def archived_change(
             finally:
                 if is_new:
                     _remove_unused(location.path)
+                if ignore is not None and not location.path.exists():
+                    ignore.unlink(missing_ok=True)
         both.after_commit()
 
 

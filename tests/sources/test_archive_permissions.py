@@ -1,0 +1,113 @@
+"""Who may read the archive of a folder: nobody who may not read the narrowest file in it."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from claude_store import write_index, write_memory
+from hypothesis import given
+from hypothesis import strategies as st
+
+import memlab
+from memlab.errors import ArchivePermissionsWarning
+from memlab.sources.opening import open_source
+from memlab.store.archive.location import archive_path
+
+OTHER = 4105
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return made_folder(tmp_path)
+
+
+def made_folder(below: Path) -> Path:
+    folder = below / ".claude" / "projects" / "-w" / "memory"
+    names = [f"note_{number}.md" for number in range(6)]
+    for name in names:
+        write_memory(folder, name, f"---\nname: {name}\nmetadata:\n  type: project\n---\n{name}\n")
+    write_index(folder, [f"- [{name}]({name})" for name in names])
+    return folder
+
+
+def compacted(folder: Path, keep: int = 3) -> memlab.Receipt:
+    return memlab.apply(memlab.plan(folder, memlab.KeepRecent(keep)))
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def set_modes(folder: Path, around: int, files: int) -> None:
+    for path in folder.iterdir():
+        path.chmod(files)
+    folder.chmod(around)
+
+
+@pytest.mark.parametrize(
+    ("around", "files", "expected"),
+    [
+        *((0o755, 0o600, 0o600), (0o755, 0o644, 0o644), (0o2777, 0o644, 0o644)),
+        *((0o2777, 0o600, 0o600), (0o2770, 0o660, 0o660), (0o700, 0o666, 0o600)),
+    ],
+)
+def test_new_archive_is_no_wider_than_folder_and_files(
+    folder: Path, around: int, files: int, expected: int
+) -> None:
+    set_modes(folder, around, files)
+    receipt = compacted(folder)
+    assert mode_of(archive_path(folder)) == expected
+    assert memlab.restore(receipt) == 3
+
+
+@given(
+    st.lists(st.sampled_from([0o600, 0o640, 0o644, 0o660, 0o664, 0o666]), min_size=6, max_size=6)
+)
+def test_new_archive_is_no_wider_than_any_file(
+    tmp_path_factory: pytest.TempPathFactory, modes: list[int]
+) -> None:
+    folder = made_folder(tmp_path_factory.mktemp("home"))
+    for number, mode in enumerate(modes):
+        (folder / f"note_{number}.md").chmod(mode)
+    compacted(folder)
+    found = mode_of(archive_path(folder))
+    assert found & 0o600 == 0o600
+    assert all(found & ~mode & 0o077 == 0 for mode in modes)
+
+
+def test_copies_make_no_archive_that_is_wider_than_a_file(folder: Path) -> None:
+    (folder / "note_3.md").chmod(0o600)
+    memlab.compaction.keep_copies(folder)
+    assert mode_of(archive_path(folder)) == 0o600
+
+
+def test_own_archive_is_narrowed_when_something_narrower_goes_into_it(folder: Path) -> None:
+    set_modes(folder, 0o755, 0o644)
+    compacted(folder, 5)
+    assert mode_of(archive_path(folder)) == 0o644
+    (folder / "note_1.md").chmod(0o600)
+    with pytest.warns(ArchivePermissionsWarning, match="are 600 now, where they were 644"):
+        assert compacted(folder, 3).deleted == 2
+    assert mode_of(archive_path(folder)) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_private_memory_stays_where_the_archive_is_anothers(folder: Path) -> None:
+    set_modes(folder, 0o2775, 0o664)
+    compacted(folder, 5)
+    os.chown(archive_path(folder), OTHER, -1)
+    os.chown(folder, OTHER, -1)
+    archive_path(folder).chmod(0o664)
+    source = open_source(folder)
+    names = sorted(path.name for path in folder.glob("note_*"))
+    private = memlab.load(folder).memory_id[0]
+    (folder / private).chmod(0o600)
+    with pytest.warns(ArchivePermissionsWarning, match=f"1 memory kept .*{private}"):
+        receipt = compacted(folder, 3)
+    assert receipt.deleted == 1
+    assert (folder / private).exists()
+    assert mode_of(archive_path(folder)) == 0o664
+    assert memlab.restore(receipt) == 1
+    assert sorted(path.name for path in folder.glob("note_*")) == names
+    assert source.is_folder

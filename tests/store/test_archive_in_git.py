@@ -1,0 +1,111 @@
+"""An archive inside a git work tree: no commit takes it in, and no user's file is edited."""
+
+import os
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+from shell import said, undo_in
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.errors import CompactionError, MemlabError
+from memlab.store.archive.location import archive_path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "project" / "agent", root=tmp_path / "project")
+
+
+@pytest.fixture
+def store(repository: Repository) -> Path:
+    path = write_rows(repository.folder / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    repository.commit(1)
+    return path
+
+
+def committed(repository: Repository) -> list[str]:
+    """The names of what a nightly ``git add -A`` commits."""
+    repository.commit(2)
+    return repository.git("ls-files").splitlines()
+
+
+def test_no_commit_takes_in_the_archive(repository: Repository, store: Path) -> None:
+    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    assert "git ignores it" in receipt
+    assert "git clean -x deletes it" in receipt
+    assert committed(repository) == ["agent/memory.db"]
+    assert "git ignores it" in said("doctor", store)
+    said("restore", store, undo_in(receipt))
+
+
+def test_copies_are_kept_out_of_commits_too(repository: Repository, store: Path) -> None:
+    memlab.compaction.keep_copies(store)
+    assert committed(repository) == ["agent/memory.db"]
+
+
+def test_users_own_file_is_left_alone_and_the_line_is_named(
+    repository: Repository, store: Path
+) -> None:
+    ignore = store.with_name(".gitignore")
+    ignore.write_text("*.log\n")
+    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    assert ignore.read_text() == "*.log\n"
+    assert f"add the line /memory.db.archive.db* to {ignore}" in " ".join(receipt.split())
+    doctor = said("doctor", store, code=1)
+    assert "WARN archive_file" in doctor
+    ignore.write_text("*.log\n/memory.db.archive.db*\n")
+    said("doctor", store)
+    assert committed(repository) == ["agent/.gitignore", "agent/memory.db"]
+
+
+def test_no_file_is_made_where_it_is_ignored_already(repository: Repository, store: Path) -> None:
+    (repository.root / ".gitignore").write_text("*.archive.db\n")
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
+    assert not store.with_name(".gitignore").exists()
+    assert committed(repository) == [".gitignore", "agent/memory.db"]
+
+
+def test_nothing_is_made_outside_of_a_work_tree(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    receipt = said("compact", store, "--keep-recent", 3, "--apply")
+    assert "git" not in receipt
+    assert {path.name for path in tmp_path.iterdir()} == {"memory.db", "memory.db.archive.db"}
+
+
+def test_nothing_of_git_itself_is_changed(repository: Repository, store: Path) -> None:
+    before = {p: p.read_bytes() for p in (repository.root / ".git").rglob("*") if p.is_file()}
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
+    after = {p: p.read_bytes() for p in (repository.root / ".git").rglob("*") if p.is_file()}
+    assert after == before
+
+
+def test_refused_plan_leaves_no_file_behind(store: Path) -> None:
+    made = memlab.plan(store, memlab.KeepRecent(3))
+
+    class StoppedError(CompactionError):
+        pass
+
+    def stop(step: str) -> None:
+        if step == "checked":
+            raise StoppedError("stopped")
+
+    with pytest.raises(MemlabError):
+        memlab.apply(made, watch=stop)
+    assert {path.name for path in store.parent.iterdir()} == {"memory.db"}
+
+
+def test_repository_that_never_answers_gets_the_file(
+    repository: Repository, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.store.archive.worktree._WITHIN", 0.5)
+    head = repository.root / ".git" / "config"
+    text = head.read_bytes()
+    head.unlink()
+    os.mkfifo(head)
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(3)))
+    head.unlink()
+    head.write_bytes(text)
+    assert archive_path(store).exists()
+    assert committed(repository) == ["agent/memory.db"]
