@@ -2,7 +2,9 @@
 
 import json
 import os
+import time
 from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +65,12 @@ def write_odek(folder: Path, summaries: list[str], *, start: int = 0) -> Path:
     for name in DERIVED:
         (folder / name).write_bytes(b"vectors of " + os.urandom(8))
     return folder
+
+
+def hold_lock_of_odek(folder: Path, reached: Path, go_on: Path) -> None:
+    """Hold odek's lock as odek does, until somebody says go on."""
+    with (folder / "episodes.lock").open("a+") as lock:
+        flock(lock, LOCK_EX)
+        reached.touch()
+        while not go_on.exists():
+            time.sleep(0.01)

@@ -312,16 +312,21 @@ def _missing(
     """Return what is not in the store, after checking that there is room for it."""
     state = archive.state_of(writer.records, entry, copies)
     changed = {copy.key for copy in copies if copy.key in state.changed and not copy.restored_at}
-    there = dict(writer.records(changed))
+    there = dict(writer.records(state.changed))
+    fileless = set[Key]()
     for key, record in archive.records(entry, there):
         if writer.is_back(there[key], record):  # what an index says of it was edited
             changed.discard(key)
+        elif writer.lacks_file(there[key], record):
+            changed.discard(key)
+            fileless.add(key)
     taken = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"
         for copy in copies
         if copy.key in state.taken or copy.key in changed
     ]
-    missing = _Records(archive, entry, [copy for copy in copies if copy.key in state.absent])
+    absent = state.absent | fileless
+    missing = _Records(archive, entry, [copy for copy in copies if copy.key in absent])
     taken += writer.conflicts(missing)
     if taken:
         raise ArchiveError(

@@ -355,6 +355,10 @@ class Writer(Reader):
         self.delete(expected)
         self.insert(records)
 
+    def lacks_file(self, there: bytes, record: bytes) -> bool:  # noqa: ARG002
+        """Whether an index says of a memory what it said, and only its file is gone."""
+        return False
+
     def as_put_back(self, records: Records) -> Sequence[tuple[Key, bytes]]:
         """Return records without what a store that takes them already has of them."""
         return list(records)

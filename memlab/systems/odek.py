@@ -1,18 +1,23 @@
 """odek's episodes: one Markdown file each, and ``index.json``; vectors are odek's to make anew.
 
-End a running odek before a deletion: it writes its index back. The file goes before the index.
+odek's own lock is taken for a change; end a running odek of before August 2026 first, for it writes
+its index back. The file goes before the index.
 """
 
 import json
+import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.base import Key, Writer, place_of
+from memlab.sources.base import Key, Trouble, Writer, place_of
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
@@ -21,12 +26,20 @@ from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.entries import check_depth
 from memlab.store.shapes import fields, listed, optional, raw_text, some, text, whole
+from memlab.text import command, counted, refused
 
 INDEX: Final = "index.json"
 EPISODES: Final = "episodes"
 """The folder below odek's memory folder that holds them, in versions that have one."""
 
 _PLACE_OF_MEMORY: Final = (".odek", "memory")
+LOCK: Final = "episodes.lock"
+"""Beside the list; odek has it since its versions of August 2026."""
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_PATIENCE: Final = 30.0
+"""Seconds for which odek's lock is waited for."""
+_PAUSE: Final = 0.05
+
 _APPROVED: Final = ("user_approved", "auto_approved")
 """Flags of an episode that odek recalls although its sources are not trusted."""
 _SPACE: Final = " \t\r\n"
@@ -147,9 +160,32 @@ class Odek(FolderSource):
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Open the folder for a change that lasts when the block ends, and not where it raises."""
-        with changed_folder(self.path, self) as change:
+        """Open the folder for a change that lasts when the block ends, and not where it raises.
+
+        odek's own lock is held until it is over: a running odek waits with what it writes.
+        """
+        with _odek_held(self.path), changed_folder(self.path, self) as change:
             yield EpisodeWriter(self, change)
+
+    def troubles(self) -> list[Trouble]:
+        """Return which entries of the list have no file."""
+
+        def look(moment: FolderMoment) -> tuple[int, list[str]]:
+            found = self.memories(moment)
+            return len(found), [each.key for each in found if not each.name]
+
+        count, fileless = self.seen(look)
+        words = ""
+        if fileless:
+            many = counted(len(fileless), "entries")
+            words = f"{many} of {INDEX} without a file ({fileless[0]} first)"
+        advice = (
+            f"{command('restore', self.name, 'DIGEST')} puts back a file that memlab archived; "
+            "odek drops the others when it prunes"
+        )
+        return [
+            Trouble("entries", len(fileless), words or f"all {count:,} entries have a file", advice)
+        ]
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
         """Return the list without some episodes."""
@@ -194,6 +230,45 @@ class EpisodeWriter(FolderWriter):
                 "episode first"
             )
         super()._delete(expected)
+
+
+@contextmanager
+def _odek_held(folder: Path) -> Iterator[None]:
+    """Hold the lock under which odek writes, promotes, discards and prunes episodes.
+
+    An odek that takes it leaves its file there for good: where there is none, no such odek has
+    written yet, and the folder is left as it is.
+    """
+    lock = folder / LOCK
+    try:
+        descriptor = os.open(lock, _LOCK_FLAGS)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        what = f"{lock} cannot be opened, nothing was changed"
+        raise StoreError(refused(what, error, "the path and its permissions")) from error
+    try:
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            raise StoreError(f"{lock} is no ordinary file; nothing was changed: move it away")
+        _wait_for(descriptor, lock)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, lock: Path) -> None:
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return flock(descriptor, LOCK_EX | LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise StoreError(
+                    f"odek is writing: it holds {lock}; nothing was changed: try again when it is "
+                    "done, or end it"
+                ) from error
+            time.sleep(_PAUSE)
 
 
 class Entry(NamedTuple):

@@ -1,8 +1,11 @@
 """odek's folders: read, compacted in its order of writing, and put back byte for byte."""
 
 import json
+import time
 from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -11,18 +14,21 @@ from odek_store import (
     START,
     entries_of,
     entry,
+    hold_lock_of_odek,
     nanoseconds,
     write_episode,
     write_index,
     write_odek,
 )
+from programs import forked
 from shell import said
 from stores import files_in
 
 import memlab
-from memlab.errors import BadRowError, StoreError
+from memlab.errors import ArchiveError, BadRowError, StoreError
 from memlab.sources.base import Key
 from memlab.systems.odek import EpisodeIndex, Odek
+from memlab.upkeep.health import Status, doctor
 from sources.conformance import (
     MODES,
     TEXTS,
@@ -194,3 +200,79 @@ def test_what_comes_back_stands_before_an_episode_that_is_new(tmp_path: Path) ->
     put_back(tmp_path, records)
     assert [each["session_id"] for each in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
     assert entries_of(tmp_path)[1]["summary"] == "b"
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    folder = write_odek(tmp_path / "episodes", [f"summary of {number}" for number in range(9)])
+    (folder / "episodes.lock").touch(0o600)  # as an odek that locks leaves it behind
+    return folder
+
+
+@pytest.mark.parametrize("what", ["apply", "restore"])
+def test_lock_of_odek_is_waited_for(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """odek is in the midst of a write: nothing is changed, and it is said who holds the lock."""
+    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
+    made = memlab.plan(f"odek:{many}", memlab.KeepRecent(4))
+    before = {path.name: path.read_bytes() for path in many.iterdir()}
+    monkeypatch.setattr("memlab.systems.odek._PATIENCE", 0.1)
+    reached, go_on = tmp_path / "reached", tmp_path / "go"
+    with forked("odek_store") as children:
+        pid = children.start(hold_lock_of_odek, folder=many, reached=reached, go_on=go_on)
+        while not reached.exists():
+            time.sleep(0.01)
+        with pytest.raises(StoreError, match=r"odek is writing.*nothing was changed"):
+            memlab.apply(made) if what == "apply" else memlab.restore(receipt)
+        assert {path.name: path.read_bytes() for path in many.iterdir()} == before
+        monkeypatch.setattr("memlab.systems.odek._PATIENCE", 20.0)
+        Timer(0.3, go_on.touch).start()
+        if what == "apply":
+            assert memlab.apply(made).deleted == 2
+        else:
+            assert memlab.restore(receipt) == 3
+        children.wait(pid)
+
+
+def test_lock_is_held_while_memlab_changes_the_folder(many: Path) -> None:
+    """Whoever wants it meanwhile, as odek does, does not get it."""
+    seen = []
+
+    def look(step: str) -> None:
+        with (many / "episodes.lock").open("a+") as lock:
+            try:
+                flock(lock, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                seen.append(step)
+
+    memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)), watch=look)
+    assert {"locked", "checked", "copied", "archived", "verified"} <= set(seen)
+
+
+def test_doctor_warns_of_entries_without_a_file(many: Path) -> None:
+    (many / "s3.md").unlink()
+    (found,) = [each for each in doctor(f"odek:{many}").checks if each.name == "entries"]
+    assert found.status is Status.WARN
+    assert found.counts == {"found": 1}
+    assert "s3" in found.summary
+
+
+def test_restore_puts_a_missing_file_back_under_an_equal_entry(many: Path) -> None:
+    """odek wrote its old list back after the deletion: entries without files."""
+    index = (many / "index.json").read_bytes()
+    before = {path.name: path.read_bytes() for path in many.glob("*.md")}
+    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
+    (many / "index.json").write_bytes(index)
+    assert memlab.restore(receipt) == 3
+    assert {path.name: path.read_bytes() for path in many.glob("*.md")} == before
+    assert (many / "index.json").read_bytes() == index
+
+
+def test_restore_refuses_a_missing_file_under_another_entry(many: Path) -> None:
+    index = (many / "index.json").read_bytes()
+    receipt = memlab.apply(memlab.plan(f"odek:{many}", memlab.KeepRecent(6)))
+    (many / "index.json").write_bytes(index.replace(b"summary of 0", b"another summary"))
+    with pytest.raises(ArchiveError, match="nothing was restored"):
+        memlab.restore(receipt)
+    assert memlab.restore(receipt, ids=["s1", "s2"]) == 2

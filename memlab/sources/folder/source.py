@@ -194,7 +194,7 @@ class FolderSource(base.FileSource, Index):
 
     def is_private(self, record: bytes, mode: int) -> bool:
         """Whether fewer people may read a memory's file than one with these permissions."""
-        file = kept(record)[1]
+        file = memory_in(record)[1]
         return file is not None and bool(mode & ~file.mode & 0o066)
 
     @abstractmethod
@@ -394,6 +394,7 @@ class FolderWriter(base.WholeReader, base.Writer):
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
         self.source, self._change = source, change
         self._known: tuple[object, dict[base.Key, bytes]] | None = None
+        self._entered_before = 0
         self._entries_stay: Collection[base.Key] = ()
 
     @property
@@ -443,8 +444,19 @@ class FolderWriter(base.WholeReader, base.Writer):
         files = (memory_in(record)[1] for _, record in records)
         return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
 
+    def lacks_file(self, there: bytes, record: bytes) -> bool:
+        """Whether an index says of a memory what it said, and only its file is gone."""
+        entry, whole = json.loads(there), json.loads(record)
+        return "file" not in entry and "file" in whole and entry["index"] == whole["index"]
+
+    def _check_inserted(self, records: base.Records, total: int) -> None:
+        """Check that all is back; what the index had an entry of is no memory more."""
+        super()._check_inserted(records, total - self._entered_before)
+
     def _insert(self, records: base.Records) -> int:
         coming = {}
+        there = self._keys()
+        self._entered_before = sum(key in there for key, _ in records)
         for key, record in records:
             found, file = memory_in(record)
             file = file and self._change.folder.with_owner_here(file)
