@@ -279,6 +279,8 @@ class Chart(Figure):
         self.set_layout_engine("constrained", **AROUND)
         FigureCanvasAgg(self)
         self.again = draw
+        self.nothing_to_show = ""
+        """Why there is nothing to draw; empty where there is something."""
         draw(ax=self.add_subplot())
 
     def at(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> "Chart":
@@ -324,7 +326,12 @@ class Chart(Figure):
         return f"<chart: {self.alt}>"
 
     def _repr_html_(self) -> str:
-        """Show the chart wide and narrow; the page shows the one that fits."""
+        """Show the chart wide and narrow; the page shows the one that fits.
+
+        Where there is nothing to draw a sentence says why, and no chart is shown.
+        """
+        if self.nothing_to_show:
+            return f"<p>{escape(self.nothing_to_show)}</p>"
         drawings = as_svg(self.at(width=NARROW), "narrow"), as_svg(self, "wide")
         return f'<div class="memlab-chart"><style>{STYLE}</style>{"".join(drawings)}</div>'
 

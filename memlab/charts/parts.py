@@ -102,6 +102,8 @@ class Plot:
     def empty(self, title: str, why: str) -> Axes:
         """Say in little room why there is nothing to draw; no tick pretends to be a measurement."""
         ax = self.ax
+        if isinstance(self.figure, Chart):
+            self.figure.nothing_to_show = f"{title}: {why[:1].lower()}{why[1:].rstrip('.')}."
         self._set_height(EMPTY_HEIGHT)
         self.heading(title)
         ax.grid(visible=False)

@@ -12,7 +12,6 @@ from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import missing_extra
-from memlab.store.database import store_file
 from memlab.views.bundled import store_path
 from memlab.views.drawing import CHARTS, draw
 
@@ -84,33 +83,33 @@ def report(
 )
 @options.flag_option("--no-browser", help="Print the address instead of opening it.")
 @options.flag_option("--allow-root", help="Start even as root, as in a container.")
+@options.log_option
 @click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on.")
 def lab(
-    store: Path | None, folder: Path | None, no_browser: bool, allow_root: bool, port: int | None
+    store: Path | None,
+    folder: Path | None,
+    no_browser: bool,
+    allow_root: bool,
+    log: Path | None,
+    port: int | None,
 ) -> None:
     """Open the notebooks in JupyterLab, filled in with STORE.
 
     The first says which of them answers which question. Without STORE they open on the bundled
-    stores. The notebooks are copies, yours to change. The one that compacts a copy of a store is
-    left out where STORE is no SQLite file; the one about Claude Code's memory looks at STORE where
-    it is such a folder, and else at the bundled one.
+    stores. The notebooks are copies, yours to change. What STORE cannot answer is said in one cell,
+    with the command that would change it.
     """
     from importlib.util import find_spec
 
     from memlab.sources.opening import open_source
-    from memlab.views.bundled import START, copy_notebooks, folder_for
+    from memlab.views.bundled import START, copy_notebooks, facts_of, folder_for
 
     if find_spec("jupyterlab") is None:
         raise missing_extra("jupyterlab", "lab")
-    source = open_source(store_path("two_years") if store is None else store)
-    name = str(store_file(source.name).resolve()) if source.agents_own else source.name
-    parameters: dict[str, str] = {}
-    if store is not None:
-        parameters = {"store": name, "now": now_utc().isoformat(timespec="seconds")}
-    if source.cuts_index and source.like is not None:
-        parameters |= {"memory": str(source.like), "projects": str(source.like.parent.parent)}
+    facts = None if store is None else facts_of(open_source(store), now=now_utc(), log=log)
+    name = str(store_path("two_years")) if facts is None else facts.parameters["store"]
     folder = folder or folder_for(name)
-    for path in copy_notebooks(folder, parameters, rehearsing=source.agents_own):
+    for path in copy_notebooks(folder, facts):
         output.print_lines(f"wrote {path}")
     server = [sys.executable, "-m", "jupyterlab", str(folder)]
     server += [f"--LabApp.default_url=/lab/tree/{START}"]

@@ -84,6 +84,7 @@ def restore(
         other tables, its ``entries_left`` of which memories an index had an entry already, which
         was left as it is. Of what :func:`memlab.compaction.recover` had put back, how many were
         taken out again; its ``stay`` says how many were not, because they are load-bearing.
+        Of a receipt of a plan that changed nothing, 0.
 
     Raises
     ------
@@ -100,6 +101,9 @@ def restore(
     wanted = None if ids is None else frozenset(texts(ids, call="memlab.restore", name="ids"))
     moment = moment_or_now(now, call="memlab.restore")
     if isinstance(receipt, Receipt):
+        changed = receipt.deleted + receipt.superseded + receipt.retired + receipt.returned
+        if receipt.archive is None and not changed and wanted is None and into is None:
+            return Restored(0)
         store = receipt.store if store is None else store
         receipt = receipt.digest
     if store is None:

@@ -15,7 +15,7 @@ from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
 from memlab.settings import FILE as SETTINGS
 from memlab.settings import read_settings
-from memlab.sources.opening import find_below, is_store, open_source
+from memlab.sources.opening import find_below, is_named_by_scheme, is_store, open_source
 from memlab.store.archive.location import SUFFIX, archive_path
 from memlab.store.database import SIDE_FILES, path_named
 from memlab.text import without_passwords
@@ -98,10 +98,10 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
     ----------
     sources : str, Path, or iterable of them
         A path, a pattern such as ``/srv/agents/**/memory.db``, a folder that is a store or holds
-        some, a URL, or ``@FILE`` with such a name on each line; there, empty lines and those that
-        begin with ``#`` mean nothing. A path that cannot be seen from here is kept, for the machine
-        that is to read it may see it. A pattern that matches nothing, and a folder without a store,
-        are members with a problem.
+        some, a URL, a scheme and a path such as ``odek:FOLDER``, or ``@FILE`` with such a name on
+        each line; there, empty lines and those that begin with ``#`` mean nothing. A path that
+        cannot be seen from here is kept, for the machine that is to read it may see it. A pattern
+        that matches nothing, and a folder without a store, are members with a problem.
     """
     known: dict[object, Member] = {}
     others: dict[str, None] = {}
@@ -140,7 +140,7 @@ def _meant(text: str, others: dict[str, None]) -> Iterator[Member]:
     path = Path(text).expanduser()
     if text.startswith("file:"):
         yield from _at(path_named(text), others)
-    elif "://" in text:
+    elif "://" in text or (is_named_by_scheme(text) and not os.path.lexists(path)):
         try:
             yield Member(open_source(text).name, text)
         except MemlabError as error:

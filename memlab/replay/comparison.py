@@ -849,8 +849,17 @@ class Comparison(Shown):
             last,
         )
 
+    @property
+    def command(self) -> str:
+        """The command that follows the answer."""
+        return self._steps()[0].partition("    ")[0]
+
     def next_steps(self) -> list[str]:
         """Return the answer, and what to run: what follows it first."""
+        first, *others = self._steps()
+        return [self.answer, "", f"next: {first}", *(f"      {each}" for each in others)]
+
+    def _steps(self) -> list[str]:
         steps = []
         advised = self.advised
         if advised is None and not self.searched:
@@ -868,7 +877,7 @@ class Comparison(Shown):
             steps.append(f"{does}    shows what it {what}")
         if not self.searched:
             steps.append(f"{command('size', self.store, *self.log)}    which cap, with evidence")
-        return [self.answer, "", f"next: {steps[0]}", *(f"      {each}" for each in steps[1:])]
+        return steps
 
     def _more_references(self) -> str:
         if self.harvests:

@@ -4,13 +4,18 @@ import ast
 import hashlib
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab.arguments import expect
+from memlab.columns import KIND, PRUNABLE, RECALLED
 from memlab.errors import MemlabError
 from memlab.files import write_whole
 from memlab.lazy import import_extra
+from memlab.sources.base import Source
+from memlab.sources.opening import settings_of
+from memlab.store.database import store_file
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -22,11 +27,24 @@ DATA: Final = "../data/"
 START: Final = "00_start.ipynb"
 """The notebook that says which of the others answers which question."""
 
-REHEARSAL: Final = "02_compact.ipynb"
-"""The notebook that compacts a copy of a store."""
+BUNDLED: Final = "bundled"
+"""Tag of a cell that speaks of bundled data."""
+
+NEEDS: Final = "needs-"
+"""How a tag begins that names what a store must have for a cell to say something of it."""
+
+UNANSWERED: Final = "unanswered"
+"""Tag of the cell that stands where a store cannot answer."""
 
 WHOSE: Final = "store.txt"
 """The file beside the notebooks that says whose they are."""
+
+
+class StoreFacts(NamedTuple):
+    """What a store's notebooks are filled in with, and which needs of their cells it meets."""
+
+    parameters: Mapping[str, Any]
+    has: frozenset[str]
 
 
 def store_names() -> tuple[str, ...]:
@@ -89,14 +107,41 @@ def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) 
             cell.source = _with_values(cell.source, parameters)
 
 
-def copy_notebooks(
-    folder: Path, parameters: Mapping[str, Any], *, rehearsing: bool = True
-) -> list[Path]:
-    """Copy the bundled notebooks into `folder`, without outputs and with `parameters` filled in."""
+def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
+    """Look at a store, and return what its notebooks are filled in with and can answer."""
+    name = str(store_file(source.name).resolve()) if source.agents_own else source.name
+    parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}
+    logs = settings_of(source).log if log is None else (log.resolve(),)
+    parameters["reads"] = str(logs[0]) if logs else None
+    parameters["stores"] = [name]
+    parameters["projects"] = str(source.like.parent.parent) if source.like is not None else None
+    from memlab.evidence.references import evidence_of  # names of bundled stores need no pandas
+
+    has = {"copy": source.agents_own, "folder": source.cuts_index}
+    try:
+        evidence = evidence_of(source, log, call="memlab lab", now=now)
+    except MemlabError:  # a notebook says why a store cannot be read, where it is read
+        has |= dict.fromkeys(("memories", "prunable", "loaded", "references", "reads"), True)
+    else:
+        past = evidence.past
+        has |= {
+            "memories": len(past) > 0,
+            "prunable": bool(past[PRUNABLE].any()),
+            "loaded": not past.attrs.get(RECALLED),
+            "references": len(evidence.references) > 0,
+            "reads": bool((evidence.references[KIND] == "log").any()),
+        }
+    return StoreFacts(parameters, frozenset(need for need, is_met in has.items() if is_met))
+
+
+def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
+    """Copy the bundled notebooks into `folder`, without outputs and filled in for a store.
+
+    What is said of bundled data is left out where the store is another, and what the store cannot
+    answer gives way to one cell that says so.
+    """
     nbformat = import_extra("nbformat", extra="lab")
-    store = str(parameters.get("store", store_path("two_years")))
-    if "store" in parameters:
-        parameters = {"reads": None, **parameters}  # the bundled log is of a bundled store
+    store = str(store_path("two_years")) if facts is None else facts.parameters["store"]
     whose = folder / WHOSE
     other = whose.read_text(encoding="utf-8").strip() if whose.is_file() else store
     if other != store:
@@ -108,16 +153,40 @@ def copy_notebooks(
     written = []
     for path in notebook_paths():
         copy = folder / path.name
-        if copy.exists() or (path.name == REHEARSAL and not rehearsing):
+        if copy.exists():
             continue
         notebook = nbformat.read(path, as_version=4)
-        fill_in_parameters(notebook, parameters)
+        if facts is not None:
+            notebook.cells = _cells_for(notebook.cells, facts)
+        fill_in_parameters(notebook, {} if facts is None else facts.parameters)
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
         write_whole(copy, nbformat.writes(notebook).encode())
         written.append(copy)
     return written
+
+
+def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[NotebookNode]":
+    """Return the cells that are true of a store; one in place of those it cannot answer."""
+    nbformat = import_extra("nbformat", extra="lab")
+    kept: list[NotebookNode] = []
+    said: set[str] = set()
+    for cell in cells:
+        tags = cell.metadata.get("tags", ())
+        if BUNDLED in tags:
+            continue
+        needs = [tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)]
+        missing = [need for need in needs if need not in facts.has]
+        if not missing:
+            kept.append(cell)
+        elif missing[0] not in said:
+            said.add(missing[0])
+            code = f'import memlab\n\nprint(memlab.views.unanswered(store, "{missing[0]}"))'
+            place = nbformat.v4.new_code_cell(code)
+            place.metadata.tags = [UNANSWERED]
+            kept.append(place)
+    return kept
 
 
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:

@@ -108,16 +108,16 @@ def test_each_store_has_its_own_notebooks_and_they_stay(store: Path, tmp_path: P
     assert all(f"'{path}'" in stated for path in (store, other))
 
 
-def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(tmp_path: Path) -> None:
+def test_a_folder_of_claude_code_takes_the_place_of_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
-    own = Path(shutil.copytree(bundled, tmp_path / "projects"))
+    own = Path(shutil.copytree(bundled, tmp_path / ".claude" / "projects"))
     memory = next(own.glob("*/memory"))
-    for store, expected in ((memory, memory), (memlab.store_path("two_years"), None)):
+    for store, is_folder in ((memory, True), (memlab.store_path("two_years"), False)):
         assert run("lab", store, "--folder", f"of {store.stem}").exit_code == 0
         text = Path(f"of {store.stem}", "05_your_own_store.ipynb").read_text()
-        shown = expected or next(bundled.glob("*/memory"))
-        assert str(shown) in text
-        assert str(shown.parent.parent) in text
+        assert str(bundled) not in text
+        assert (str(memory) in text) == is_folder
+        assert (str(own) in text) == is_folder
 
 
 def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) -> None:

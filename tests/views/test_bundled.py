@@ -4,19 +4,28 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
+from notebook_stores import run_here
 
 import memlab
 from memlab.evidence import cut_losses
 from memlab.policies import NearDuplicate, near_duplicates
+from memlab.sources.opening import open_source
 from memlab.systems.claude_code.source import ClaudeCode
-from memlab.views.bundled import copy_notebooks, fill_in_parameters, notebook_paths, store_names
+from memlab.views.bundled import (
+    StoreFacts,
+    copy_notebooks,
+    facts_of,
+    fill_in_parameters,
+    notebook_paths,
+    store_names,
+)
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 README = (DATA / "README.md").read_text()
@@ -146,9 +155,14 @@ def test_parameters_take_the_place_of_those_the_notebook_states() -> None:
     assert notebook.cells[1].source == "store = 'mine'"
 
 
+def facts(store: Path) -> StoreFacts:
+    return facts_of(open_source(store), now=datetime(2026, 7, 1, tzinfo=UTC))
+
+
 def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
-    given = {"store": str(tmp_path / "memory.db"), "now": "2026-07-01T00:00:00Z"}
-    copies = copy_notebooks(tmp_path, given)
+    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+    given = facts(store).parameters
+    copies = copy_notebooks(tmp_path / "notebooks", facts(store))
     assert [copy.name for copy in copies] == [path.name for path in notebook_paths()]
     for copy in copies:
         cells = nbformat.read(copy, as_version=4).cells
@@ -161,15 +175,10 @@ def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
         assert {f"{name} = {given[name]!r}" for name in filled_in} <= set(source.splitlines())
 
 
-def run_notebook(name: str, folder: Path, **parameters: object) -> str:
-    """Run a notebook filled in with parameters; return what it shows, as text."""
-    path = next(path for path in copy_notebooks(folder, parameters) if path.stem == name)
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    return "\n".join(
-        output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs
-    )
+def test_copies_for_no_store_are_those_of_bundled_data(tmp_path: Path) -> None:
+    for copy in copy_notebooks(tmp_path):
+        tags = [cell.metadata.get("tags", ()) for cell in nbformat.read(copy, as_version=4).cells]
+        assert not any("unanswered" in some for some in tags)
 
 
 @pytest.mark.long
@@ -177,9 +186,9 @@ def test_notebooks_see_the_whole_past_of_a_compacted_store(tmp_path: Path) -> No
     path = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     past = memlab.load(path)
     memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))
-    shown = run_notebook("04_compare_policies", tmp_path, store=str(path), caps=(10,), days=(7,))
-    table = memlab.compare(past, memlab.find_references(past), [memlab.KeepRecent(10)]).table
-    line = next(line for line in shown.splitlines() if line.startswith("recent 10 "))
-    assert f"{table.loc['recent 10', 'served']:.3f}".rstrip("0") in line
-    shown = run_notebook("03_size_keep_recent", tmp_path / "03", store=str(path))
-    assert f"{memlab.recommend_cap(past).numbers} (" in shown
+    copies = {copy.stem: copy for copy in copy_notebooks(tmp_path / "notebooks", facts(path))}
+    compared = memlab.compare(past, memlab.find_references(past), workers=1)
+    shown = run_here(copies["04_compare_policies"])[-1]
+    assert shown.startswith(compared.answer)
+    shown = run_here(copies["03_size_keep_recent"])[-1]
+    assert str(memlab.recommend_cap(past).numbers) in shown

@@ -1,0 +1,100 @@
+"""What a store cannot answer, why, and the command that would change it."""
+
+from collections.abc import Callable
+from typing import Final
+
+from memlab.arguments import expect
+from memlab.sources.base import Source
+from memlab.sources.opening import SourceLike, harvestable, open_source
+from memlab.text import command
+
+
+def unanswered(store: SourceLike, need: str) -> str:
+    """Return why a store cannot answer a question, and the command that would change that.
+
+    Parameters
+    ----------
+    store : path, URL, SqliteMemoryStore or Source
+        The store.
+    need : str
+        What it lacks: one of `NEEDS`.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> print(unanswered(memlab.store_path("two_years"), "reads").partition(":")[0])
+    0 reads of this store are known, and only a log of reads tells age from use
+    """
+    expect(need, str, call="memlab.views.unanswered", name="need")
+    if need not in NEEDS:
+        raise ValueError(f"need must be one of {', '.join(sorted(NEEDS))}, not {need!r}")
+    return NEEDS[need](open_source(store))
+
+
+def _memories(source: Source) -> str:
+    return f"0 memories are in this store yet: {command('show', source.name)} looks again."
+
+
+def _prunable(source: Source) -> str:
+    rows = command("rows", source.name)
+    return f"0 memories of this store are prunable, so no rule lets one go: {rows} lists them."
+
+
+def _references(source: Source) -> str:
+    return (
+        "0 later needs of a memory are known of this store, neither by name nor by reading: "
+        f"{_how_to_log(source)}"
+    )
+
+
+def _reads(source: Source) -> str:
+    known = "0 reads of this store are known, and only a log of reads tells age from use"
+    return f"{known}: {_how_to_log(source)}"
+
+
+def _how_to_log(source: Source) -> str:
+    if any(source.scheme in system.schemes for system in harvestable()):
+        return f"{command('harvest', source.name)} gathers what agents already write of them."
+    return (
+        'let its runtime log each read with memlab.AccessLog("reads.jsonl").add(memory_id), then '
+        f"{command('size', source.name, '--log', 'reads.jsonl')}."
+    )
+
+
+def _copy(source: Source) -> str:
+    plan = command("compact", source.name, "--keep-recent", 50)
+    if not source.deletes:
+        return (
+            f"0 memories are deleted from such a store by memlab: {plan} says which setting does."
+        )
+    return (
+        f"0 memories were deleted: only a SQLite store of an agent's own is rehearsed on a copy. "
+        f"{plan} shows what would go, and with --apply archives it first."
+    )
+
+
+def _folder(source: Source) -> str:
+    return (
+        "0 lines of an index are loaded from this store: the question is one to a folder of Claude "
+        f"Code's memory. {command('show', source.name)} shows what this one loads."
+    )
+
+
+def _loaded(source: Source) -> str:
+    need = command("rows", source.name, "--by", "need")
+    return (
+        "0 tokens of this store are loaded at start: its memories are searched, so there is no cap "
+        f"at start. {need} lists what would be worth loading."
+    )
+
+
+NEEDS: Final[dict[str, Callable[[Source], str]]] = {
+    "memories": _memories,
+    "prunable": _prunable,
+    "references": _references,
+    "reads": _reads,
+    "copy": _copy,
+    "folder": _folder,
+    "loaded": _loaded,
+}
+"""What a cell of a notebook may need of a store, and what is said where that is not there."""

@@ -1,0 +1,174 @@
+"""Stores of every kind that somebody may open the notebooks on, and the notebooks run on them."""
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import nbformat
+from claude_store import (
+    at,
+    call,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+    write_transcript,
+)
+from odek_store import write_odek
+from openclaw_store import days_before, write_workspace
+from servers import redis_server
+from stores import row, write_rows
+
+import memlab
+from memlab.sources.opening import open_source
+from memlab.views.bundled import copy_notebooks, facts_of
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def write_episodes(path: Path, count: int) -> str:
+    """Write so many episodes at one in three hours, the first a decision, without references."""
+    memlab.SqliteMemoryStore(path).close()
+    rows = [
+        row(
+            f"m{number}",
+            "episodic" if number else "semantic",
+            "merged",
+            source_task_ref=f"issue:{number}",
+            created_at=(START + timedelta(hours=3 * number)).isoformat(),
+        )
+        for number in range(count)
+    ]
+    write_rows(path, rows)
+    return str(path)
+
+
+@contextmanager
+def episodes_of(folder: Path, count: int) -> Iterator[str]:
+    yield write_episodes(folder / "memory.db", count)
+
+
+@contextmanager
+def logged(folder: Path) -> Iterator[str]:
+    """A store whose settings name a log of what was read."""
+    path = memlab.copy_store(memlab.store_path("looked_up"), folder / "memory.db")
+    reads = memlab.store_path("looked_up").with_suffix(".reads.jsonl")
+    (folder / "reads.jsonl").write_bytes(reads.read_bytes())
+    (folder / "memlab.toml").write_text('log = "reads.jsonl"\n')
+    yield str(path)
+
+
+@contextmanager
+def claude(folder: Path) -> Iterator[str]:
+    """A folder of Claude Code's memory, with transcripts that read some of it."""
+    project = project_folder(folder).parent
+    names = [f"note_{number}" for number in range(40)]
+    lines = []
+    for number, name in enumerate(names):
+        kind = "feedback" if number % 10 == 0 else "project"
+        text = memory(name, kind)
+        write_memory(project / "memory", f"{name}.md", text, at(24 * number))
+        lines.append(f"- [{name}]({name}.md) — a hook, {number}")
+    write_index(project / "memory", lines)
+    for number in range(1, 30):
+        read = project / "memory" / f"note_{number - 1}.md"
+        session = f"session-{number}"
+        write_transcript(project, session, call("Read", read, at(24 * number + 5), session, number))
+    yield str(project / "memory")
+
+
+@contextmanager
+def openclaw(folder: Path) -> Iterator[str]:
+    yield f"openclaw:{write_workspace_of(folder)}"
+
+
+def write_workspace_of(folder: Path) -> Path:
+    """Write a workspace of forty days, with the searches that hit its notes."""
+    workspace = folder / "workspace"
+    write_workspace(workspace, days_before(date(2026, 6, 30), 40))
+    return workspace
+
+
+@contextmanager
+def serena(folder: Path) -> Iterator[str]:
+    project = folder / "project"
+    for number in range(12):
+        name = f".serena/memories/topic_{number}.md"
+        write_memory(project, name, f"# Topic {number}\n\nwhat is known\n", at(24 * number))
+    yield f"serena:{project}"
+
+
+@contextmanager
+def odek(folder: Path) -> Iterator[str]:
+    yield f"odek:{write_odek(folder / 'odek', [f'episode {n} of the index' for n in range(30)])}"
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """BetterDB's memories on a Redis, as BetterDB's own code writes them."""
+    from betterdb_store import Betterdb
+
+    with redis_server(folder) as redis, redis.client() as client:
+        theirs = Betterdb(client)
+        for number in range(25):
+            theirs.remember(f"memory {number}")
+        yield redis.url
+
+
+STORES: Final[dict[str, Callable[[Path], Any]]] = {
+    "empty": lambda folder: episodes_of(folder, 0),
+    "one row": lambda folder: episodes_of(folder, 1),
+    "eleven": lambda folder: episodes_of(folder, 11),
+    "sixty": lambda folder: episodes_of(folder, 60),
+    "thousand": lambda folder: episodes_of(folder, 1000),
+    "logged": logged,
+    "claude": claude,
+    "openclaw": openclaw,
+    "serena": serena,
+    "odek": odek,
+    "server": server,
+}
+
+
+def written_for(store: str, folder: Path) -> list[Path]:
+    """Write the notebooks for a store as ``memlab lab`` does."""
+    source = open_source(store)
+    return copy_notebooks(folder, facts_of(source, now=datetime.now(UTC)))
+
+
+def run_here(path: Path) -> list[str]:
+    """Run a notebook's cells in this process; return what each shows, as a page has it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    cells = nbformat.read(path, as_version=4).cells
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    return [_shown_by(source, names, str(path)) for source in code]
+
+
+def _shown_by(source: str, names: dict[str, Any], where: str) -> str:
+    tree = ast.parse(source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    printed: list[str] = []
+
+    def kept(*values: object, sep: str = " ", **_: object) -> None:
+        printed.append(sep.join(map(str, values)))
+
+    names["print"] = kept
+    exec(compile(tree, where, "exec"), names)
+    if last is None:
+        return "\n".join(printed)
+    value = eval(compile(ast.Expression(last.value), where, "eval"), names)
+    if value is not None:
+        printed.append(_as_page(value))
+    return "\n".join(printed)
+
+
+def _as_page(value: Any) -> str:
+    if hasattr(value, "_repr_html_"):
+        return str(value._repr_html_())
+    if hasattr(value, "_repr_mimebundle_"):
+        return json.dumps(value._repr_mimebundle_(), default=str)
+    return repr(value)

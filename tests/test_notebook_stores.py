@@ -1,0 +1,92 @@
+"""Every notebook runs to its answer on every kind of store, and says nothing of bundled data."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from notebook_stores import STORES, run_here, written_for
+
+from memlab.views.bundled import NEEDS, UNANSWERED, folder_of, notebook_paths
+from memlab.views.needs import NEEDS as WORDS
+
+SMALL = ("empty", "sixty", "odek")
+"""Stores that the suite tries by itself; ``--all`` tries the others too."""
+
+ANSWERED = {
+    "empty": {"06"},
+    "one row": {"00", "06"},
+    "eleven": {"00", "01", "02", "03", "06"},
+    "sixty": {"00", "01", "02", "03", "06"},
+    "thousand": {"00", "01", "02", "03", "06"},
+    "logged": {"00", "01", "02", "03", "04", "06", "07"},
+    "claude": {"00", "01", "03", "05", "06"},
+    "openclaw": {"00", "01", "03", "06"},
+    "serena": {"00", "01", "03", "06"},
+    "odek": {"00", "06"},
+    "server": {"00", "06"},
+}
+"""The notebooks whose question each store can answer, by number."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        name if name in SMALL else pytest.param(name, marks=pytest.mark.long) for name in STORES
+    ],
+)
+def written(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, list[Path]]]:
+    """The name of a store, and the notebooks for it; the store is there until the tests end."""
+    if request.param == "server":
+        pytest.importorskip("betterdb_agent_memory")
+    folder = tmp_path_factory.mktemp("store")
+    with STORES[request.param](folder) as store:
+        yield request.param, written_for(store, folder / "notebooks")
+
+
+def test_each_notebook_is_written_for_a_store(written: tuple[str, list[Path]]) -> None:
+    _, paths = written
+    assert [path.name for path in paths] == [path.name for path in notebook_paths()]
+
+
+@pytest.mark.parametrize("number", [path.name[:2] for path in notebook_paths()])
+def test_a_notebook_runs_to_its_answer(written: tuple[str, list[Path]], number: str) -> None:
+    name, paths = written
+    (path,) = [path for path in paths if path.name.startswith(number)]
+    last = nbformat.read(path, as_version=4).cells[-1]
+    answer = run_here(path)[-1].strip()
+    is_answered = UNANSWERED not in last.metadata.get("tags", ())
+    assert is_answered == (number in ANSWERED[name])
+    if number != "00":
+        assert re.match(r"[A-Z0].*\d.*\.$", answer, re.DOTALL)
+    if not is_answered:
+        assert re.search(r"memlab (show|rows|size|compact|harvest) ", answer)
+
+
+def test_nothing_is_said_of_bundled_data(written: tuple[str, list[Path]]) -> None:
+    _, paths = written
+    for path in paths:
+        for cell in nbformat.read(path, as_version=4).cells:
+            assert str(folder_of("data")) not in cell.source
+            for word in ("bundled", "simulated", "two_years", "looked_up"):
+                assert word not in cell.source, path.name
+
+
+def test_a_question_that_is_not_answered_takes_one_cell(written: tuple[str, list[Path]]) -> None:
+    name, paths = written
+    for path in paths:
+        cells = nbformat.read(path, as_version=4).cells
+        places = [c.source for c in cells if UNANSWERED in c.metadata.get("tags", ())]
+        assert len(places) == len(set(places)), (name, path.name)
+
+
+def test_each_need_of_a_cell_has_words() -> None:
+    needs = set()
+    for path in notebook_paths():
+        for cell in nbformat.read(path, as_version=4).cells:
+            tags = cell.metadata.get("tags", ())
+            needs |= {tag.removeprefix(NEEDS) for tag in tags if tag.startswith(NEEDS)}
+    assert needs == WORDS.keys()
