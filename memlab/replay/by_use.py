@@ -20,6 +20,10 @@ from memlab.text import Sheet, Shown, Table, command, counted
 
 LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens, tried until the lower limit meets the target."""
+_NO_PUBLIC_LOG: Final = (
+    "a read of a loaded memory is taken to leave no trace; no public log shows how agents use "
+    "memories that they have loaded, so these numbers are this store's alone"
+)
 GROWN: Final = 0.75
 """Reads count from when this share of the store was written: before, most of it fitted."""
 
@@ -42,6 +46,8 @@ class BudgetByUse(Shown):
         What a start may take.
     log : tuple of str
         The option that names the log to a command, where ``memlab.toml`` does not.
+    silent : bool
+        Whether a read of a loaded memory was taken to leave no trace.
     """
 
     store: str
@@ -50,6 +56,7 @@ class BudgetByUse(Shown):
     table: pd.DataFrame
     token_budget: int | None = None
     log: tuple[str, ...] = ()
+    silent: bool = False
 
     @property
     def likely(self) -> int | None:
@@ -90,6 +97,11 @@ class BudgetByUse(Shown):
             * (self.budget != self.likely)
         )
 
+    @property
+    def caveats(self) -> list[tuple[str, str]]:
+        """What to say beside the numbers of a store whose memories are loaded at start."""
+        return [("loaded at start", _NO_PUBLIC_LOG)] if self.silent else []
+
     def sheet(self) -> Sheet:
         """Return the answer and every budget that was tried."""
         rows = [
@@ -97,13 +109,15 @@ class BudgetByUse(Shown):
             for tokens, *shares in self.table.itertuples()
         ]
         header = ("tokens", "served", "low", "high", "newest")
-        return Sheet(self.answer, [("reads", f"{self.reads:,}")], [Table("", header, rows)])
+        facts = [("reads", f"{self.reads:,}")]
+        facts += self.caveats
+        return Sheet(self.answer, facts, [Table("", header, rows)])
 
     @property
     def figures(self) -> dict[str, Any]:
         """All of it, for a script."""
         budgets = json.loads(self.table.reset_index().to_json(orient="records"))
-        names = ("target", "reads", "likely", "safe")
+        names = ("target", "reads", "likely", "safe", "silent")
         return {name: getattr(self, name) for name in names} | {"budgets": budgets}
 
     def next_steps(self) -> list[str]:
@@ -171,4 +185,4 @@ def budget_by_use(
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     store = str(past.attrs.get(col.SOURCE, ""))
     table.index.name = col.TOKENS
-    return BudgetByUse(store, target, int(counts.sum()), table, token_budget)
+    return BudgetByUse(store, target, int(counts.sum()), table, token_budget, silent=life.silent)

@@ -130,6 +130,7 @@ class Recommendation(Shown):
         if self.by_use is not None:
             first.insert(0, ("by age", title))
             title = self.by_use.answer
+            first += self.by_use.caveats
         if self.evidence.name:
             first.append(("store", self.evidence.name))
         if self.explain and advice.verdict is not Verdict.NOTHING_PRUNABLE:

@@ -78,3 +78,11 @@ def test_a_past_without_reads_gives_no_budget() -> None:
     found = budget_by_use(past, references[:0])
     assert (found.reads, found.likely, found.safe) == (0, None, None)
     assert "too few reads" in str(budget_by_use(past[:0], references[:0]))
+
+
+def test_beside_numbers_for_loaded_memories_it_says_that_no_public_log_has_them() -> None:
+    past, references = searched()
+    said = str(budget_by_use(past, references, target=0.6))
+    assert "no public log shows how agents use memories that they have loaded" in said
+    past.attrs[c.RECALLED] = True
+    assert "no public log" not in str(budget_by_use(past, references, target=0.6))
