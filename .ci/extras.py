@@ -35,7 +35,8 @@ class Extra:
     """An environment with one extra, and a folder with a store to try it on."""
 
     def __init__(self, python: Path, folder: Path) -> None:
-        self.python, self.folder = python, folder
+        self.python = python
+        self.folder = folder
         self.store = memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "m.db")
 
     def run(self, *words: object, at: Path | None = None) -> str:

@@ -29,7 +29,8 @@ def refresh(path: Path) -> None:
         cell["id"] = f"{path.stem.partition('_')[0]}-{number:02}"
         cell.pop("outputs", None)
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+            cell.outputs = []
+            cell.execution_count = None
     NotebookClient(
         notebook,
         timeout=600,

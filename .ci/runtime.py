@@ -12,7 +12,8 @@ from memlab import LifecycleStore, MemoryItem, MemoryKind, MemoryProvenance, Pla
 from memlab.evidence import AccessLog
 from memlab.store import SqliteMemoryStore
 
-folder, plan = Path(sys.argv[1]), Plan.from_json(Path(sys.argv[2]).read_bytes())
+folder = Path(sys.argv[1])
+plan = Plan.from_json(Path(sys.argv[2]).read_bytes())
 now = datetime.now(UTC)
 with LifecycleStore(folder / "boot.db") as store:
     for number in range(4):

@@ -50,8 +50,25 @@ Floats = npt.NDArray[np.float64]
 
 HERE: Final = Path(__file__).resolve().parent
 SHARES: Final = (
-    *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85),
-    *(0.9, 0.925, 0.95, 0.97, 0.98, 0.99),
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.55,
+    0.6,
+    0.65,
+    0.7,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    0.925,
+    0.95,
+    0.97,
+    0.98,
+    0.99,
 )
 WEIGHED: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Shares at which forecasts are compared to find the worth."""
@@ -353,7 +370,8 @@ def _weighted_quantile(part: Stretch, share: float) -> float:
 
 def _pace(histories: Sequence[History]) -> tuple[float, float]:
     """Return the scale and the power of the references that a stretch brings."""
-    begun, came = [], []
+    begun = []
+    came = []
     for history in histories:
         for first in history.beginnings:
             last = min(STRETCH * first, history.memories)

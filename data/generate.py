@@ -194,7 +194,8 @@ class Project:
 
     def rejected_path(self, issue: int) -> None:
         """Write an approach that was tried and turned down."""
-        slots, words = self._scene(issue), self.phrases["rejected"]
+        slots = self._scene(issue)
+        words = self.phrases["rejected"]
         approach, why, axis = self.dice.pick(words["approaches"])
         slots |= {"approach": approach, "approach_cap": _capital(approach)}
         slots["why"] = why.format(**slots)
@@ -220,7 +221,8 @@ class Project:
                 "Replaces {old}: still {option}, but not for {thing}, where {other_option} stays."
             )
         else:
-            old, slots = None, self._scene(issue)
+            old = None
+            slots = self._scene(issue)
             option, other, why = self.dice.pick(self.phrases["decisions"])
             slots |= {"option": option, "Option": _capital(option), "other_option": other}
             slots["why"] = why.format(**slots)
@@ -263,7 +265,8 @@ class Project:
         self, outcome: str, issue: int, *, suffix: str = "", replaces: str | None = None
     ) -> str:
         """Write one episode and whatever earlier issues it turned out to need."""
-        slots, words = self._scene(issue), self.phrases[outcome]
+        slots = self._scene(issue)
+        words = self.phrases[outcome]
         needs = self._needs(besides=issue)
         memory_id = f"episodic-{outcome}-{issue}{suffix}"
         self._write(
@@ -290,8 +293,10 @@ class Project:
 
     def _scene(self, issue: int) -> dict[str, Any]:
         """Choose what a memory is about: part of the system, file, numbers."""
-        dice, areas = self.dice, self.phrases["areas"]
-        area, other = dice.pick(list(areas)), dice.pick(list(areas))
+        dice = self.dice
+        areas = self.phrases["areas"]
+        area = dice.pick(list(areas))
+        other = dice.pick(list(areas))
         slow = dice.between(180, 4200)
         return {
             "issue": issue,
@@ -454,7 +459,8 @@ def _worked(
     project: Project, dice: tuple[Dice, Dice], count: int, *, decisions: float = 1.5
 ) -> list[Row]:
     """Return so many rows of a project that works on issues as they come."""
-    choose, numbers = dice[0], _issue_numbers(dice[1])
+    choose = dice[0]
+    numbers = _issue_numbers(dice[1])
     retries: list[tuple[int, int, str]] = []  # (row at which it is due, issue, the failure)
     while len(project.rows) < count:
         if retries and retries[0][0] <= len(project.rows):
@@ -518,11 +524,14 @@ def odek_folder() -> dict[str, bytes]:
     """
     days = {"first": date(2026, 1, 5), "last": date(2026, 6, 30)}
     moments = working_moments(160, seed=161, **days)
-    project, dice = Project(seed=162, moments=iter(moments)), Dice(163)
+    project = Project(seed=162, moments=iter(moments))
+    dice = Dice(163)
     for issue in range(1, len(moments) + 1):
         project.merged(issue)
     rows = list(project.rows.values())
-    files, entries, lookups = {}, [], LookUps(Dice(164))
+    files = {}
+    entries = []
+    lookups = LookUps(Dice(164))
     said: list[str] = []
     for number, row in enumerate(rows, start=1):
         session = _session(number)

@@ -50,7 +50,8 @@ class Transcript:
     """What one session did, as Claude Code writes it down: a line a call, a line a result."""
 
     def __init__(self, session: str, began: datetime) -> None:
-        self.session, self.now = session, began
+        self.session = session
+        self.now = began
         self.lines: list[str] = []
 
     def read(self, memory: Memory) -> None:
@@ -90,7 +91,8 @@ def claude_folder() -> dict[str, bytes]:
     two memories. Some read what they have just written, or read a memory again to mend it. The
     index has a line a memory in the order of writing, so the newest stand below the cut.
     """
-    dice, rows = Dice(281), iter(_rows(SESSIONS * MEMORIES))
+    dice = Dice(281)
+    rows = iter(_rows(SESSIONS * MEMORIES))
     memories: list[Memory] = []
     files: dict[str, bytes] = {}
     over = datetime.min.replace(tzinfo=UTC)

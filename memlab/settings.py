@@ -308,7 +308,8 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
         with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
             opened.write(text)
             if model is not None and model.exists():
-                its, made = model.stat(), os.fstat(opened.fileno())
+                its = model.stat()
+                made = os.fstat(opened.fileno())
                 # whoever may read the store needs them, whatever the umask says
                 mode = limit.mode if before is None else made.st_mode & 0o777
                 make_like(opened.fileno(), (its.st_uid, its.st_gid), mode)

@@ -26,10 +26,14 @@ STYLES = tuple(HEADS)
 NAMES = ("topic_{}.md", "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "北京_{}.md")
 BODIES = ("Short.", "A longer text. " * 40, "See [[{0}]] [[{1}]].", "né 北京 🦀\r\nend")
 LINES = (
-    *("- {link} — a hook, {number}", "* ★ **{link}** hook", "- {link}, [second]({other}) — two"),
-    *("- [[{stem}]] by name", "\nBefore a release read {link} once more.\n"),
+    "- {link} — a hook, {number}",
+    "* ★ **{link}** hook",
+    "- {link}, [second]({other}) — two",
+    "- [[{stem}]] by name",
+    "\nBefore a release read {link} once more.\n",
     "\n## Section {number}\n",
-    *("- {link} — a hook that\n  goes on below", "- {link}\n- [Gone](gone_{number}.md) — removed"),
+    "- {link} — a hook that\n  goes on below",
+    "- {link}\n- [Gone](gone_{number}.md) — removed",
 )
 
 
@@ -127,7 +131,8 @@ def as_found(folder: Path, *, files: int = 8) -> Path:
     stems = [name.removesuffix(".md") for name in names]
     lines = ["---", "title: index", "---", "<!-- for people", "only -->", "# Memory index", ""]
     for number, (name, stem) in enumerate(zip(names, stems, strict=True)):
-        style, kind = STYLES[number % 8], ("project", "feedback", "reference", "user")[number % 4]
+        style = STYLES[number % 8]
+        kind = ("project", "feedback", "reference", "user")[number % 4]
         body = BODIES[number % 4].format(stems[0], stems[number // 2])
         text = memory(f"memory {number}", kind, style=style, modified=at(number + 0.5), body=body)
         write_memory(folder, name, text, at(number))

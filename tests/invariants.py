@@ -18,7 +18,9 @@ _COLUMNS = (
 )
 _TYPES = " || ' ' || ".join(f"typeof({name})" for name in _COLUMNS.split(", "))
 _EVERY_COLUMN_AS_STORED = f"SELECT rowid, {_COLUMNS}, {_TYPES} FROM memory_items ORDER BY rowid"
-_KIND, _TAGS, _SUPERSEDED_BY = 2, 5, 14
+_KIND = 2
+_TAGS = 5
+_SUPERSEDED_BY = 14
 
 
 def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
@@ -26,7 +28,8 @@ def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
     if isinstance(store, Path):
         with closing(sqlite3.connect(store)) as connection:
             return rows_of(connection)
-    factory, store.text_factory = store.text_factory, bytes
+    factory = store.text_factory
+    store.text_factory = bytes
     try:
         return {row[0]: row for row in store.execute(_EVERY_COLUMN_AS_STORED)}
     finally:
@@ -140,7 +143,8 @@ def assert_nothing_lost(before: dict[int, Row], store: Path) -> None:
     assert_sound(store)
     if archive_of(store).exists():
         assert_sound(archive_of(store))
-    after, copies = rows_of(store), copies_of(store)
+    after = rows_of(store)
+    copies = copies_of(store)
     assert_load_bearing_rows_stay(before, after)
     for position, row in before.items():
         assert after.get(position) == row or row in copies.get(position, [])

@@ -77,12 +77,26 @@ OWN_ROWS = {
 }
 
 TOUCHED = (
-    *("warm_tier", "cold_tier", "warm_tier_entities", "retrieval_log", "memory_revisions"),
-    *("memory_conflicts", "memory_sequences", "causal_edges", "shared_memories"),
+    "warm_tier",
+    "cold_tier",
+    "warm_tier_entities",
+    "retrieval_log",
+    "memory_revisions",
+    "memory_conflicts",
+    "memory_sequences",
+    "causal_edges",
+    "shared_memories",
 )
 TO_MEMORIES = (
-    *("warm_tier_id", "warm_tier_id_a", "warm_tier_id_b", "winner_id", "predecessor_id"),
-    *("successor_id", "cause_id", "effect_id", "source_warm_tier_id"),
+    "warm_tier_id",
+    "warm_tier_id_a",
+    "warm_tier_id_b",
+    "winner_id",
+    "predecessor_id",
+    "successor_id",
+    "cause_id",
+    "effect_id",
+    "source_warm_tier_id",
 )
 """Columns that refer to a memory."""
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from claude_store import write_memory
 
-RECORDED, SKIPPED = "memory.recall.recorded", "memory.recall.skipped"
+RECORDED = "memory.recall.recorded"
+SKIPPED = "memory.recall.skipped"
 
 
 def recall(at: datetime, *paths: str, kind: str = RECORDED, **changed: Any) -> dict[str, Any]:

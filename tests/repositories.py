@@ -20,7 +20,8 @@ class Repository:
     """A repository around a folder, or a clone of one."""
 
     def __init__(self, folder: Path, *, root: Path | None = None) -> None:
-        self.folder, self.root = folder, root or folder
+        self.folder = folder
+        self.root = root or folder
         folder.mkdir(parents=True, exist_ok=True)
         if not (self.root / ".git").exists():
             self.git("init", "-q", "-b", "main")

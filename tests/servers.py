@@ -40,9 +40,23 @@ class RedisServer:
 
     def start(self) -> None:
         command = [
-            *(*self.program, "--bind", "127.0.0.1", "--port", str(self.port)),
-            *("--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", ""),
-            *("--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"),
+            *self.program,
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--unixsocket",
+            str(self.socket),
+            "--dir",
+            str(self.folder),
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "always",
+            "--daemonize",
+            "no",
             *(("--requirepass", self.password) if self.password else ()),
             *self.options,
         ]

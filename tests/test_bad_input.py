@@ -105,8 +105,10 @@ def refused_in_words(path: Path, wrong: str, instead: str) -> None:
 @pytest.mark.parametrize("name", NOT_A_STORE)
 def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, name: str) -> None:
     make, wrong, instead = NOT_A_STORE[name]
-    made, path = make(tmp_path / "memory.db"), tmp_path / "memory.db"
-    path, before = made if isinstance(made, Path) else path, files_in(tmp_path)
+    made = make(tmp_path / "memory.db")
+    path = tmp_path / "memory.db"
+    path = made if isinstance(made, Path) else path
+    before = files_in(tmp_path)
     refused_in_words(path, wrong, instead)
     if name.endswith(("for a log", "journal", "to itself", "text")):  # a runtime, too
         with pytest.raises(StoreError) as caught:

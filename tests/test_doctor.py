@@ -96,7 +96,8 @@ def test_an_index_that_misses_rows_is_a_failure(store: Path) -> None:
 
 
 def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
-    odd, raw = row("odd", "dream"), row("worst", title=RawText(b"\xff"))
+    odd = row("odd", "dream")
+    raw = row("worst", title=RawText(b"\xff"))
     late = row("late", created_at="yesterday")
     write_rows(store, [odd, row("worse", tags_json="[1]"), raw, late])
     found = check(store, "rows")
@@ -249,7 +250,9 @@ def test_a_diagnosis_is_json_for_a_script_a_line_a_check_for_a_person_and_pickle
     read = json.loads(diagnosis.to_json())
     first = read["checks"][0]
     assert (read["status"], first["name"], first["counts"]["prunable"]) == (
-        *("WARN", "memory_integrity", 10),
+        "WARN",
+        "memory_integrity",
+        10,
     )
     head, line, advice, *rest = str(diagnosis).splitlines()
     assert (head, len(rest)) == (f"WARN: {store}", 7)

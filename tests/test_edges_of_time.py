@@ -62,8 +62,11 @@ def test_files_dated_at_the_edge_are_read(tmp_path: Path, edge: str) -> None:
 @pytest.mark.parametrize(
     ("text", "year"),
     [
-        *(("infinity", 9999), ("-infinity", 1), ("4713-01-01 00:00:00+00 BC", 1)),
-        *(("294276-12-31 23:59:59.999999+00", 9999), ("2026-01-01 00:00:00+00", 2026)),
+        ("infinity", 9999),
+        ("-infinity", 1),
+        ("4713-01-01 00:00:00+00 BC", 1),
+        ("294276-12-31 23:59:59.999999+00", 9999),
+        ("2026-01-01 00:00:00+00", 2026),
     ],
 )
 def test_moment_of_postgresql_is_the_nearest(text: str, year: int) -> None:

@@ -58,7 +58,8 @@ def test_a_link_on_the_way_to_a_folder_is_followed(tmp_path: Path) -> None:
 def test_a_file_is_no_looser_than_its_limit_than_before_and_than_the_umask(
     tmp_path: Path, store: int, before: int | None, wanted: int
 ) -> None:
-    like, target = write_whole(tmp_path / "memory.db", b""), tmp_path / "plan.json"
+    like = write_whole(tmp_path / "memory.db", b"")
+    target = tmp_path / "plan.json"
     like.chmod(store)
     if before is not None:
         write_whole(target, b"").chmod(before)

@@ -18,23 +18,31 @@ import memlab
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
-    *(
-        "errors",
-        "versions",
-        "lazy",
-        "text",
-        "arguments",
-        "clock",
-        "items",
-        "columns",
-        "files",
-        "base_activation",
-    ),
-    *("store", "settings", "sources", "systems", "frame", "evidence"),
+    "errors",
+    "versions",
+    "lazy",
+    "text",
+    "arguments",
+    "clock",
+    "items",
+    "columns",
+    "files",
+    "base_activation",
+    "store",
+    "settings",
+    "sources",
+    "systems",
+    "frame",
+    "evidence",
     ("growth", "policies"),
     "sizing",
     ("replay", "compaction", "lifecycle"),
-    *("charts", "views", "upkeep", "fleet", "cli", "__main__"),
+    "charts",
+    "views",
+    "upkeep",
+    "fleet",
+    "cli",
+    "__main__",
 ]
 """From the ground up; on one floor nobody imports another."""
 
@@ -54,8 +62,14 @@ LIGHT = (*LAZY, "memlab.cli")
 
 HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "scipy"}
 CLOCKS = {
-    *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
-    *("time.time", "time.time_ns", "time.localtime", "time.gmtime"),
+    "datetime.now",
+    "datetime.utcnow",
+    "datetime.today",
+    "date.today",
+    "time.time",
+    "time.time_ns",
+    "time.localtime",
+    "time.gmtime",
 }
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
@@ -169,7 +183,10 @@ OF_OTHER_COMMANDS = {f"memlab.cli.{name}" for name in ("compact", "fleet", "page
 LOADS = {
     f"import {', '.join(LIGHT)}\ndir(memlab)": HEAVY | {"sqlite3"},
     f"from memlab.sources.opening import open_source\n{OPENED}": {
-        *("valkey", "psycopg", "pyarrow", "pandas")
+        "valkey",
+        "psycopg",
+        "pyarrow",
+        "pandas",
     },
     "import memlab.charts": {"matplotlib.pyplot"},
     TYPED.format(["show", "memory.db"]): {"pandas", "matplotlib", "numba", "yaml", "nbformat"},

@@ -82,7 +82,8 @@ def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> 
 
 def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store: Path) -> None:
     (store.parent / FILE).write_text(ALL.replace("30d", "0d"))
-    before, later = files_in(store.parent), NOW + timedelta(seconds=1)
+    before = files_in(store.parent)
+    later = NOW + timedelta(seconds=1)
     with pytest.raises(SettingsError, match=r"line 2: archive_for='0d' erases .* say --yes"):
         maintain(store, apply=True, now=NOW)
     assert files_in(store.parent) == before
@@ -205,7 +206,8 @@ def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
 def test_a_plan_that_is_stale_is_made_anew_but_not_for_ever(
     store: Path, monkeypatch: pytest.MonkeyPatch, stale: int, outcome: str
 ) -> None:
-    real, calls = memlab.compaction.apply, []
+    real = memlab.compaction.apply
+    calls = []
 
     def interrupted(plan: Any, **named: Any) -> Any:
         calls.append(plan.digest)

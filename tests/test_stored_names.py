@@ -39,7 +39,12 @@ TABLES: tuple[tuple[type, Any], ...] = (
 )
 """Every class whose fields are stored, with its table of keys."""
 TABLE_NAMES = {
-    *("KEYS", "stored_names", "PLANNED_MEMORY_KEYS", "SIZE_KEYS", "SIZED_KEYS", "FILE_KEYS"),
+    "KEYS",
+    "stored_names",
+    "PLANNED_MEMORY_KEYS",
+    "SIZE_KEYS",
+    "SIZED_KEYS",
+    "FILE_KEYS",
     "_ENTRY_KEYS",
 }
 CARRIED = {"added"}

@@ -32,11 +32,17 @@ METHODS = [
     *(f"LifecycleStore.{name}" for name in ("put", "get", "list_active", "supersede")),
     *(f"LifecycleStore.{name}" for name in ("touch", "expire", "compact_episodic")),
     *(f"AccessLog.{name}" for name in ("add", "extend")),
-    *("Plan.from_json", "Receipt.from_json"),
+    "Plan.from_json",
+    "Receipt.from_json",
 ]
 OTHERS_KNOW = {
-    *("watch", "progress", "vectorise", "count_tokens"),
-    *("with_body", "only_log", "maintenance"),
+    "watch",
+    "progress",
+    "vectorise",
+    "count_tokens",
+    "with_body",
+    "only_log",
+    "maintenance",
 }
 """Flags, where anything is true or false, and functions, which are called as they are."""
 

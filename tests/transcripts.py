@@ -42,7 +42,9 @@ class Session:
     """One session: its file's folder, its id, and its lines."""
 
     def __init__(self, world: "World", name: str, project: str) -> None:
-        self.world, self.name, self.project = world, name, project
+        self.world = world
+        self.name = name
+        self.project = project
         self.lines: list[dict[str, Any]] = []
         self.agents: dict[str, list[dict[str, Any]]] = {}
         self.cwd = "/work/app"
@@ -66,7 +68,8 @@ class Session:
         self, tool: str, given: dict[str, Any], *, result: bool = True, **answer: Any
     ) -> datetime:
         """Write a call and its result; return when the call was made."""
-        chance, at = self.world.chance, self.world.tick()
+        chance = self.world.chance
+        at = self.world.tick()
         call = self.world.unique("toolu")
         used = {"type": "tool_use", "id": call, "name": tool, "input": given}
         message = {"id": chance.choice(["msg_1", "msg_2"]), "content": [used]}
@@ -103,7 +106,8 @@ class Session:
         return f"{self.world.called}/{memory_id}"
 
 
-READS, WRITES = "read", "write"
+READS = "read"
+WRITES = "write"
 
 
 class Act(NamedTuple):
@@ -139,7 +143,8 @@ def read_then_edit(session: Session, memory_id: str) -> None:
 
 
 def show_where_one_stands(session: Session, memory_id: str) -> None:
-    before, session.cwd = session.cwd, session.world.called
+    before = session.cwd
+    session.cwd = session.world.called
     shell("cat {name}", READS)(session, memory_id)
     session.cwd = before
 
@@ -176,12 +181,19 @@ def shell(command: str, is_a: str = "", **answer: Any) -> Act:
 
 OF_PROJECT = ".claude/projects/" + SLUG + "/memory/{name}"
 SHOWN = (
-    *("cat {path}", "cd '{folder}'; ls; head -3 ./{name}", f"cat ~/{OF_PROJECT}"),
-    *(f'cat "$HOME/{OF_PROJECT}"', "cat <<'END'\ncat {folder}/m1.md\nEND\ncat {path}"),
+    "cat {path}",
+    "cd '{folder}'; ls; head -3 ./{name}",
+    f"cat ~/{OF_PROJECT}",
+    f'cat "$HOME/{OF_PROJECT}"',
+    "cat <<'END'\ncat {folder}/m1.md\nEND\ncat {path}",
 )
 NOT_SHOWN = (
-    *("cat {folder}/*.md", "grep -rn merge {folder}", "echo 'cat {path}'", "cat {path} > /tmp/x"),
-    *("for f in {name}; do cat {folder}/$f; done", "grep {name} {folder}/MEMORY.md"),
+    "cat {folder}/*.md",
+    "grep -rn merge {folder}",
+    "echo 'cat {path}'",
+    "cat {path} > /tmp/x",
+    "for f in {name}; do cat {folder}/$f; done",
+    "grep {name} {folder}/MEMORY.md",
 )
 CHANGED = ("sed -i 's/a/b/' {path}", "cat > {path} <<'END'\ncat {folder}/m1.md\nEND")
 OUTPUT = {"stdout": "x", "stderr": "", "interrupted": False}
@@ -208,8 +220,11 @@ ACTIONS: list[tuple[Callable[[Session, str], None], float]] = [
     (Act("Edit", EDIT, answer=FAILED), 1),
     (Act("Read", {"file_path": "/work/app/main.py"}, answer={"content": "# memory/m1.md"}), 2),
     (shell("pytest -q", content="1 passed\n" * 50), 2),
-    *((show_where_one_stands, 1), (read_then_edit, 3), (be_reminded, 3)),
-    *((be_loaded, 2), (talk, 3)),
+    (show_where_one_stands, 1),
+    (read_then_edit, 3),
+    (be_reminded, 3),
+    (be_loaded, 2),
+    (talk, 3),
 ]
 
 
@@ -222,14 +237,16 @@ class World:
     def __init__(
         self, home: Path, seed: int, *, memories: int = 12, called: str | None = None
     ) -> None:
-        self.home, self.chance = home, random.Random(seed)
+        self.home = home
+        self.chance = random.Random(seed)
         self.projects = home / ".claude" / "projects"
         self.folder = self.projects / SLUG / "memory"
         self.called = str(self.folder) if called is None else called
         self.memories = [f"m{number}.md" for number in range(1, memories + 1)]
         self.events: list[Event] = []
         self.sessions: list[Session] = []
-        self._now, self._count = START, 0
+        self._now = START
+        self._count = 0
         self._mark = b"\xef\xbb\xbf" * (seed % 3 == 1)
         self._as_ascii, self._separators = self.chance.choice([(True, None), (False, (",", ":"))])
         for folder in (self.folder, self.projects / "-other" / "memory"):

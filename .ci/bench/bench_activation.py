@@ -39,7 +39,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SHARES = (0.1, 0.25, 0.5)
 LONGEST = 2_000
 """Characters of notes where no length is known; of one alone, the median of its store."""
-FEWEST, ENOUGH = 8, 12
+FEWEST = 8
+ENOUGH = 12
 CHOSEN = {
     "SHORTEST_DAYS": (0.1, 0.5, 1.0, 2.0),
     "LENGTH_POWER": (0.0, 0.2, 0.4, 0.6, 1.0),

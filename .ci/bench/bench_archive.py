@@ -63,10 +63,13 @@ def digest_of(path: Path) -> str:
 
 def measure(path: Path) -> dict[str, Any]:
     """Compact a store and restore it."""
-    size, before = path.stat().st_size, digest_of(path)
-    started, used = time.perf_counter(), time.process_time()
+    size = path.stat().st_size
+    before = digest_of(path)
+    started = time.perf_counter()
+    used = time.process_time()
     receipt = memlab.apply(memlab.plan(path, memlab.KeepRecent(50), now=NOW), now=NOW)
-    compacted, then = time.perf_counter(), time.process_time()
+    compacted = time.perf_counter()
+    then = time.process_time()
     archive = path.with_name(f"{path.name}.archive.db").stat().st_size
     restored = memlab.restore(receipt, now=NOW)
     return {

@@ -106,7 +106,8 @@ ROUTINES: dict[str, Callable[[SqliteMemoryStore], int]] = {
 
 def run_one(name: str, path: Path) -> None:
     with SqliteMemoryStore(path) as store:
-        started, used = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        used = time.process_time()
         deleted = ROUTINES[name](store)
         found = {
             "deleted": deleted,

@@ -26,7 +26,8 @@ import memlab
 
 def large_store() -> tuple[pd.DataFrame, pd.DataFrame]:
     """100,000 episodes and 5,000 later needs with a heavy tail."""
-    frame, chance = make_episodes(100_000), np.random.default_rng(1)
+    frame = make_episodes(100_000)
+    chance = np.random.default_rng(1)
     at = np.sort(chance.integers(1, len(frame), 5_000))
     distance = np.minimum(np.exp(chance.normal(4, 2, len(at))).astype(np.int64) + 1, at)
     return frame, make_references(frame, at, distance)
@@ -60,7 +61,8 @@ def main() -> None:
         }
         for control, (widget, settings) in values.items():
             spent = timed(widget, settings)
-            median, slowest = statistics.median(spent), max(spent)
+            median = statistics.median(spent)
+            slowest = max(spent)
             print(
                 f"  {control:13} median {median:5.0f} ms, slowest {slowest:5.0f} ms, "
                 f"{median / bound:.2f} of {bound} ms"

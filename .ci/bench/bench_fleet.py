@@ -56,7 +56,8 @@ def rows(count: int, seed: int) -> Iterator[tuple[Any, ...]]:
         kind = "semantic" if kinds[n] < 0.05 else "procedural" if kinds[n] < 0.08 else "episodic"
         named = [f"m{n - back[n]}"] if refers[n] and back[n] <= n else []
         at = (NOW - timedelta(hours=count - n)).isoformat()
-        title, body = f"Issue {n} of store {seed}", "word " * (lengths[n] // 5)
+        title = f"Issue {n} of store {seed}"
+        body = "word " * (lengths[n] // 5)
         yield (
             f"m{n}", kind, title, body, '["merged"]', None, None, f"issue:{n}", "agent", 0.8, at,
             "[]", json.dumps(named), None,
@@ -123,7 +124,8 @@ def cost_of(task: str, names: list[str], runner: fleet.Runner) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
         (tally := Path(folder) / "tally").mkdir()
         costed = replace(made, work=Costed(made.work, tally))
-        used, started = time.process_time(), time.perf_counter()
+        used = time.process_time()
+        started = time.perf_counter()
         given = {"size": lambda: prior_of(names, runner), "plan": lambda: name_of}.get(task)
         found = outcomes_of(
             costed,
@@ -132,7 +134,8 @@ def cost_of(task: str, names: list[str], runner: fleet.Runner) -> Cost:
             out=Path(folder) / "parts",
             given=given() if given else nothing,
         )
-        clock, client = time.perf_counter() - started, time.process_time() - used
+        clock = time.perf_counter() - started
+        client = time.process_time() - used
         bad = [each for each in found if each.error]
         assert not bad, bad[0]
         files = sorted(tally.iterdir())
@@ -216,7 +219,8 @@ def compared(names: list[str], tasks: list[str], runners: list[str], rounds: int
     for task in tasks:
         for one, other in (("1", "2"), ("dask", "2")):
             if one in runners and other in runners:
-                ours, theirs = costs[task, one], costs[task, other]
+                ours = costs[task, one]
+                theirs = costs[task, other]
                 clock = sum(cost.clock for cost in ours) / sum(cost.clock for cost in theirs)
                 busiest = sum(cost.busiest for cost in ours) / sum(cost.busiest for cost in theirs)
                 print(

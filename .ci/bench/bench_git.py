@@ -30,7 +30,9 @@ def generate(folder: Path, files: int, commits: int) -> None:
 
 def stream(files: int, commits: int) -> Iterator[bytes]:
     """Yield what git makes commits of."""
-    chance, there, written = random.Random(11), list[str](), 0
+    chance = random.Random(11)
+    there = list[str]()
+    written = 0
     for number in range(commits):
         yield b"commit refs/heads/main\ncommitter n <n@e> %d +0000\n" % (START + 600 * number)
         yield data(f"commit {number}")

@@ -71,7 +71,8 @@ def lines(number: int, folder: Path, source: str, chance: random.Random) -> list
 def measure(folder: Path) -> None:
     """Print what one harvest takes, as JSON."""
     with tempfile.TemporaryDirectory() as logs:
-        started, used = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        used = time.process_time()
         found = harvest(folder, Path(logs) / "reads.log")
         result = {
             "reads": found.reads,

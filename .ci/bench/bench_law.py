@@ -57,7 +57,8 @@ def caps_at(
     history: History, references: Ranked, terms: Terms, *, cut: int, target: float
 ) -> tuple[int, int]:
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
-    before, seen = history.until(cut), references.between(0, cut)
+    before = history.until(cut)
+    seen = references.between(0, cut)
     record = cuts_of(before, seen, terms, CUTS)
     plain = posterior_of(before, seen, terms)
     likely, _, safe = replace(plain, widened=widening(record)).cap_for(target)

@@ -35,7 +35,8 @@ def generate(path: Path, rows: int) -> None:
     text = " ".join(chance.choice(words) for _ in range(4000))
 
     def row(n: int) -> tuple[object, ...]:
-        roll, at = chance.random(), chance.randrange(3000)
+        roll = chance.random()
+        at = chance.randrange(3000)
         kind = "semantic" if roll < 0.02 else "procedural" if roll < 0.04 else "episodic"
         tags = [chance.choice(["failed", "merged"]), f"area:{chance.randrange(30)}"]
         dash = " – " if chance.random() < 0.05 else " "
@@ -94,7 +95,8 @@ def measure(name: str, path: Path) -> None:
     """Print what one way takes, as JSON."""
     if name != by_the_standard_driver.__name__:
         memlab.load(memlab.SqliteMemoryStore(":memory:"))  # imports are no part of a load
-    started, used = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
+    used = time.process_time()
     frame = WAYS[name](path)
     result = {
         "rows": len(frame),

@@ -29,7 +29,8 @@ NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
 def planned(path: Path) -> dict[str, Any]:
     """Make the plan and its file."""
-    started, used = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
+    used = time.process_time()
     plan = memlab.plan(path, memlab.KeepRecent(50), now=NOW)
     with path.with_suffix(".plan.json").open("w") as file:
         file.writelines(plan.json_pieces())

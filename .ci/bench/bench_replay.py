@@ -58,7 +58,8 @@ def main() -> None:
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
     policies = settings(span / timedelta(days=1) / len(frame))
-    life, seconds = life_of(frame, references), []
+    life = life_of(frame, references)
+    seconds = []
     for retire in (False, True):
         began = time.perf_counter()
         for policy in tqdm(policies, leave=False):

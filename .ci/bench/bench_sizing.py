@@ -40,7 +40,9 @@ def served_by_one_cap(
     n = len(counted)
     goes = np.full(n, n)
     waiting = np.empty(n, np.int64)
-    first, last, active = 0, 0, 0
+    first = 0
+    last = 0
+    active = 0
     leaving = np.zeros(n + 1, np.int64)
     for moment in range(n):
         if counted[moment]:

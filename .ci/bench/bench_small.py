@@ -37,9 +37,11 @@ COMMAND = "from memlab.cli import main; main()"
 
 def best(work: Callable[[], object], rounds: int) -> tuple[float, float]:
     """Milliseconds of the best round, on the clock and on the processor."""
-    clock, processor = [], []
+    clock = []
+    processor = []
     for _ in range(rounds):
-        started, used = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        used = time.process_time()
         work()
         clock.append(time.perf_counter() - started)
         processor.append(time.process_time() - used)
@@ -87,7 +89,8 @@ def calls(path: Path, rounds: int) -> dict[str, tuple[float, float]]:
 
 def command(python: str, *words: str) -> tuple[float, float]:
     """Milliseconds of one run of a command, on the clock and on the processor."""
-    started, before = time.perf_counter(), os.times()
+    started = time.perf_counter()
+    before = os.times()
     with tempfile.TemporaryDirectory() as elsewhere:  # where no other memlab lies
         asked = [python, "-c", COMMAND, *words]
         subprocess.run(asked, cwd=elsewhere, check=True, stdout=subprocess.DEVNULL)

@@ -38,7 +38,8 @@ def filled(file: Path, count: int, *, messages: int = 0) -> Path:
         return file
     first = [{**observation("the first"), "at": START}]
     write_claude_mem(file, [{"session": "s", "project": "web", "observations": first}])
-    narrative, facts = "what happened there " * 15, json.dumps(["a fact of some length"] * 4)
+    narrative = "what happened there " * 15
+    facts = json.dumps(["a fact of some length"] * 4)
     every = max(messages // count, 1) if messages else 0
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("PRAGMA synchronous = OFF")

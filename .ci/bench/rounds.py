@@ -38,7 +38,8 @@ class Round(NamedTuple):
 
 def rounds_of(whole: Path, folder: Path, *, rounds: int = ROUNDS) -> Iterator[Round]:
     """Write a history in parts into a store that is compacted after each, and one that is not."""
-    compacted, uncompacted = folder / "compacted.db", folder / "uncompacted.db"
+    compacted = folder / "compacted.db"
+    uncompacted = folder / "uncompacted.db"
     for store in (compacted, uncompacted):
         shutil.copy(whole, store)
         with closing(sqlite3.connect(store)) as connection, connection:

@@ -39,7 +39,8 @@ def plot_cap_curve(
     plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
         return plot.empty("What each cap serves", _NOTHING)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     caps = curve.index.to_numpy()
     limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
     shaded = shade(paint.likely) | {"step": "post", "label": limits}
@@ -108,7 +109,8 @@ def plot_trade_off(
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
         return plot.empty("What references cost", _NOTHING)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     tokens = curve["boot_tokens_p95"]
     key: list[Any] = [
         *ax.plot(tokens, curve["served"], color=paint.likely, linewidth=1.8, label="estimated"),
@@ -137,7 +139,8 @@ def mark_trade_off(
     if len(curve) < 2:
         return
     plot = Plot(ax)
-    paint, names = plot.paint, Names(plot)
+    paint = plot.paint
+    names = Names(plot)
     # A cost of nothing stands at the edge of a logarithmic axis.
     tokens = curve["boot_tokens_p95"].clip(lower=ax.get_xlim()[0])
     curve = curve.assign(boot_tokens_p95=tokens)

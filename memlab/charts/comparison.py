@@ -34,7 +34,8 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot = parts.Plot(ax, table, height=5.0)
     if table["served"].isna().all():
         return plot.empty(title, f"{parts.NO_REFERENCES}: only costs can be compared")
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     families: pd.Series[str] = table["family"].astype("str")
     goes_by = table.attrs.get(c.GOES_BY, {})
     drawn = [
@@ -74,7 +75,8 @@ def _widths(count: int) -> parts.Numbers:
 
 def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Show every mark with room around it; a few marks do not pretend to a narrow range."""
-    costs, tokens = table["boot_tokens_mean"], plot.by_start("boot tokens", "tokens to recall from")
+    costs = table["boot_tokens_mean"]
+    tokens = plot.by_start("boot tokens", "tokens to recall from")
     across = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
     plot.log_axis(plot.ax.xaxis, f"mean {tokens} over the history (log scale)", across)
     least = float(table["served"].min())
@@ -85,7 +87,8 @@ def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
 
 def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
     """Draw what no policy of the same size can reach, as far to the right as the axes go."""
-    ax, grey = plot.ax, plot.paint.grey
+    ax = plot.ax
+    grey = plot.paint.grey
     bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
     best = np.maximum.accumulate(bound.to_numpy())
     across = np.append(bound.index.to_numpy(), ax.get_xlim()[1])
@@ -96,7 +99,8 @@ def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
 
 def _name_settings(plot: parts.Plot, drawn: Families) -> None:
     """Write the setting beside each mark that has room, the first and last of each line first."""
-    names, marks = parts.Names(plot), []
+    names = parts.Names(plot)
+    marks = []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
             at = row["boot_tokens_mean"], row["served"]
@@ -125,7 +129,8 @@ def plot_overlap(
     if shares.empty or shares.isna().all(axis=None):
         why = "Nothing is deleted" if of == "deleted" else "No reference is lost"
         return plot.empty(title, why)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     values = shares.to_numpy(dtype=float)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
@@ -167,7 +172,8 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     plot = parts.Plot(ax, *(known or regrets).values(), height=4.2)
     if not known:
         return plot.empty("References whose memory was gone", parts.NO_REFERENCES)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     for (label, regret), width in zip(known.items(), _widths(len(known)), strict=True):
         style = style_of(label, regret.attrs.get(c.GOES_BY))
         when = parts.without_zone(regret[c.AT])
@@ -180,7 +186,8 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "references lost so far")
     rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
-    most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
+    most = max(rates, key=rates.__getitem__)
+    least = min(rates, key=rates.__getitem__)
     finding = f"{for_terminal(most)} lost {parts.share(rates[most])} of what was referred to again"
     if rates[most] > rates[least]:
         finding += f", {for_terminal(least)} {parts.share(rates[least])}"
@@ -203,14 +210,16 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     plot = parts.Plot(ax, found.chances, height=4.6)
     if not found.reads:
         return plot.empty("Whether age or use says what is read next", _NO_READS)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     places = np.arange(len(found.chances)) + (np.arange(len(found.chances)) >= len(TIMES))
     table = found.chances.assign(row=places)
     shown = table[["chance", "other_stores"]].to_numpy()
     least = 0.7 * max(shown[shown > 0].min(), _LEAST)
     across = least, 1.6 * np.nanmax(shown)
     plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there", across)
-    use, age = table.iloc[: len(TIMES)], table.iloc[len(TIMES) :]
+    use = table.iloc[: len(TIMES)]
+    age = table.iloc[len(TIMES) :]
     key: list[Any] = []
     for rows, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
         beside: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
@@ -247,7 +256,8 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     plot = parts.Plot(ax, found.served, height=4.6)
     if not found.reads:
         return plot.empty("What loading by age or by use serves", _NO_READS)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     served = found.served[c.TOKENS]
     key: list[Any] = ax.plot([0, 1], [0, 1], ":", color=paint.grey, linewidth=1, label="by chance")
     plot.percent_axis(ax.xaxis, "share of the prunable tokens that is loaded", (0, 1))

@@ -223,7 +223,9 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
 
 def _drawn(figure: Figure) -> str:
     """Draw a figure once: `Figure.savefig` draws it a first time for a layout that it has."""
-    drawn, canvas, dpi = StringIO(), figure.canvas, figure.dpi
+    drawn = StringIO()
+    canvas = figure.canvas
+    dpi = figure.dpi
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "memlab"}):
         figure.dpi = 72
         try:
@@ -241,7 +243,8 @@ def _thinned(path: str) -> str:
     last = (0.0, 0.0)
     points = re.findall(r"([ML]) (-?[\d.]+) (-?[\d.]+)", path)
     for number, (command, across, down) in enumerate(points):
-        x, y = float(across), float(down)
+        x = float(across)
+        y = float(down)
         moved = max(abs(x - last[0]), abs(y - last[1])) > _HAIR
         if command == "M" or moved or number == len(points) - 1:
             kept.append(f"{command}{x:.1f} {y:.1f}")

@@ -27,7 +27,8 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     there = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
     if there.empty:
         return plot.empty("Tokens at start, store by store", _NO_STORE)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     ordered = there.sort_values("boot_tokens", ascending=False, kind="stable")
     tokens = ordered["boot_tokens"].to_numpy(float)
     place = np.linspace(0, len(ordered) - 1, min(len(ordered), _DRAWN)).round().astype(np.int64)
@@ -59,7 +60,8 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot = parts.Plot(ax, height=3.6)
     if len(weeks) < 2:
         return plot.empty("Growth of the fleet", "All memories were written within a week")
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     whole = weeks["memories"].cumsum().to_numpy(float)
     bearing = weeks["load_bearing"].cumsum().to_numpy(float)
     times = parts.without_zone(weeks["week"])
@@ -90,7 +92,8 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     there = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]
     if there.empty:
         return plot.empty("Where a cap helps, and where the floor is the problem", _NO_STORE)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     floor = there["floor"].to_numpy(float)
     rest = there["boot_now"].to_numpy(float) - floor
     below = floor > rest

@@ -36,7 +36,9 @@ def plot_growth(
     plot = parts.Plot(ax, curve, height=4.4)
     if curve.empty:
         return plot.empty("Growth of the memory", parts.NOTHING_YET)
-    ax, paint, of_tokens = plot.ax, plot.paint, "" if measure == "memories" else "_tokens"
+    ax = plot.ax
+    paint = plot.paint
+    of_tokens = "" if measure == "memories" else "_tokens"
     colours = {c.PRUNABLE: paint.prunable, c.LOAD_BEARING: paint.load_bearing}
     colours |= dict.fromkeys((c.SUPERSEDED, c.RETIRED), paint.grey)
     counts = curve[[f"{name}{of_tokens}" for name in colours]].set_axis([*colours], axis=1)
@@ -59,7 +61,8 @@ def plot_growth(
             ax.plot(times[-1], last[name], "o", ms=4, color=colour, label="_now", clip_on=False)
             plot.end(last[name], f"{last[name]:,.0f} {name.replace('_', '-')}", colour)
     if cap is not None:
-        above, beyond = counts[c.PRUNABLE].clip(lower=cap), parts.shade(paint.prunable, 0.2)
+        above = counts[c.PRUNABLE].clip(lower=cap)
+        beyond = parts.shade(paint.prunable, 0.2)
         ax.fill_between(times, cap, above, step="post", **beyond)
         plot.draw_across(cap, f"keep_recent = {cap:,}")
     ax.margins(x=0.015)  # a little beyond now
@@ -74,7 +77,8 @@ def plot_growth(
         "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
     plot.heading(title, f"{loads}{part}")
-    undated, tokens = plot.told.get(c.UNDATED, 0), plot.token_note if of_tokens else ""
+    undated = plot.told.get(c.UNDATED, 0)
+    tokens = plot.token_note if of_tokens else ""
     stand = "stands where it was" if undated == 1 else "stand where they were"
     words = f"{counted(undated, 'memories')} without a usable time {stand} inserted."
     return plot.footnote(plot.told.get(c.CAVEAT, ""), words if undated else "", tokens)
@@ -90,7 +94,8 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
     there = context[context[c.MEMORIES] > 0]
     plot = parts.Plot(ax, context, height=0.8 * len(there) + 1.5)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     if there.empty:
         nothing = plot.by_start("an agent would start with nothing", "there is nothing to recall")
         return plot.empty("Boot context", f"No active memories: {nothing}")
@@ -162,7 +167,8 @@ def _stack(
     plot: parts.Plot, place: float, context: pd.DataFrame, measure: str, *, total: int
 ) -> None:
     """Draw one bar of load-bearing and prunable, with its numbers."""
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
     ax.barh(place, protected / total, height=0.72, color=paint.load_bearing)

@@ -40,7 +40,8 @@ def plot_age_ranks(
     """
     bound = ranks[ranks["age_rank"] > 0]
     plot = parts.Plot(ax, ranks, height=4.6)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     if bound.empty:
         why = parts.NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
         return plot.empty("How far back references reach", why)
@@ -89,7 +90,8 @@ def plot_boot_over_time(
     """
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     title = plot.by_start(
         "What an agent would have loaded at every start", "What an agent would have recalled from"
     )
@@ -103,12 +105,14 @@ def plot_boot_over_time(
         free = pd.isna(cap)
         name, colour = ("no cap", paint.grey) if free else (f"keep {cap:,}", paint.ink)
         if not free and cap in known:
-            name, colour = known[cap].name, known[cap].colour
+            name = known[cap].name
+            colour = known[cap].colour
         when = parts.without_zone(held[c.AT])
         dashes: Any = "-" if free else _DASHES[(number - 1) % len(_DASHES)]
         look: dict[str, Any] = {"color": colour, "linewidth": widths[number], "linestyle": dashes}
         ax.step(when, held[measure], where="post", label=name, **look)
-        last, most = held[measure].iloc[-1], held[measure].max()
+        last = held[measure].iloc[-1]
+        most = held[measure].max()
         peak = f", at most {parts.short(most)}" if most > 1.1 * last else ""
         plot.end(last, f"{name}: {parts.short(last)}{peak}", colour)
     if budget is not None:
@@ -142,7 +146,8 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.name_rows(places.tolist(), [f"first {cut:.0%}" for cut in backtest["cut"]])
     ax.set_ylim(len(backtest) - 0.4, -0.6)
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
-    low, high = max(1.0, both.min()), max(1.0, both.max())
+    low = max(1.0, both.min())
+    high = max(1.0, both.max())
     side = 0.3 if plot.is_narrow else 0.1  # room for a number on both sides
     beyond = max(2.3, (high / low) ** (side / (1 - 2 * side)))
     plot.log_axis(ax.xaxis, "keep_recent", (max(0.7, low / beyond), high * beyond), most=6)
@@ -173,9 +178,11 @@ def plot_law(
     limits as a shade, a thin line for each project or store by its name, and ``this store``.
     """
     plot = parts.Plot(ax, height=5.0)
-    ax, paint = plot.ax, plot.paint
+    ax = plot.ax
+    paint = plot.paint
     law = lines[lines["project"].isna()]
-    served, evidence = parts.percent_of(law["share"].iloc[0]), law["evidence"].iloc[0]
+    served = parts.percent_of(law["share"].iloc[0])
+    evidence = law["evidence"].iloc[0]
     ax.fill_between(law["memories"], law["low"], law["high"], zorder=0, **parts.shade(paint.likely))
     projects = lines[lines["project"].notna()].groupby("project", sort=False)
     for name, course in projects:
@@ -232,7 +239,9 @@ def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
 
 def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
     """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
-    ax, paint, text = plot.ax, plot.paint, "no references followed"
+    ax = plot.ax
+    paint = plot.paint
+    text = "no references followed"
     if not pd.isna(row.needed):
         served = f"{parts.share(row.achieved)} of {counted(row.references, 'references')}"
         text = served if row.reached else f"missed: {served}"

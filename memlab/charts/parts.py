@@ -62,16 +62,19 @@ class Plot:
         self.told = {key: value for frame in frames for key, value in frame.attrs.items()}
         self.figure = self.ax.figure.get_figure(root=True)
         self._alone = isinstance(self.figure, Chart)
-        self._left, self._across = 0.0, self.ax.transAxes
+        self._left = 0.0
+        self._across = self.ax.transAxes
         if self._alone:  # words begin at the left edge of the figure
-            self._left, self._across = PAD, self.figure.dpi_scale_trans
+            self._left = PAD
+            self._across = self.figure.dpi_scale_trans
         self._ends: list[tuple[float, str, str]] = []
         if height is not None:
             self._set_height(height)
             self._tone_down()
 
     def _tone_down(self) -> None:
-        ax, paint = self.ax, self.paint
+        ax = self.ax
+        paint = self.paint
         ax.set_facecolor("none")
         ax.spines[["top", "right"]].set_visible(False)
         ax.spines[["left", "bottom"]].set_color(paint.grey)
@@ -121,7 +124,8 @@ class Plot:
         many references stand behind them is said as far as it is known.
         """
         self.label_ends()
-        across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
+        across = self.characters_across
+        title = title.replace(" = ", "\u00a0=\u00a0")
         about = [for_terminal(str(self.told[c.SOURCE]))] if self.told.get(c.SOURCE) else []
         if c.REFERENCES in self.told:
             about.append(counted(self.told[c.REFERENCES], "references"))
@@ -141,7 +145,8 @@ class Plot:
         around = across_figure(self.ax.transAxes)
         if lines:
             beside: dict[str, Any] = {"xycoords": around, "in_layout": not self._alone}
-            at, offset = (self._left, 1), (0, 6 + key_height)
+            at = (self._left, 1)
+            offset = (0, 6 + key_height)
             self._write_outside(lines, at, offset, va="bottom", gid=SUBTITLE, **beside)
         if key:
             self.ax.legend(
@@ -236,7 +241,8 @@ class Plot:
         """Draw a target across, named where it begins: no line runs through its name there."""
         self.ax.axhline(share, color=self.paint.ink, linewidth=1.2, linestyle=DASHES, label="_cap")
         side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
-        text, colour = f"target {percent_of(share)}", self.paint.ink
+        text = f"target {percent_of(share)}"
+        colour = self.paint.ink
         self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
 
     def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
@@ -252,7 +258,8 @@ class Plot:
         """Draw dots, near ones as one once they are many; return the most that one stands for."""
         ax = self.ax
         one = float(np.clip(40 / np.sqrt(among), *DOT))
-        apart, point = one, self.figure.dpi / 72
+        apart = one
+        point = self.figure.dpi / 72
         at = ax.transData.transform(points.reshape(-1, 2)) / point
         while True:
             cells = np.floor(at / apart).astype(np.int64)

@@ -121,7 +121,8 @@ class Job:
             names = table["store"].str.removeprefix(below)
             table = table.assign(store=names, error=table["error"] if errors is None else errors)
             ranked = table.loc[most.sort_values(ascending=False, kind="stable").index]
-            good, bad = ranked[ranked["error"].isna()], ranked[ranked["error"].notna()]
+            good = ranked[ranked["error"].isna()]
+            bad = ranked[ranked["error"].notna()]
             whole = good.astype(object).where(good.notna(), None)
             shown = (*columns.values(), "store")
             rows = [tuple(_cell(row, of) for of in shown) for row in whole.itertuples()]
@@ -238,7 +239,8 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
     memlab fleet show '/srv/agents/*/memory.db'
     memlab fleet show @stores.txt --backlog 500 --csv
     """  # noqa: D301 - \b keeps the lines below it apart
-    members, folder = memlab.fleet.expand_names(names), job.kept()
+    members = memlab.fleet.expand_names(names)
+    folder = job.kept()
     table = job.work("survey", memlab.fleet.survey, members, now=now_utc(), out=folder)
     bad = int(table["error"].notna().sum())
     title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
@@ -292,7 +294,8 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
     \b
     memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
     """  # noqa: D301 - \b keeps the lines below it apart
-    members, folder = memlab.fleet.expand_names(names), job.kept()
+    members = memlab.fleet.expand_names(names)
+    folder = job.kept()
     cohort = job.work("references", memlab.fleet.cohort_of, members)
     asked |= {"token_budget": token_budget, "cohort": cohort}
     table = job.work("size", memlab.fleet.size, members, out=folder, **asked)
@@ -311,7 +314,8 @@ def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **ask
     without = {FITS} if good["fits"].isna().all() else set()
     columns = {name: cell for name, cell in CAPS.items() if name not in without}
     plan = command("fleet plan", *names)
-    save, steps = "--save-plan fleet-plan.json", []
+    save = "--save-plan fleet-plan.json"
+    steps = []
     if len(safe):
         steps.append(f"next: {plan} --keep-recent {safe.max()} {save}    the largest of these caps")
     if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
@@ -350,7 +354,8 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
     check_writable(page)
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
-    members, folder = memlab.fleet.expand_names(names), job.kept(*KEPT_APART)
+    members = memlab.fleet.expand_names(names)
+    folder = job.kept(*KEPT_APART)
     asked = {"token_budget": token_budget, "now": now_utc(), "out": folder}
     found = job.work("report", memlab.fleet.examine_fleet, members, **asked)
     memlab.fleet.write_fleet_report(page, found)
@@ -411,7 +416,8 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
     ]
     if again := len(good) - len(done):
         facts.append(("applied before", f"{counted(again, 'stores')}; nothing is applied twice"))
-    stores, refused = counted(len(table), "stores"), len(table) - len(good)
+    stores = counted(len(table), "stores")
+    refused = len(table) - len(good)
     title = f"{len(good):,} of {stores} applied, {refused:,} refused"
     steps = [f"undo one: {undo}" for undo in good["undo"].head(1)]
     job.show(title, table, APPLIED, *steps, most=table["deleted"], facts=facts)

@@ -75,7 +75,8 @@ def _with_weight(page: str) -> str:
     """Return a page with its title and its marked rows standing out, where that is wanted."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return page
-    lines, is_title = page.split("\n"), True
+    lines = page.split("\n")
+    is_title = True
     for number, line in enumerate(lines):
         mark = _MARK.match(line)
         is_title = is_title and line[:1] not in {"", " "}
@@ -128,12 +129,15 @@ class Working(Thread):
 
     def run(self) -> None:
         """Write the line again and again."""
-        began, width, wait = time.monotonic(), 0, PATIENCE
+        began = time.monotonic()
+        width = 0
+        wait = PATIENCE
         while not self.done.wait(wait):
             line = f"{self.doing} … {time.monotonic() - began:.0f} s"
             sys.stderr.write(f"\r{line:<{width}}")
             sys.stderr.flush()
-            width, wait = max(width, len(line)), EVERY
+            width = max(width, len(line))
+            wait = EVERY
         sys.stderr.write(f"\r{'':<{width}}\r" if width else "")
         sys.stderr.flush()
 

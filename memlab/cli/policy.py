@@ -59,7 +59,8 @@ class SettingsCommand(PolicyCommand):
     def invoke(self, ctx: click.Context) -> Any:
         """Give the command the policy that was asked for, by a setting alone the newest."""
         with augment_usage_errors(ctx):
-            name, given = ctx.params.pop("policy_name"), ctx.params.pop("given")
+            name = ctx.params.pop("policy_name")
+            given = ctx.params.pop("given")
             named = memlab.policies.policy_named(name or "recent")
             typed = {}
             for option in self._settings:

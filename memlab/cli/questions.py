@@ -37,8 +37,16 @@ def show(store: Path | None, example: bool, **asked: Any) -> None:
 
 _BY: Final = ("tokens", "age", "reads", "references", "need")
 _WHERE: Final = (
-    *("load-bearing", "prunable", "superseded", "retired", "reached", "unlisted"),
-    *("deleted", "doubtful", "not-kept", "unread"),
+    "load-bearing",
+    "prunable",
+    "superseded",
+    "retired",
+    "reached",
+    "unlisted",
+    "deleted",
+    "doubtful",
+    "not-kept",
+    "unread",
 )
 
 

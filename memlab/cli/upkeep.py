@@ -230,5 +230,6 @@ def vacuum(store: Path, do_it: bool) -> None:
         size = in_bytes(found.file + found.wal - found.after_vacuum)
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
-        found, after = memlab.compaction.space(store), (refused := str(error))
+        found = memlab.compaction.space(store)
+        after = (refused := str(error))
     output.print_result(found, after, applied=False, refused=refused)

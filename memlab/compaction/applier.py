@@ -446,8 +446,10 @@ def _wrong_of(
     fate: str, named: Planned | KeptMemory, record: bytes, source: Source, retired: RetiredMemories
 ) -> str:
     """Say what of a memory is not as a plan says, or keeps it from what the plan does to it."""
-    facts, by = source.facts_of(record), source.superseded_by(record)
-    truly, name = repr(facts.memory_id), repr(named.memory_id)
+    facts = source.facts_of(record)
+    by = source.superseded_by(record)
+    truly = repr(facts.memory_id)
+    name = repr(named.memory_id)
     bears = fate in (plans.DELETES, plans.RETIRES, plans.SUPERSEDES) and source.is_load_bearing(
         facts, unsure=fate != plans.SUPERSEDES
     )
@@ -478,7 +480,8 @@ def _wrong_of(
 
 def _check_groups(plan: Plan) -> None:
     """Compare the counts that a reviewer reads with the memories that the plan lists."""
-    memories, tokens = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
+    memories = Counter[tuple[str, ...]]()
+    tokens = Counter[tuple[str, ...]]()
     for group in plan.groups:
         if group.fate != "keeps":
             memories[group.fate, group.kind, group.reason] += group.memories

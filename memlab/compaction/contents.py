@@ -41,7 +41,13 @@ MOST_LISTED: Final = 5
 
 _HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
 _LISTED: Final = (
-    *(*_HEAD, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.CREATED_AT, col.NAMESPACE),
+    *_HEAD,
+    col.POSITION,
+    col.MEMORY_ID,
+    col.KIND,
+    col.TITLE,
+    col.CREATED_AT,
+    col.NAMESPACE,
 )
 _RECORD: Final = "record"
 _KEY: Final = "archived_key"
@@ -131,8 +137,10 @@ def _when(digest: str, at: datetime) -> tuple[str, str]:
 
 
 def _summed(entries: list[Entry]) -> tuple[str, ...]:
-    first, last = entries[0].archived_at, entries[-1].archived_at
-    memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
+    first = entries[0].archived_at
+    last = entries[-1].archived_at
+    memories = sum(e.memories for e in entries)
+    back = sum(e.restored for e in entries)
     until = f"to {last:%Y-%m-%d %H:%M}"
     what = f"{counted(memories)}, {back:,} restored; --rows lists them"
     which = f"{len(entries):,} deletions of a runtime's own"
@@ -151,7 +159,9 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         return ArchiveListing(name)
 
     def read(archive: Archive) -> ArchiveListing:
-        entries, retired, moved = archive.entries(), retired_in(archive), {}
+        entries = archive.entries()
+        retired = retired_in(archive)
+        moved = {}
         undo = unfinished = ""
         for entry in entries:
             back = entry.left > entry.restored
@@ -165,7 +175,8 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                 undo = undo_line(name, entry.digest)
             elif entry.planned and not (entry.finished_at or entry.recovers):
                 unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
-        dropped, copied = tuple(archive.dropped()), last_copied(archive)
+        dropped = tuple(archive.dropped())
+        copied = last_copied(archive)
         steps = tuple(filter(None, (unfinished, undo)))
         return ArchiveListing(name, tuple(entries), dropped, moved, steps, copied)
 
@@ -339,7 +350,8 @@ def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     for dropped in archive.dropped():
         facts_in(archive, dropped)
     key_of(archive)
-    faults, unfinished = list[Fault](), 0
+    faults = list[Fault]()
+    unfinished = 0
     if archive.faults:
         advice = "restore a backup of the archive; the rest can be restored"
         faults.append((archive.told(), advice))
@@ -356,7 +368,8 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
     """Say what is unfinished about an apply, and the ways out; None where nothing is."""
     if entry.finished_at is not None:
         return None
-    name, digest = source.name, entry.digest[:12]
+    name = source.name
+    digest = entry.digest[:12]
     drop = command("archive", name, "--drop", digest, "--apply")
     finish = command("apply", name, digest)
     state = archive.state_of(reader.records, entry)

@@ -180,7 +180,8 @@ def _chosen(
     source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> Drop:
     """Return what goes, and how many copies with it."""
-    dropped, doubts = archive.dropped() if facts_too else [], dict[Entry, str]()
+    dropped = archive.dropped() if facts_too else []
+    doubts = dict[Entry, str]()
     if digest is not None:
         facts = [each for each in dropped if digest and each.digest.startswith(digest)]
         if len(facts) > 1:

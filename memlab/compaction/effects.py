@@ -47,8 +47,24 @@ FACTS: Final = "facts"
 """Key of ``attrs``: by which policy, log and evidence, as names and words."""
 
 _ORDER: Final = (
-    *(c.MEMORY_ID, LABEL, c.KEEP, c.TITLE, c.TOKENS, AGE_DAYS, READS, c.REFERENCES, NEED, CHANCE),
-    *(c.REASON, c.DOUBT, c.KIND, c.TAGS, c.AUTHORED_BY, c.CREATED_AT, c.DELETED_AT, c.POSITION),
+    c.MEMORY_ID,
+    LABEL,
+    c.KEEP,
+    c.TITLE,
+    c.TOKENS,
+    AGE_DAYS,
+    READS,
+    c.REFERENCES,
+    NEED,
+    CHANCE,
+    c.REASON,
+    c.DOUBT,
+    c.KIND,
+    c.TAGS,
+    c.AUTHORED_BY,
+    c.CREATED_AT,
+    c.DELETED_AT,
+    c.POSITION,
 )
 _GRID: Final = 5_000
 """Rows of a grid: a browser sorts so many at once."""
@@ -162,7 +178,8 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         policy, words = policy_seen(source) if policy is None else (policy, "")
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
     evidence = evidence_of(frame, log, call=call, with_body=with_body, now=now)
-    past, reads = evidence.past, evidence.log
+    past = evidence.past
+    reads = evidence.log
     facts = [("memlab.toml", each) for each in (evidence.settings.not_obeyed, words) if each]
     activity = activity_of(past, past, evidence.references, now=now)
     found = _joined(evidence)
@@ -214,7 +231,9 @@ def _odd_facts(
 
 def _joined(evidence: Evidence) -> pd.DataFrame:
     """Return what is known of each memory without a policy: label, age, and who needed it."""
-    past, references, has_log = evidence.past, evidence.references, evidence.log is not None
+    past = evidence.past
+    references = evidence.references
+    has_log = evidence.log is not None
     found = past[[name for name in _ORDER if name in past]].copy()
     deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
     by_label = {
@@ -434,11 +453,16 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")
     found = evidence_of(plan.store if store is None else store, log, call=call)
-    settings, past, references = found.settings, found.past, found.references
+    settings = found.settings
+    past = found.past
+    references = found.references
     gone = {memory.memory_id for memory in plan.memories}
     to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
     asked = Question.of(settings)
-    lost, limits, safe, likely = None, None, None, None
+    lost = None
+    limits = None
+    safe = None
+    likely = None
     name = str(plan.policy.get("policy"))
     if name in NUMBERS:
         sizing = prepared_for(past, references, asked, tokens=name == "tokens")

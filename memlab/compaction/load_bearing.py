@@ -50,8 +50,10 @@ class LoadBearing(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        floor, newer = self.floor, self.supersedable
-        start, loaded = start_words(open_source(self.store).name), counted(self.loaded, "tokens")
+        floor = self.floor
+        newer = self.supersedable
+        start = start_words(open_source(self.store).name)
+        loaded = counted(self.loaded, "tokens")
         if floor.memories:
             size = Size(len(newer), int(newer[c.TOKENS].sum()))
             facts = [
@@ -91,7 +93,8 @@ def floor(store: SourceLike) -> LoadBearing:
 
     Near-duplicates are looked for where the extra for them is installed.
     """
-    frame, unseen = load(store, with_body=True), ""
+    frame = load(store, with_body=True)
+    unseen = ""
     try:
         newer = supersedable(frame)
     except MissingExtraError as error:

@@ -199,7 +199,8 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
     if any(step.learns for step in policy.steps):
         policy = policy.after(past, references)
 
-    retired, load_bearing = retired_rows(frame), frame[col.LOAD_BEARING].to_numpy(dtype=bool)
+    retired = retired_rows(frame)
+    load_bearing = frame[col.LOAD_BEARING].to_numpy(dtype=bool)
     active = frame[col.ACTIVE].to_numpy(dtype=bool)
     needed = np.zeros_like(retired)
     if retired.any():
@@ -215,7 +216,8 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
         if isinstance(step, CappedPolicy) and (room := step.slots) is not None:
             _leave_out(held, latest, step, room, candidates)
     decision = decision_of(candidates.assign(**{HELD: held}), policy, now=now)
-    keep, reason = decision.keep.copy(), decision.reason.copy()
+    keep = decision.keep.copy()
+    reason = decision.reason.copy()
     reason[needed & keep & ~load_bearing] = len(decision.reasons)
     keep[~active & ~retired] = True  # what is superseded is not loaded
     return Decision(keep, reason, [*decision.reasons, plans.NEEDED])
@@ -225,7 +227,8 @@ def _leave_out(
     held: Flags, latest: Places, policy: CappedPolicy, slots: int, rows: pd.DataFrame
 ) -> None:
     """Leave to the policy what there is no room to hold: what was needed latest is held first."""
-    size, floor = policy.sizes(rows), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+    size = policy.sizes(rows)
+    floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     for scope in policy.scopes(rows):
         among = np.zeros_like(held)
         among[scope.members] = True
@@ -409,9 +412,11 @@ def plan_supersession(
 
     def planned(reader: Reader) -> Plan:
         frame = _frame_of(reader, opened, with_body=True)
-        decision, label = decision_of(frame, KeepAll(), now=moment), _labels_of(frame)
+        decision = decision_of(frame, KeepAll(), now=moment)
+        label = _labels_of(frame)
         chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
-        columns, ends = _columns_of(frame), {*chosen, *(newer for newer, _ in chosen.values())}
+        columns = _columns_of(frame)
+        ends = {*chosen, *(newer for newer, _ in chosen.values())}
         places = np.flatnonzero(frame[col.MEMORY_ID].isin(ends))
         return Plan(
             store=opened.name,
@@ -444,7 +449,8 @@ def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str
 
 def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     floor = frame[frame[col.ACTIVE] & frame[col.LOAD_BEARING]]
-    active, known = set(frame[col.MEMORY_ID][frame[col.ACTIVE]]), set(floor[col.MEMORY_ID])
+    active = set(frame[col.MEMORY_ID][frame[col.ACTIVE]])
+    known = set(floor[col.MEMORY_ID])
     for older, newer in links.items():
         if older not in known:
             raise PlanError(

@@ -222,7 +222,8 @@ def recover(
     location = archive_at(source)
     check_archive_of(location)
     with source.made_again(), archived_change(location, source.changing()) as both:
-        writer, archive = both.writer, both.archive
+        writer = both.writer
+        archive = both.archive
         archive.check_entries()
         settle(archive, writer, source, moment)
         watch("locked")

@@ -141,7 +141,9 @@ class _Asked(NamedTuple):
 
 
 def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
-    source, archive, back = asked.source, asked.archive, 0
+    source = asked.source
+    archive = asked.archive
+    back = 0
     with source.changing() as writer:
         applier.settle(archive, writer, source, now)
         watch("locked")
@@ -166,7 +168,8 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
         archive.mark_restored(entry.digest, unmarked, now)
     watch("recorded")
     restored = Restored(back)
-    restored.left_out, restored.rows_left_out = len(left_out), dict(writer.rows_left_out)
+    restored.left_out = len(left_out)
+    restored.rows_left_out = dict(writer.rows_left_out)
     restored.entries_left = tuple(writer.entries_left)
     return restored
 
@@ -195,7 +198,8 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> Restored
 
 def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
     """Take out again what somebody else had deleted and memlab put back; load-bearing ones stay."""
-    source, archive = asked.source, asked.archive
+    source = asked.source
+    archive = asked.archive
     keys = [copy.key for copy in _chosen(asked, entry)]
     before = _replaced(asked, entry)
     with source.changing() as writer:
@@ -255,7 +259,8 @@ def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | No
     names = {each.memory_id: each.key for each in named}
     asked.check_known(names, does)
     wanted = {name: key for name, key in names.items() if asked.ids is None or name in asked.ids}
-    links, found = plan.links, applier.links_now(writer, asked.source, wanted.values())
+    links = plan.links
+    found = applier.links_now(writer, asked.source, wanted.values())
     before = {each.key: each.memory_id for each in plan.returns}
     for key, record in writer.records(list(before)):
         if asked.source.is_load_bearing(asked.source.facts_of(record), unsure=True):
@@ -281,7 +286,8 @@ class _Records:
 
     def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
         self.wanted = [copy.key for copy in copies]
-        self._archive, self._entry = archive, entry
+        self._archive = archive
+        self._entry = entry
         if sum(1 for _ in archive.records(entry, self.wanted)) != len(self.wanted):
             raise _damaged(archive)
 
@@ -298,7 +304,8 @@ def _damaged(archive: Archive) -> ArchiveError:
 
 def _chosen(asked: _Asked, entry: Entry) -> list[Copy]:
     """Return the copies to put back, in the order in which they were made."""
-    archive, ids = asked.archive, asked.ids
+    archive = asked.archive
+    ids = asked.ids
     copies = archive.copies(entry)
     if ids is None:
         if len(copies) != entry.memories:

@@ -129,7 +129,8 @@ def iter_json(said: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -> I
         if not isinstance(value, tuple):
             yield json.dumps(value) if in_lines else canonical(value)
             continue
-        comma, lead = "[", "\n " if in_lines else ""
+        comma = "["
+        lead = "\n " if in_lines else ""
         for some in portions(value):
             rows = _rows_as_json(some, keys[type(some[0])], sort_keys=not in_lines)
             yield comma + lead + f",{lead}".join(rows)
@@ -216,7 +217,8 @@ def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
 
 def _check_parts(text: str) -> None:
     """Refuse what would take many times its text in memory, such as lists of nothing."""
-    most, parts = max(_PARTS, len(text) // _EACH), _parts(text)
+    most = max(_PARTS, len(text) // _EACH)
+    parts = _parts(text)
     if parts > most:  # most of them are in titles, or else it is no plan
         parts -= sum(_parts(each[0]) for each in _STRING.finditer(text))
     if parts > most:

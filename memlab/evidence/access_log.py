@@ -122,7 +122,8 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         """
         if not isinstance(entries, Iterable):
             raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
-        written, lines = 0, starmap(_line_of, enumerate(entries, 1))
+        written = 0
+        lines = starmap(_line_of, enumerate(entries, 1))
         while together := list(islice(lines, _AT_ONCE)):
             with self._turns, self._errors_in_words():
                 self._append(b"".join(together))

@@ -96,13 +96,16 @@ class _Matcher:
     def better_than_the_rest(self, words: str, count: int) -> list[int]:
         """Return those of the first `count` texts that match better than each of the others."""
         total = len(self._damping)
-        score, covered, whole = np.zeros(total), np.zeros(total), 0.0
+        score = np.zeros(total)
+        covered = np.zeros(total)
+        whole = 0.0
         for word in {*_words(words)}:
             found = self._found.get(word, {})
             count_in = max(len(found), 1)  # a word that none has weighs as one that one has
             weight = log1p((total - count_in + 0.5) / (count_in + 0.5))
             whole += weight
-            places, times = np.array([*found], int), np.array([*found.values()], float)
+            places = np.array([*found], int)
+            times = np.array([*found.values()], float)
             score[places] += weight * times * (_K + 1) / (times + self._damping[places])
             covered[places] += weight
         best = score[count:].max(initial=0.0)
@@ -126,8 +129,21 @@ ASKED: Final = "asked"
 LAST_ASKED: Final = "last_asked"
 _COUNTS: Final = (READS, c.REFERENCES, SEARCHES)
 _COLUMNS: Final = (
-    *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.LOAD_BEARING, c.CREATED_AT, SEEN_AT),
-    *(c.DELETED_AT, EMPTIED, UNLISTED, c.COMMIT, PERHAPS, *_COUNTS, ASKED, LAST_ASKED),
+    c.MEMORY_ID,
+    c.KIND,
+    c.TITLE,
+    c.TOKENS,
+    c.LOAD_BEARING,
+    c.CREATED_AT,
+    SEEN_AT,
+    c.DELETED_AT,
+    EMPTIED,
+    UNLISTED,
+    c.COMMIT,
+    PERHAPS,
+    *_COUNTS,
+    ASKED,
+    LAST_ASKED,
 )
 _OF_A_LOSS: Final = {
     **dict.fromkeys((c.DELETED_AT, c.WRITTEN_AT, SEEN_AT), c.TIME),
@@ -330,7 +346,8 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     for key, record in reader.records(keys):
         if name := source.facts_of(record).memory_id:
             digest = copies.digest_of(source.content(record))
-            is_empty, is_unlisted = source.is_empty(record), source.is_unlisted(record)
+            is_empty = source.is_empty(record)
+            is_unlisted = source.is_unlisted(record)
             yield Content(name, key, record, digest, is_empty, is_unlisted)
 
 
@@ -346,7 +363,9 @@ def _kept(
 
     What was taken and what was moved are by id.
     """
-    found, known_by, moved = dict[str, Loss](), tuple[str, ...](), dict[str, Loss]()
+    found = dict[str, Loss]()
+    known_by = tuple[str, ...]()
+    moved = dict[str, Loss]()
     if keeps_losses(source):
         # The archive may have copies of files that are no memories as the folder is known today.
         last, found = _missed(source.putting_back(), now)
@@ -379,7 +398,8 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
         }
 
     def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
-        last, newest = copies.last_copied(archive), dict[str, KeptCopy]()
+        last = copies.last_copied(archive)
+        newest = dict[str, KeptCopy]()
         for copy in copies.copies_in(archive):
             if not copy.is_empty or copy.memory_id not in newest:
                 newest[copy.memory_id] = copy  # the newest with words
@@ -389,7 +409,8 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
             is_emptied = name in there and there[name].is_empty and not copy.is_empty
             is_gone = name not in there and copy.digest not in renamed
             if (is_gone or is_emptied) and (kept := copies.copied_record(archive, copy)):
-                at, seen = copy.missed_at or now, copy.seen_at
+                at = copy.missed_at or now
+                seen = copy.seen_at
                 found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
         return last, found
 

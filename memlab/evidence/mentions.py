@@ -119,7 +119,8 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
     versions: Mapping[str, Sequence[TextVersion]] = {}
     births: Mapping[str, str] = {}
     if source is not None:
-        versions, births = dict(source.text_versions([*by_text])), source.births()
+        versions = dict(source.text_versions([*by_text]))
+        births = source.births()
     rows = []
     for by, targets in by_text.items():
         held = _first_held(versions.get(by, ()), targets, names)
@@ -127,9 +128,11 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
             at, commit = held.get(target, (None, ""))
             dated = "commit"
             if at is None:
-                at, dated = written[by], "written"
+                at = written[by]
+                dated = "written"
                 if is_folder and source is not None:
-                    at, dated = source.last_changed(by) or at, "last changed"
+                    at = source.last_changed(by) or at
+                    dated = "last changed"
             is_forward = bool(at < written[target])
             if not is_folder and place[by] < place[target]:
                 continue
@@ -181,7 +184,8 @@ class _Names:
                     table[each] = None if each in table and table[each] != name else name
             else:
                 short[name] = name
-        self._full, self._short = full, short
+        self._full = full
+        self._short = short
 
     def in_text(self, text: str) -> Iterator[tuple[str, str]]:
         """Yield each memory that a text names, and how, the plainest form first."""

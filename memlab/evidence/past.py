@@ -162,7 +162,8 @@ def sound(frame: pd.DataFrame) -> pd.DataFrame:
 
 def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
     """Leave out what an archive holds as deleted, or did: nobody has written it since."""
-    places, last = {*gone[c.KEY if c.KEY in gone else c.POSITION]}, dict[str, datetime]()
+    places = {*gone[c.KEY if c.KEY in gone else c.POSITION]}
+    last = dict[str, datetime]()
     for entry in archive.entries():
         copies = [] if entry.recovers else archive.copies(entry)
         keys = [each.key for each in copies if each.restored_at is None and each.key in places]
@@ -334,7 +335,8 @@ _GAP: Final = "gap"
 """A column that says which rows of a frame stand for a memory of which nothing is known."""
 _MOST_GAPS: Final = 1_000
 """So many times more numbers free than taken, and the store does not number one by one."""
-_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_FIRST = np.iinfo(np.int64).min
+_LAST = np.iinfo(np.int64).max
 
 
 class Gaps(NamedTuple):
@@ -427,5 +429,6 @@ def _unknown(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
     }
     frame = frame_of_facts(known)
     frame[[c.GRADUATED, c.TRUSTED, c.LOADED_AT_START, c.ACTIVE, c.PRUNABLE]] = False
-    frame[c.DELETED_AT], frame[_GAP] = pd.Timestamp(0, tz="UTC"), True
+    frame[c.DELETED_AT] = pd.Timestamp(0, tz="UTC")
+    frame[_GAP] = True
     return frame[[name for name in (*past, _GAP) if name in frame]]

@@ -220,7 +220,8 @@ def limits_of(
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))
-    ends, curve = np.concatenate([[0], levels, [1]]), np.concatenate([[0], reach, [1]])
+    ends = np.concatenate([[0], levels, [1]])
+    curve = np.concatenate([[0], reach, [1]])
     less, more = (np.interp(1 / (1 + np.exp(-logit - s)), ends, curve) for s in (-step, step))
     lower = reach - np.hypot(quantile * spread, reach - less)
     upper = reach + np.hypot(quantile * spread, more - reach)
@@ -369,8 +370,17 @@ class Posterior:
 
 
 NUMBERS: Final = (
-    *("no", "one", "two", "three", "four", "five"),
-    *("six", "seven", "eight", "nine", "ten"),
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
 )
 
 PROJECT: Final = "project"
@@ -491,7 +501,8 @@ def law_lines(
         **{c.MEMORIES: sizes, PROJECT: None}
     )
     lines = pd.concat([itself, *_project_lines(terms, share)], ignore_index=True)
-    lines[SHARE], lines[EVIDENCE_KIND] = share, evidence
+    lines[SHARE] = share
+    lines[EVIDENCE_KIND] = evidence
     columns = [PROJECT, SHARE, EVIDENCE_KIND, c.MEMORIES, CAP, LOW, HIGH]
     return lines[columns].astype({PROJECT: "str", EVIDENCE_KIND: "str"})
 

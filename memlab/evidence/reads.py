@@ -78,7 +78,8 @@ def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> 
 def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFrame:
     log = LogLines()
     for file in files:
-        known, log.first_fault = len(log.rows), None
+        known = len(log.rows)
+        log.first_fault = None
         parts = [] if _is_csv(file) else log_parts(file)  # CSV is never rotated
         for part in parts or [file]:
             log.read(part, needed=part == file)
@@ -275,7 +276,8 @@ class LogLines:
         """Return a line's fields; raises ValueError with what is wrong and what to count it as."""
         if not isinstance(fields, dict):
             raise ValueError("not a JSON object", "cut short, or no JSON object")  # noqa: TRY004 - one kind of fault
-        memory_id, at = fields.get(c.MEMORY_ID), fields.get(c.AT)
+        memory_id = fields.get(c.MEMORY_ID)
+        at = fields.get(c.AT)
         if not isinstance(memory_id, str) or not memory_id:
             raise ValueError(f"memory_id must be a text, not {_shown(memory_id)}", "no memory_id")
         if not isinstance(at, str):

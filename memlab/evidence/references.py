@@ -182,7 +182,9 @@ def evidence_of(
 ) -> Evidence:
     """Return the evidence of a frame, or of a store, whose settings name its logs."""
     now = moment_or_now(now, call=call)
-    source, settings, name = None, NOTHING, ""
+    source = None
+    settings = NOTHING
+    name = ""
     if names_a_store(memories):
         memories = source = open_source(opened := memories)
         settings = settings_of(source)
@@ -253,7 +255,8 @@ def references_and_counts(
 
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
-    ids, gap = pd.Index(frame[c.MEMORY_ID]), rows_of_gaps(frame)
+    ids = pd.Index(frame[c.MEMORY_ID])
+    gap = rows_of_gaps(frame)
     at, names = _unrolled(frame[c.EVIDENCE_REFS])
     target = row_named(ids, names, at)
     by_task = target == _NOWHERE
@@ -269,7 +272,8 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
 
 def _or_gap(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
     """Return targets, and for a name that nothing there has the newest gap before it, if any."""
-    lost, rows = np.flatnonzero(target == _NOWHERE), np.flatnonzero(gap)
+    lost = np.flatnonzero(target == _NOWHERE)
+    rows = np.flatnonzero(gap)
     if len(rows):
         names_of_gaps = pd.factorize(names[lost])[0] < len(rows)  # there are no more of them
         before = np.searchsorted(rows, at[lost])
@@ -285,7 +289,8 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
     place = np.arange(len(rows))
     order = np.lexsort((place, task))
     again = np.flatnonzero(task[order][1:] == task[order][:-1])
-    before, after = order[again], order[again + 1]
+    before = order[again]
+    after = order[again + 1]
     continued = after == before + 1
     mentions.leave_out("task", "continued", continued)
     mentions.add("task", rows[after[~continued]], rows[before[~continued]])

@@ -70,7 +70,8 @@ def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) 
     """Look at reads in whole days, once a day, of what was there when the day began."""
     day, target = np.unique(np.stack([day, target]), axis=1)
     there = (written[target] < day) & (day <= left[target])
-    day, target = day[there], target[there]
+    day = day[there]
+    target = target[there]
     days, start = np.unique(day, return_index=True)
     reach = np.empty((len(day), len(MEASURES) * len(ORDERS)))
     seen, expected = np.zeros((2, len(day), len(GROUPS)))
@@ -81,8 +82,10 @@ def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) 
     for today, fade, reads in zip(
         days, fades, np.split(np.arange(len(day)), start)[1:], strict=True
     ):
-        here, read = np.flatnonzero((written < today) & (today <= left)), target[reads]
-        used, count = here[times[here] > 0], len(here)
+        here = np.flatnonzero((written < today) & (today <= left))
+        read = target[reads]
+        used = here[times[here] > 0]
+        count = len(here)
         newer = count - 1 - np.searchsorted(here, read)
         seen[reads, _group(times[read])] = 1
         seen[reads, len(TIMES) + len(QUARTERS) * newer // count] = 1
@@ -117,7 +120,8 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
 
     Byar's limits of a Poisson count (Breslow and Day 1987), reads of a day being alike (Kish 1965).
     """
-    found, expected = reads.seen.sum(axis=0), reads.expected.sum(axis=0)
+    found = reads.seen.sum(axis=0)
+    expected = reads.expected.sum(axis=0)
     wide = NormalDist().inv_cdf(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = found / expected
@@ -135,7 +139,8 @@ def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
 def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
     """Return what the most used quarter serves more than the newest, with limits by days."""
     newest, used = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _BLUR).astype(np.float64)
-    count, days = max(len(reads.day), 1), len(np.unique(reads.day))
+    count = max(len(reads.day), 1)
+    days = len(np.unique(reads.day))
     gain = float((used - newest).sum()) / count
     square = float(_squares(reads.day, used - newest - gain)) * days / max(days - 1, 1)
     half = NormalDist().inv_cdf(confidence) * float(np.sqrt(square)) / count
@@ -147,7 +152,8 @@ def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float
 
     Wilson's (1927), of half the reads, fewer as a day's are alike and by `BETWEEN`.
     """
-    share, z = float(found.mean()), NormalDist().inv_cdf(confidence)
+    share = float(found.mean())
+    z = NormalDist().inv_cdf(confidence)
     spread = share * (1 - share)
     alike = max(1.0, float(_squares(day, found - share)) / (len(found) * spread)) if spread else 1.0
     part = z * z * (2 * alike / len(found) + BETWEEN)
@@ -328,7 +334,8 @@ def age_or_use(
         _days(log[c.AT])[on.place],
         on.target,
     )
-    chances, served = chances_of(reads, confidence), served_by(reads)
+    chances = chances_of(reads, confidence)
+    served = served_by(reads)
     chances.attrs = served.attrs = passed_on(past)
     return AgeOrUse(
         reads=len(reads.day),

@@ -169,7 +169,8 @@ class FleetPlan(Shown):
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan of a fleet"):
-            made_at, policy = wire.when(content, "made_at"), wire.field_of(content, "policy", dict)
+            made_at = wire.when(content, "made_at")
+            policy = wire.field_of(content, "policy", dict)
             stores = wire.tuples_of(content, "stores", PlannedStore, KEYS)  # type: ignore[type-var]
             refused = wire.tuples_of(content, "refused", Refused, KEYS)  # type: ignore[type-var]
             added = wire.added_fields(content, MARKER, _CONTENT)
@@ -306,7 +307,8 @@ def plan(
 def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
     """Return the task of planning; a policy that asks for no time decides the same at any."""
     timeless = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
-    asked, rests_on = {"policy": _said(policy)}, "" if timeless else now.isoformat()
+    asked = {"policy": _said(policy)}
+    rests_on = "" if timeless else now.isoformat()
     work = partial(decide_store, policy=policy, now=now)
     return FleetTask("plan", work, DecidedStore, asked=asked, rests_on=rests_on)
 
@@ -322,7 +324,9 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
     policy = remembered_policy(source)[0] if policy is None else policy
     plan = plan_store(source, policy, now=now)
     text = plan.to_json(compact=True)  # before the digest is asked for, which comes with it
-    total, gone, size = plan.total, plan.deletes, bytes_of(source)
+    total = plan.total
+    gone = plan.deletes
+    size = bytes_of(source)
     share = gone.tokens / total.tokens if total.tokens else 0.0
     return DecidedStore(
         store=name,
@@ -437,7 +441,8 @@ def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Appl
     try:
         done = apply_to_store(plan, store=where, **how)
     except AlreadyAppliedError:
-        status, done = "applied before", receipt_of(plan, open_source(where), plan.made_at)
+        status = "applied before"
+        done = receipt_of(plan, open_source(where), plan.made_at)
     starts = (done.boot_before.tokens, done.boot_after.tokens)
     return Applied(plan.digest, status, done.deleted, *starts, done.archive, done.undo)
 

@@ -138,7 +138,8 @@ def fit_cohort(said: Mapping[str, Told], law: Law | None = None) -> Cohort:
 
 def _posterior(reach: Floats, count: Floats, law: Law) -> tuple[Floats, Floats, Floats]:
     """Return mean and spread of the stores for each share, and the weight of the fleet's own."""
-    public, within = np.array(law.between) ** 2, np.array(law.within) ** 2
+    public = np.array(law.between) ** 2
+    within = np.array(law.within) ** 2
     error = within + np.array(law.noise) / count[:, None]
     spread = _between_by_moments(reach, error)
     known = len(law.projects) or 1
@@ -292,7 +293,8 @@ def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore
         found.past, found.references, confidence=question.confidence, until=question.until, law=law
     )
     advice = advise(sizing, target=question.target, token_budget=question.token_budget)
-    cap, within = advice.keep_recent, advice.within_budget
+    cap = advice.keep_recent
+    within = advice.within_budget
     fleet = prior.weight_at(question.target)
     same = ("keep_recent", "likely", "served", "references", "memories", "until", "prunable")
     return SizedStore(

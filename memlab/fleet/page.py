@@ -145,8 +145,11 @@ def fleet_page(findings: FleetFindings) -> str:
 
 
 def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
-    stores, sizes, failed = findings.stores, findings.sizes, findings.failed
-    boot, prunable = int(stores["boot_tokens"].sum()), int(stores["prunable_tokens"].sum())
+    stores = findings.stores
+    sizes = findings.sizes
+    failed = findings.failed
+    boot = int(stores["boot_tokens"].sum())
+    prunable = int(stores["prunable_tokens"].sum())
     saved = int((sizes["boot_now"] - sizes["boot_after"]).sum())
     remark = f"{failed:,} could not be read" if failed else "all were read"
     yield "stores", f"{len(stores):,}", remark

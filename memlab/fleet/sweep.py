@@ -127,7 +127,8 @@ class Parts:
     """A folder of results of one task."""
 
     def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
-        self.folder, self._task = folder, task
+        self.folder = folder
+        self._task = task
         self._schema = _schema_of(task)
         self._question = {"asked": task.name, **task.asked, "columns": self._schema.names}
         self._waiting: list[dict[str, Any]] = []
@@ -171,7 +172,8 @@ class Parts:
             number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 1
             table = pa.Table.from_pylist(self._waiting, self._schema)
             self._write(self.folder / f"part-{number:06}.parquet", table)
-        self._waiting, self._since = [], monotonic()
+        self._waiting = []
+        self._since = monotonic()
 
     def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
         """Whether a result need not be asked for again: an error always is.
@@ -221,14 +223,16 @@ class Parts:
                 f"{self.folder} holds the answers to another question, or those of another memlab; "
                 "name a new folder, or empty this one, as --fresh does"
             )
-        is_fresh, rests_on = bool(before.get("finished", True)), self._task.rests_on
+        is_fresh = bool(before.get("finished", True))
+        rests_on = self._task.rests_on
         if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
             self._keep({})
         self.note(finished=False)
         return is_fresh
 
     def _read_note(self) -> dict[str, Any]:
-        file, found = self.folder / _RUN, None
+        file = self.folder / _RUN
+        found = None
         with suppress(ValueError):
             found = json.loads(read_whole(file)) if file.exists() else None
         if not isinstance(found, dict) or _MARKER not in found:

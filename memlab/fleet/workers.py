@@ -115,7 +115,8 @@ class FleetTask(Generic[Row]):
             value = self.work(member.where, *([] if given is None else [given]))
             return Outcome(member.name, value, state=member.state() if self.changes else state)
         except MemlabError as error:
-            words, kind = str(error), type(error).__name__
+            words = str(error)
+            kind = type(error).__name__
         except Exception as error:  # noqa: BLE001 - one store must not end the run of all
             kind = type(error).__name__
             words = f"memlab failed on it: {kind}: {error}"
@@ -342,7 +343,8 @@ class _DaskPool(WorkerPool):
 
     def __init__(self, client: Any, patience: float) -> None:
         self.death_errors = (import_extra("distributed", extra="fleet").KilledWorker,)
-        self._client, self._patience = client, patience
+        self._client = client
+        self._patience = patience
         self._where = str(client.scheduler.address)
         self._wait_for_one()
         self.workers = max(1, sum(client.nthreads().values()))

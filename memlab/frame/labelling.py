@@ -90,7 +90,8 @@ def read_memories(
 ) -> Labelled:
     """Read a store of any kind at one moment."""
     columns = texts(columns, call="memlab.load", name="columns")
-    on_bad_row, count_tokens = how.get("on_bad_row", "raise"), how.get("count_tokens")
+    on_bad_row = how.get("on_bad_row", "raise")
+    count_tokens = how.get("count_tokens")
     expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
     if on_bad_row not in ("raise", "keep"):
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
@@ -136,7 +137,8 @@ def memories_of(
     several = len(tables) > 1
     table = pa.concat_tables(tables, promote_options="default") if several else tables[0]
     values = {each: np.concatenate([part.pop(each) for part in parts]) for each in list(parts[0])}
-    kinds, found = fields.Coded.of(table[c.KIND]), fields.Faults(values[c.POSITION], faults)
+    kinds = fields.Coded.of(table[c.KIND])
+    found = fields.Faults(values[c.POSITION], faults)
     values[c.KIND] = fields.kinds_of(kinds, found)
     lists = {each: fields.Coded.of(table[f"{each}_json"]) for each in _LISTS}
     for each, coded in lists.items():

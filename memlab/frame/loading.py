@@ -149,8 +149,16 @@ def _in_utc(moments: Any) -> pd.DatetimeIndex:
 
 
 NEEDED: Final = (
-    *(c.POSITION, c.MEMORY_ID, c.KIND, c.TOKENS, c.CREATED_AT, c.SOURCE_TASK_REF),
-    *(c.SUPERSEDES, c.EVIDENCE_REFS, c.SUPERSEDED_BY, *LABELS),
+    c.POSITION,
+    c.MEMORY_ID,
+    c.KIND,
+    c.TOKENS,
+    c.CREATED_AT,
+    c.SOURCE_TASK_REF,
+    c.SUPERSEDES,
+    c.EVIDENCE_REFS,
+    c.SUPERSEDED_BY,
+    *LABELS,
 )
 """Columns of a frame of memories that some analysis reads."""
 

@@ -92,10 +92,12 @@ _Found = Iterator[tuple[str, int, Sequence[str]]]
 
 
 def _never_compacted(look: Look) -> _Found:
-    prunable, pace = look.summary.boot.prunable, look.summary.pace
+    prunable = look.summary.boot.prunable
+    pace = look.summary.pace
     if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
         return
-    position, free = look.memories.position, 0.0  # of the row numbers of an agent's own store
+    position = look.memories.position
+    free = 0.0  # of the row numbers of an agent's own store
     if look.source.agents_own and position is not None and len(position):
         free = 1 - len(position) / max(int(position.max()), 1)
     if has_past(look.source) or free > _FREE:
@@ -117,7 +119,8 @@ def _one_large(look: Look) -> _Found:
 
 def _ten_largest(look: Look) -> _Found:
     tokens = look.loaded
-    ten, many = int(np.sort(tokens)[-TEN:].sum()), int((tokens > 0).sum())
+    ten = int(np.sort(tokens)[-TEN:].sum())
+    many = int((tokens > 0).sum())
     if look.start and many >= MANY and ten >= max(LEAST, MOST_OF_IT * look.start):
         what = f"{TEN} of {counted(many)} are {ten / look.start:.0%} of a start"
         yield what, ten, ("rows", look.name, "--limit", str(TEN))

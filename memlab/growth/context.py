@@ -213,7 +213,8 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     instants = _instants(times, freq)
     at = instants.as_unit("us").asi8
     curve = pd.DataFrame(index=instants.rename(c.AT))
-    first, last = np.minimum(ended, gone), np.maximum(ended, gone)
+    first = np.minimum(ended, gone)
+    last = np.maximum(ended, gone)
     out_of_reach = memories.in_state(c.REACHED) | memories.in_state(c.UNLISTED)
     for items, tokens_of_items, rows, since, until in (
         (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, born, first),

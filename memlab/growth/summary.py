@@ -137,7 +137,8 @@ class StoreSummary(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        boot, span = self.boot, ""
+        boot = self.boot
+        span = ""
         if self.first_at and self.last_at:
             span = f", {self.first_at:%Y-%m-%d} to {self.last_at:%Y-%m-%d}"
         loaded = (
@@ -292,7 +293,8 @@ def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates
     days = PACE_WINDOW / timedelta(days=1)
     windows = min(PACE_WINDOWS, int(ages.max() // days))
     if not windows:
-        windows, days = 1, max(1.0, float(ages.max()))
+        windows = 1
+        days = max(1.0, float(ages.max()))
     counts, _ = np.histogram(ages, bins=np.arange(windows + 1) * days)
     return np.sort(counts / days), days
 

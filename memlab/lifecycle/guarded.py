@@ -238,13 +238,15 @@ class LifecycleStore(SqliteMemoryStore):
 
     def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
         """Return items in which words occur, best first, without those that have expired."""
-        limit, expired = whole_number("limit", limit, least=1), self._expired()
+        limit = whole_number("limit", limit, least=1)
+        expired = self._expired()
         found = super().search(words, limit + len(expired))
         return tuple(item for item in found if item.memory_id not in expired)[:limit]
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced and that have not expired."""
-        items, expired = super().list_active(kind=kind), self._expired()
+        items = super().list_active(kind=kind)
+        expired = self._expired()
         return tuple(item for item in items if item.memory_id not in expired)
 
     def boot_items(
@@ -439,11 +441,13 @@ class LifecycleStore(SqliteMemoryStore):
                 yield
         except BaseException:
             self._seen = None
-            self._going, self._is_settled = [], False
+            self._going = []
+            self._is_settled = False
             raise
         # The version that was read while nobody else could write: a commit since then shows.
         self._seen = version, self.connection.total_changes
-        going, self._going = self._going, []
+        going = self._going
+        self._going = []
         try:
             for digest, at in going:
                 self._is_settled = False
@@ -456,7 +460,8 @@ class LifecycleStore(SqliteMemoryStore):
         """Archive rows that are not load-bearing, delete them, and count them by reason."""
         if not doomed:
             return
-        connection, chosen = self.connection, "rowid IN (SELECT position FROM temp.going)"
+        connection = self.connection
+        chosen = "rowid IN (SELECT position FROM temp.going)"
         by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
         found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
         fill_positions(connection, "going", (position for (position,) in found))

@@ -202,7 +202,8 @@ def labels_in(key: str) -> Labels:
 
 def keys_within(connection: sqlite3.Connection, scope: str) -> str:
     """Return as JSON what rows of a scope were written with: its labels, and maybe more."""
-    found, at = [], ""
+    found = []
+    at = ""
     while at := connection.execute(_NEXT_SCOPE, (at,)).fetchone()[0]:
         if labels_in(scope) <= labels_in(at):
             found.append(at)
@@ -213,7 +214,8 @@ def keys_within(connection: sqlite3.Connection, scope: str) -> str:
 
 def _passed(key: str, scope: str) -> str:
     """Return up to where no key after this one has all labels of a scope: fields are sorted."""
-    begun, wanted = "{", [each for each in json.loads(scope).items() if each[0] != TAGS]
+    begun = "{"
+    wanted = [each for each in json.loads(scope).items() if each[0] != TAGS]
     for label in json.loads(key).items():
         if wanted and label == wanted[0]:
             del wanted[0]
@@ -308,7 +310,8 @@ def read_stats(
     not_stored = connection.execute(
         "SELECT coalesce(max(value), 0) FROM memory_lifecycle WHERE name = 'not-stored'"
     ).fetchone()[0]
-    sizes, floors = Counter[str](), Counter[str]()
+    sizes = Counter[str]()
+    floors = Counter[str]()
     # Each scope lies at one of its labels, threads first: few others have that.
     lying: defaultdict[Label | None, list[str]] = defaultdict(list)
     for scope, _, _ in written:

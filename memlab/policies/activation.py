@@ -86,7 +86,8 @@ class Uses:
         """The next use of the same memory on the same UTC day; as many as there are for none."""
         again = np.full(len(self.target), len(self.target))
         order = np.lexsort((np.arange(len(self.target)), np.floor(self.when), self.target))
-        target, day = self.target[order], np.floor(self.when)[order]
+        target = self.target[order]
+        day = np.floor(self.when)[order]
         same = (target[1:] == target[:-1]) & (day[1:] == day[:-1])
         again[order[:-1][same]] = order[1:][same]
         return again
@@ -214,7 +215,8 @@ class Trial:
 
     @cached_property
     def _looks(self) -> list[int]:
-        looks, count = [], FIRST_LOOK
+        looks = []
+        count = FIRST_LOOK
         while count <= len(self.written):
             looks.append(count)
             count = max(count + FIRST_LOOK, int(count * GROWTH))
@@ -242,7 +244,8 @@ class Trial:
         whole = np.append(0, np.cumsum(self.tokens))
         place = np.arange(len(self.written))
         for number, need in enumerate(self._tried.tolist()):
-            written, target = int(self.written[need]), int(self.uses.target[need])
+            written = int(self.written[need])
+            target = int(self.uses.target[need])
             level = self.uses.levels(float(self.uses.when[need]), place < known[need], written)
             memories[0, number] = 1 + _above(level, target).sum()
             memories[1, number] = written - target
@@ -324,7 +327,8 @@ def activity_of(
     A row has its number of days of use and its last use from the references or from the counter,
     whichever says more and later; where the references say all of it, each day counts by itself.
     """
-    moment, notes = days_of(now), []
+    moment = days_of(now)
+    notes = []
     found = references_on_rows(past, references)
     said = times(references, col.AT)[found.place]
     uses = uses_of(times(past, col.CREATED_AT), found.target, found.at, said)

@@ -204,7 +204,8 @@ class CappedPolicy(Policy):
         """Return the places of those that go, where but some of the rows are there."""
         if self.slots is None or rows.empty:
             return np.empty(0, dtype=np.int64)
-        left, floor = here.copy(), rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+        left = here.copy()
+        floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
         size = self.sizes(rows) * (~floor | self.counts_load_bearing)
         keys = cache(partial(self.eviction_keys, rows, now=now))
 
@@ -294,7 +295,8 @@ def lowest_of(
     order = _lowest_first(keys, size, surplus)
     taken = np.cumsum(size[order])
     lowest = order[taken - size[order] < surplus]
-    room, fits = int(size[lowest].sum()) - surplus, np.zeros(len(lowest), dtype=bool)
+    room = int(size[lowest].sum()) - surplus
+    fits = np.zeros(len(lowest), dtype=bool)
     for place in np.flatnonzero(fill & (size[lowest] <= room))[::-1].tolist():
         fits[place] = size[lowest[place]] <= room
         room -= int(fits[place] * size[lowest[place]])
@@ -405,7 +407,8 @@ class Decision(NamedTuple):
 def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decision:
     """Say for every memory whether a policy keeps it, and why; for whom see :func:`decide`."""
     position = frame[col.POSITION].to_numpy()
-    order, rows = np.arange(len(frame)), frame
+    order = np.arange(len(frame))
+    rows = frame
     if (position[1:] < position[:-1]).any():
         order = np.argsort(position, kind="stable")
         rows = frame.iloc[order]
@@ -432,7 +435,8 @@ def named_by(
     policy: Policy, rows: pd.DataFrame, *, now: datetime
 ) -> tuple[Ints, npt.NDArray[np.object_]]:
     """Return which rows of its population go, by place, and why: none that is load-bearing."""
-    active, retired = rows[col.ACTIVE].to_numpy(dtype=bool), retired_rows(rows)
+    active = rows[col.ACTIVE].to_numpy(dtype=bool)
+    retired = retired_rows(rows)
     out_of_reach = rows_in_state(rows, col.REACHED) | rows_in_state(rows, col.UNLISTED)
     superseded = ~active & ~retired & ~out_of_reach
     among = {"active": active, "superseded": superseded, "retired": retired}

@@ -249,7 +249,8 @@ class Likeness:
             if shared.nnz < len(rows) * len(others) // _DENSE:
                 shared.sort_indices()
                 at = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
-                newer, older = rows[at], others[shared.indices]
+                newer = rows[at]
+                older = others[shared.indices]
                 product = self.unit[newer].multiply(self.unit[older]).sum(axis=1)
                 return newer, older, np.asarray(product).ravel()
         product = cosines(self.unit[rows], self.unit[others])
@@ -399,7 +400,8 @@ class TextIndex:
         if self._policy is None:
             return None
         if self._orders is None:
-            read, self._orders = self._read(), {}
+            read = self._read()
+            self._orders = {}
             if read:
                 self._append(read)
         self.discard(memory_id)  # a row that is written again does not repeat itself
@@ -502,7 +504,8 @@ def _said(rows: pd.DataFrame, floor: list[int], references: pd.DataFrame) -> Ite
     ids: list[str] = rows[col.MEMORY_ID].tolist()
     supersedes: list[tuple[str, ...]] = rows[col.SUPERSEDES].tolist()
     names: list[tuple[str, ...]] = rows[col.EVIDENCE_REFS].tolist()
-    every, row_of = {name: row for row, name in enumerate(ids)}, {ids[row]: row for row in floor}
+    every = {name: row for row, name in enumerate(ids)}
+    row_of = {ids[row]: row for row in floor}
     refers = {row: [row_of[each] for each in names[row] if each in row_of] for row in floor}
     for row in floor:
         older = (row_of[each] for each in supersedes[row] if each in row_of)
@@ -535,5 +538,6 @@ def _end(follows: dict[int, tuple[int, str, str]], row: int) -> tuple[int, int]:
     """Return the end of a chain and its links; each leads to a newer memory, so it has one."""
     links = 0
     while row in follows:
-        row, links = follows[row][0], links + 1
+        row = follows[row][0]
+        links = links + 1
     return row, links

@@ -132,7 +132,8 @@ class Pipeline(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the rows that go at each step, among those that the steps before left."""
-        left, gone = rows, [pd.Series(dtype="str")]
+        left = rows
+        gone = [pd.Series(dtype="str")]
         for number, step in enumerate(self.steps, start=1):
             places, why = named_by(step, left.reset_index(drop=True), now=now)
             named = pd.Series(why, index=left.index[places], dtype="str")
@@ -415,7 +416,8 @@ _Known = tuple[str, Mapping[str, Setting], dict[str, Any]]
 def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
     """Return the name a policy is asked for by, its settings, and those changed; or its size."""
     if runner_for(policy) != "steps":
-        name, settings = policy.name, settings_of(type(policy))
+        name = policy.name
+        settings = settings_of(type(policy))
         values: Mapping[str, Any] = vars(policy)
     elif isinstance(policy, Pipeline) and policy.asked_for is not None:
         name, values = policy.asked_for

@@ -208,7 +208,8 @@ def replay_at_cost(life: Life, rule: Rule, room: Room, cost: float, *, every: in
     """
     floor = float(life.history.floor[1].mean())
     size = max(1, rule.size(room))
-    low, high = 0, 0
+    low = 0
+    high = 0
     best: Replay | None = None
     for _ in range(TRIES):
         replay = walk_through(life, rule.policy(size), every=every, retire=rule.retire)

@@ -278,7 +278,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     given = None if policies is None else _policies_of(policies)
     with_body = any(step.reads_bodies for policy in given or () for step in policy.steps)
     found = evidence_of(frame, log, call=call, with_body=with_body)
-    past, references = found.past, found.references if references is None else references
+    past = found.past
+    references = found.references if references is None else references
     searched = bool(past.attrs.get(col.RECALLED))
     retires = (found.source is None or found.source.retires) and not searched
     times = TIMES
@@ -426,7 +427,8 @@ def _rooms_in(table: pd.DataFrame, told: list[tuple[Try, Replay]]) -> list[int |
 
 def _named_by_rule(table: pd.DataFrame, told: list[tuple[Try, Replay]]) -> pd.DataFrame:
     """Name rows by their rules rather than by their policies."""
-    labels, families = [], []
+    labels = []
+    families = []
     for (each, replay), label, family in zip(told, table.index, table["family"], strict=True):
         if each.rule is None:
             labels.append(str(label))
@@ -471,7 +473,8 @@ def summarise(
     ========================  =============================================================
     """
     life = life_of(frame, references)
-    gone, missed = _gone(replays), _missed(replays)
+    gone = _gone(replays)
+    missed = _missed(replays)
     retire = np.array([one.retire for one in replays], dtype=bool)
     floor_memories, floor_tokens = (
         int(line[-1]) if len(life) else 0 for line in life.history.floor

@@ -252,11 +252,14 @@ class Runner:
     policy: Any
 
     def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
-        self.policy, self.life, self.signals = policy, life, signals
+        self.policy = policy
+        self.life = life
+        self.signals = signals
 
     def gone(self, moment: int, now: datetime) -> Gone:
         """Name the rows that go at a moment, load-bearing ones left out, and why."""
-        rows, policy = np.flatnonzero(self.signals.here), self.policy
+        rows = np.flatnonzero(self.signals.here)
+        policy = self.policy
         if policy.learns:  # from what there was until then: deleted rows, all references
             written = np.arange(min(moment + 1, len(self.life)))
             past = self.signals.as_frame(written, active=self.life.history.end[written] > moment)
@@ -349,7 +352,8 @@ class Dated(Runner):
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the rows whose time has passed."""
-        here, active = self.signals.here, self.signals.active
+        here = self.signals.here
+        active = self.signals.active
         among = {"active": here & active, "superseded": here & ~active}
         due = among.get(self.policy.population, here) & (self._due < as_instant(now))
         rows = np.flatnonzero(due)
@@ -371,7 +375,8 @@ class Repeating(Runner):
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name what a newer row replaces, unless the rows are those that were left last time."""
-        by_age, alike = self._found.by_age, self._found.alike
+        by_age = self._found.by_age
+        alike = self._found.alike
         here = self.signals.here & self.signals.active & self.life.history.ever_prunable
         there = here[by_age] & alike
         if np.array_equal(there, self._known):

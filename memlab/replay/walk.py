@@ -168,7 +168,8 @@ def _deleted(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
 
 def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
     """Active rows after every moment, of every stay of a row: memories, tokens, prunable."""
-    life, moments = walk.life, len(walk.life) + (now is not None)
+    life = walk.life
+    moments = len(life) + (now is not None)
     stays: list[Any] = [(np.arange(len(life)), walk.come, walk.gone)]
     stays += [np.array(walk.earlier, dtype=np.int64).reshape(-1, 3).T]
     row, come, gone = np.concatenate(stays, axis=1)
@@ -269,7 +270,8 @@ class _Walk:
     """The rows that are there, and the runners of the policy's steps."""
 
     def __init__(self, life: Life, policy: Policy, *, retire: bool) -> None:
-        self.life, self.retire = life, retire
+        self.life = life
+        self.retire = retire
         self.signals = Signals(life, silent=retire and life.silent)
         self.is_by_name = (life.references[col.KIND] != "log").to_numpy(dtype=bool)
         self.come = np.arange(len(life))
@@ -302,7 +304,8 @@ class _Walk:
 
         All that is retired is decided about anew, so the nights before make no difference.
         """
-        life, count = self.life, len(self.life)
+        life = self.life
+        count = len(life)
         written = 0
         for night in _nights_of(life):
             self._serve_first(night.references)
@@ -462,8 +465,10 @@ def bound_of(life: Life, slots: int) -> Bound:
 def _intervals(life: Life) -> tuple[Ints, Ints]:
     """First moment after which each reference's target must be held, and the first it need not."""
     order = np.lexsort((life.at, life.target))
-    target, at = life.target[order], np.take(life.at, order)
-    start, stop = np.empty_like(at), np.empty_like(at)
+    target = life.target[order]
+    at = np.take(life.at, order)
+    start = np.empty_like(at)
+    stop = np.empty_like(at)
     again = np.zeros(len(at), dtype=bool)
     again[1:] = target[1:] == target[:-1]
     start[order] = np.where(again, np.append(0, at[:-1])[: len(at)], target)

@@ -123,8 +123,14 @@ class Advice(Shown):
     """What they mean, where that is to be said."""
     BRIEF: ClassVar[frozenset[str]] = frozenset(
         {
-            *("target", "evidence", "cap needed", "budget needed", "token budget"),
-            *("tokens", "would go", "days"),
+            "target",
+            "evidence",
+            "cap needed",
+            "budget needed",
+            "token budget",
+            "tokens",
+            "would go",
+            "days",
         }
     )
     """Facts and columns that stay where there is little room."""
@@ -314,7 +320,8 @@ class Advice(Shown):
             f"for a number of its own, this store needs {self.missing:,} more references or reads "
             "of its memories:"
         )
-        reads, file = Path("reads.jsonl"), store
+        reads = Path("reads.jsonl")
+        file = store
         if opening.is_named_by_scheme(store):
             file = store.partition(":")[2].partition("?")[0]
         if "://" not in store:

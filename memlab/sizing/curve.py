@@ -139,9 +139,11 @@ class Sizing:
             prunable=int(np.ceil((self.most - self.floor) / self.mean)),
             far_share=self.references.far_share,
         )
-        spare, verdict = 1 - target, record.Verdict.HISTORY_INCOMPLETE
+        spare = 1 - target
+        verdict = record.Verdict.HISTORY_INCOMPLETE
         if (least := self.gaps.cap) is not None:
-            cap, likely = max(choice.keep_recent, least), max(choice.likely, least)
+            cap = max(choice.keep_recent, least)
+            likely = max(choice.likely, least)
             return record.Choice(verdict, cap, (choice.interval[0], cap), likely)
         lost = self.lost / max(len(self.references), 1)
         if 2 * lost > spare or self.gaps.memories > spare * len(self.history):
@@ -176,7 +178,8 @@ class Sizing:
     def end(self, number: int) -> TradeEnd:
         """Return what a number serves and costs; of past starts under a budget nothing."""
         row = {name: values[0].item() for name, values in self._columns(np.array([number])).items()}
-        p95, limits = row.get("boot_tokens_p95"), (row["low"], row["high"])
+        p95 = row.get("boot_tokens_p95")
+        limits = (row["low"], row["high"])
         costs = row["served"], limits, row["boot_tokens"], p95, row["days"]
         if "kept" in row:
             return BudgetEnd(row["kept"], *costs, max_tokens=number)
@@ -225,7 +228,9 @@ class Sizing:
         It does now, and in 95% of starts over the history: where memories have grown longer, what a
         cap keeps now may be more than it ever kept.
         """
-        present, fits, fails = self.present, -1, self.history.prunable + 1
+        present = self.present
+        fits = -1
+        fails = self.history.prunable + 1
         at_once = 64 if len(self.history) <= SHORT else 2  # of a short one more cost no more
         while fails - fits > 1:
             caps = np.unique(np.linspace(fits + 1, fails - 1, at_once + 2)[1:-1].astype(np.int64))
@@ -294,7 +299,8 @@ class BudgetSizing(Sizing):
         return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=MAX_TOKENS))
 
     def _columns(self, budgets: Ints, _: Columns | None = None) -> Columns:
-        present, room = self.present, np.maximum(budgets - self.floor, 0)
+        present = self.present
+        room = np.maximum(budgets - self.floor, 0)
         kept = np.searchsorted(present.tokens_newest, room, side="right") - 1
         observed = np.searchsorted(np.sort(self.took), budgets, side="right")
         return {
@@ -342,7 +348,8 @@ def prepare_sizing(
 
 def in_tokens(sizing: Sizing) -> BudgetSizing:
     """Return a store that is prepared for caps prepared for budgets in tokens."""
-    history, found = sizing.history, sizing.references
+    history = sizing.history
+    found = sizing.references
     alone = history.largest_ranks(found.target, found.at, in_tokens=True)
     took = history.largest_ranks(found.target, found.at, in_tokens=True, with_floor=True)
     lengths = history.tokens[history.ever_prunable]

@@ -166,7 +166,8 @@ class History:
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
         """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
         if not self.superseded:
-            there, upto = self.prunable_before[1:], np.cumsum(self.tokens[self.ever_prunable])
+            there = self.prunable_before[1:]
+            upto = np.cumsum(self.tokens[self.ever_prunable])
             upto = np.append(0, upto)
             for cap in caps:
                 kept = np.minimum(there, cap)
@@ -184,7 +185,8 @@ class History:
     def _kept_by_ranks(self, caps: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield what `kept_over_time` does for a short history: for all caps at each moment."""
         n = len(self)
-        largest, tokens = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+        largest = np.zeros(n, np.int64)
+        tokens = np.zeros(n + 1, np.int64)
         upto = np.arange(1, n + 1)
         kept = np.empty((len(caps), 2, n), np.int64)
         for moment in range(n):
@@ -194,7 +196,8 @@ class History:
             largest[newest_first] = ranks
             count = ranks.searchsorted(caps, side="right")
             self.tokens[newest_first].cumsum(out=tokens[1 : len(ranks) + 1])
-            kept[:, 0, moment], kept[:, 1, moment] = count, tokens[count]
+            kept[:, 0, moment] = count
+            kept[:, 1, moment] = tokens[count]
         yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:

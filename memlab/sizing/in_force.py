@@ -42,7 +42,8 @@ def policy_in_force(source: Source) -> InForce:
     settings = settings_of(source)
     if settings.is_auto:
         return _found_now(source)
-    policy, sized = policy_in(settings), settings.sized
+    policy = policy_in(settings)
+    sized = settings.sized
     if replaced := replaced_in(settings):
         words = f"memlab.toml names {replaced}, which {REPLACED[replaced]} has replaced"
         return InForce(policy, words)
@@ -81,7 +82,8 @@ def _found_now(source: Source) -> InForce:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
     found = evidence_of(source, call="memlab.sizing")
     settings = found.settings
-    asked, tokens = Question.of(settings), (settings.policy or {})["name"] == "tokens"
+    asked = Question.of(settings)
+    tokens = (settings.policy or {})["name"] == "tokens"
     _, advice = advised(found.past, found.references, asked, tokens=tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")

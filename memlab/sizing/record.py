@@ -87,7 +87,8 @@ class Cut:
 
 def posterior_of(history: History, references: Ranked, terms: Terms) -> Posterior:
     """Return what the next stretch of a history will take, by what is known at its end."""
-    written, found = int(history.prunable_before[-1]), references
+    written = int(history.prunable_before[-1])
+    found = references
     return Posterior(terms, written, *found.reach, found.sittings, found.always)
 
 
@@ -98,8 +99,10 @@ def cuts_of(
     n = len(history)
     cuts = []
     for share in shares:
-        first, last = round(share * n), round((share + AFTER) * n)
-        before, seen = history.until(first), references.between(0, first)
+        first = round(share * n)
+        last = round((share + AFTER) * n)
+        before = history.until(first)
+        seen = references.between(0, first)
         after = references.between(first, last if last < n else n + 1)
         plain = posterior_of(before, seen, terms)
         cuts.append(Cut(share, before, seen, plain, np.sort(after.rank)))
@@ -134,7 +137,8 @@ class Verdict(StrEnum):
     def __new__(cls, value: str, meaning: str) -> Self:
         """Take a value and its meaning."""
         verdict = str.__new__(cls, value)
-        verdict._value_, verdict.meaning = value, meaning
+        verdict._value_ = value
+        verdict.meaning = meaning
         return verdict
 
     OK = "ok", "the target is met, and the evidence reaches that far"

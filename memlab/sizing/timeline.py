@@ -146,9 +146,11 @@ def caps_along(
         now on, by the store's own references and other projects' together: ``memories``, prunable
         ones written by its beginning; ``cap``.
     """
-    share, call = arguments.share("share", share), "memlab.sizing.caps_along"
+    share = arguments.share("share", share)
+    call = "memlab.sizing.caps_along"
     sizing = prepared(frame, references, until=until, call=call)
-    found, now = sizing.references, sizing.ahead.memories
+    found = sizing.references
+    now = sizing.ahead.memories
     doublings = range(int(np.log2(max(now, 1))), 0, -1)
     rows = []
     for first, last in ((now / 2**n, now / 2 ** (n - 1)) for n in doublings):

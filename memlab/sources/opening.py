@@ -170,7 +170,8 @@ def open_kind(scheme: str, where: str | PathLike[str]) -> Source:
 def _kind_of(text: str, noted: str = "") -> str:
     """Return the scheme of what a path is; what cannot be looked at is for a file's kind to say."""
     path = Path(text)
-    found, kinds = recognise(path), known_kinds(path)
+    found = recognise(path)
+    kinds = known_kinds(path)
     if noted and noted not in kinds:
         kinds = (noted,) if not kinds else (*kinds, noted)
     if found is not None:
@@ -351,7 +352,8 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
 def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
     """Return the folder that a store's settings lie in, its name there, and what its owner owns."""
     try:
-        folder, like = source.archive.parent, source.like
+        folder = source.archive.parent
+        like = source.like
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
     return folder, source.name if like is None else like.name, like

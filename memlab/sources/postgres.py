@@ -212,7 +212,10 @@ class Catalogue:
             "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped "
             "AND a.attgenerated = '' ORDER BY a.attnum",
             (name,),
-            *(str, str, bool, bool),
+            str,
+            str,
+            bool,
+            bool,
         )
         return Table(
             name,
@@ -232,7 +235,12 @@ class Catalogue:
             "JOIN pg_attribute AS b ON b.attrelid = c.confrelid AND b.attnum = c.confkey[1] "
             "WHERE c.contype = 'f' AND c.confrelid = to_regclass(%s) ORDER BY 1, 2",
             (name,),
-            *(str, str, str, str, str, int),
+            str,
+            str,
+            str,
+            str,
+            str,
+            int,
         ):
             table, _, to_table, _, on_delete, columns = reference
             if columns > 1 or on_delete == _SET_DEFAULT:
@@ -264,7 +272,8 @@ def rows_where(
         f"SELECT t.{name}::text, {columns} FROM {table.name} AS t "
         f"WHERE t.{name} = ANY (%s::text[]::{table.types[column]}[])",
         (list(values),),
-        *(str, *(str | None,) * len(table.types)),
+        str,
+        *(str | None,) * len(table.types),
     ):
         pairs = zip(table.types, row, strict=True)
         found.append((value, {n: v for n, v in pairs if v is not None or n in table.defaulted}))

@@ -128,11 +128,14 @@ class LineReader:
         for file in self.files:
             with suppress(OSError):  # which is counted when it is read
                 self.total += file.stat().st_size
-        counted.files, counted.bytes = len(self.files), self.total
+        counted.files = len(self.files)
+        counted.bytes = self.total
 
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
         """Yield the objects of a file whose lines are wanted."""
-        broken, known, size = 0, False, 0
+        broken = 0
+        known = False
+        size = 0
         try:
             with ordinary_file(file, most=_LARGEST) as opened:
                 size = os.fstat(opened.fileno()).st_size

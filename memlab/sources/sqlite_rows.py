@@ -113,7 +113,8 @@ class TableReader(base.Reader):
             base.check_table(
                 source.path, self.system, table, columns, columns_of(connection, table)
             )
-        self.connection, self.source = connection, source
+        self.connection = connection
+        self.source = source
         self.columns = columns_of(connection, self.table)
         names = connection.execute("SELECT name FROM sqlite_schema")
         self.tables = {name for (name,) in names}

@@ -16,9 +16,14 @@ _LISTS: Final = ("tags_json", "supersedes_json", "evidence_refs_json")
 REPEATING: Final = ("kind", *_LISTS)
 """Columns in which few texts come often: Arrow keeps each text once."""
 TEXTS: Final = (
-    *("memory_id", "title", "body", "authored_by", "created_at"),
+    "memory_id",
+    "title",
+    "body",
+    "authored_by",
+    "created_at",
     *REPEATING,
-    *("source_task_ref", "superseded_by"),
+    "source_task_ref",
+    "superseded_by",
 )
 
 SCHEMA: Final = pa.schema(
@@ -118,7 +123,8 @@ def as_numbers(column: Any, missing: Any = None) -> npt.NDArray[Any]:
     array([2.5, nan])
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    moments, flags = pa.types.is_timestamp(array.type), pa.types.is_boolean(array.type)
+    moments = pa.types.is_timestamp(array.type)
+    flags = pa.types.is_boolean(array.type)
     if moments:
         array = array.view(pa.int64())
     if array.null_count:

@@ -88,7 +88,8 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
     found: list[Path] = []
     seen = set[str]()
     for folder, inner, names in os.walk(root, followlinks=follow_links):
-        where, real = Path(folder), os.path.realpath(folder)
+        where = Path(folder)
+        real = os.path.realpath(folder)
         parts = where.relative_to(root).parts
         if real in seen:  # links may lead round
             inner.clear()
@@ -123,7 +124,8 @@ def uses_in(
     asked: Asked, look: Look, system: str, store: str, *, beside: Path | None = None
 ) -> Found:
     """Read all transcripts, those of `beside` where it is there; return the uses of a store."""
-    root, found = _projects_folder(asked, beside), Found(store=store)
+    root = _projects_folder(asked, beside)
+    found = Found(store=store)
     lines = LineReader(transcript_files(root), asked.progress, found)
     scan = _Scan(look, found)
     for file in lines.files:
@@ -172,7 +174,8 @@ def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) ->
 
 class _Scan:
     def __init__(self, look: Look, found: Found) -> None:
-        self._look, self._found = look, found
+        self._look = look
+        self._found = found
         self._calls: dict[tuple[str, str, bool, str], _Call] = {}
         self._results: dict[str, tuple[str, set[str]]] = {}
         """By call: its outcome, and the files that a shell did not find, by their names."""
@@ -222,10 +225,12 @@ class _Scan:
             outcome = outcome if touch.outcome is None else touch.outcome
             if outcome == _SUCCESS and touch.how == "Bash" and touch.memory_id in missing:
                 outcome = FAILED  # the shell went on without it
-            why, more = outcome or "calls without a time", 1
+            why = outcome or "calls without a time"
+            more = 1
             if outcome == _SUCCESS and at is not None:
                 yield Seen(touch, at, _session(sightings, oldest))
-                why, more = COPIES, len(sightings) - 1
+                why = COPIES
+                more = len(sightings) - 1
             if not touch.writes:
                 left_out[why] += more
 

@@ -178,7 +178,8 @@ def host_and_port(address: Address) -> tuple[str, int]:
     """Return where a server listens; 6379 of this machine where nothing is said."""
     host, colon, port = address.where.rpartition(":")
     if not colon or not port.isdigit():
-        host, port = address.where, "6379"
+        host = address.where
+        port = "6379"
     return host.strip("[]") or "localhost", int(port)
 
 

@@ -298,7 +298,8 @@ def exact(
     connection: sqlite3.Connection, text: Callable[[bytes], Any] = bytearray
 ) -> Iterator[None]:
     """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
-    before, connection.text_factory = connection.text_factory, text
+    before = connection.text_factory
+    connection.text_factory = text
     try:
         yield
     finally:

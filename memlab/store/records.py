@@ -144,7 +144,8 @@ def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
     """Whether a row of a store says all that an archived one said, as far as the store can."""
     if record == archived:
         return True
-    now, then = json.loads(record), json.loads(archived)
+    now = json.loads(record)
+    then = json.loads(archived)
     signals_now = now.pop(SIGNALS, [])
     known = _known(then.pop(SIGNALS, []), layout)
     given = now.keys() - then.keys() - set(COLUMNS)
@@ -287,11 +288,14 @@ def _rows_at(
     connection: sqlite3.Connection, layout: Layout, positions: list[int], text: type
 ) -> list[tuple[Any, ...]]:
     """Return the rows at some positions; going through all is quicker than looking each up."""
-    where, bound = f"IN ({', '.join('?' * len(positions))})", positions
+    where = f"IN ({', '.join('?' * len(positions))})"
+    bound = positions
     if {*map(type, positions)} == {int}:
-        first, last = min(positions), max(positions)
+        first = min(positions)
+        last = max(positions)
         if last - first < 2 * len(positions):
-            where, bound = "BETWEEN ? AND ?", [first, last]
+            where = "BETWEEN ? AND ?"
+            bound = [first, last]
     with exact(connection, text):
         return connection.execute(
             f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "

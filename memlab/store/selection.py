@@ -24,7 +24,8 @@ _DOES: Final = {
 }
 _REPLACING: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
 
-_GOES, _COMES_BACK = "goes", "comes back"
+_GOES = "goes"
+_COMES_BACK = "comes back"
 _STATEMENTS: Final = {
     _GOES: "DELETE FROM main.{} WHERE memory_id = 0",
     _COMES_BACK: "INSERT INTO main.{} (memory_id) VALUES (0)",
@@ -190,7 +191,8 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     """Delete the `chosen` rows and check that every load-bearing one is there, unchanged."""
     check_deletion(connection, chosen)
     staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
-    before, beside = connection.total_changes, 0
+    before = connection.total_changes
+    beside = 0
     if signal_columns(connection):
         beside = connection.execute(
             f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
@@ -199,9 +201,11 @@ def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) 
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     changed = connection.total_changes - before - deleted - beside
     left = count_load_bearing(connection, "TRUE")
-    wrong, look_for = "", "a trigger"
+    wrong = ""
+    look_for = "a trigger"
     if changed and staying is None:
-        wrong, look_for = f"changed {changed} others", "foreign keys"
+        wrong = f"changed {changed} others"
+        look_for = "foreign keys"
     elif left != load_bearing:
         wrong = f"left {left} of {load_bearing} load-bearing rows"
     elif staying != fingerprint_under_triggers(connection, "TRUE"):

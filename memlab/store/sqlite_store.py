@@ -58,7 +58,8 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
             supersedes=strings_of(values["supersedes_json"]),
             evidence_refs=strings_of(values["evidence_refs_json"]),
         )
-        kind, tags = MemoryKind(values["kind"]), strings_of(values["tags_json"])
+        kind = MemoryKind(values["kind"])
+        tags = strings_of(values["tags_json"])
         own = values["memory_id"], kind, values["title"], values["body"]
         return MemoryItem(*own, provenance, tags, values["superseded_by"])
     except (ValueError, TypeError, AttributeError) as error:
@@ -291,7 +292,8 @@ class SqliteMemoryStore:
         with self._errors_in_words(), database.transaction(opened):
             load_bearing = classify_rows(opened)
             surplus = surplus_condition(opened, keep_recent)
-            digest, deleted = None, 0
+            digest = None
+            deleted = 0
             if surplus:
                 policy = {"policy": "recent", "keep": keep_recent, "by": "position"}
                 why = Why(policy, "beyond-newest")
@@ -300,7 +302,8 @@ class SqliteMemoryStore:
             forget_verdicts(opened)
         note_deleted(self.archive, digest, at=now)
         compacted = Compacted(deleted)
-        compacted.digest, compacted.store = digest, self.path
+        compacted.digest = digest
+        compacted.store = self.path
         return compacted
 
     def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:

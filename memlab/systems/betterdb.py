@@ -26,8 +26,13 @@ FOREVER: Final = -1
 """When a hash ends that has no time to live."""
 
 _LASTING: Final = (
-    *(b"content", b"created_at", b"tags", b"importance"),
-    *(b"threadId", b"agentId", b"namespace"),
+    b"content",
+    b"created_at",
+    b"tags",
+    b"importance",
+    b"threadId",
+    b"agentId",
+    b"namespace",
 )
 """Fields that a frame is made of."""
 _OF_USE: Final = frozenset({b"access_count", b"last_accessed_at"})
@@ -135,8 +140,10 @@ class HashReader(base.Reader):
     """Hashes that one transaction reads, deletes or writes: it holds the server up for some ms."""
 
     def __init__(self, line: Line, source: Betterdb, changes: Changes | None = None) -> None:
-        self.line, self.source = line, source
-        self.store, self.prefix = source.store, source.prefix
+        self.line = line
+        self.source = source
+        self.store = source.store
+        self.prefix = source.prefix
         self._changes = changes
         self._marks: dict[bytes, int | None] | None = None
         """By the :func:`_mark` of each key: the memories whose rows were handed out."""
@@ -150,7 +157,8 @@ class HashReader(base.Reader):
             self._settle(found, asked, self._changes)
         if not found:
             self._check_there()
-        last, places = -1, []
+        last = -1
+        places = []
         for place, key in sorted((_place(self._id(key), each), key) for key, each in found.items()):
             last = max(place, last + 1)  # no two have one
             places.append((last, key))
@@ -425,7 +433,8 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
 def hash_of(record: bytes) -> tuple[str, Hash]:
     """Return the id and the hash that :func:`record_of` made a record of."""
     row = json.loads(record)
-    memory_id, ends = row.pop(ID), row.pop(ENDS, FOREVER)
+    memory_id = row.pop(ID)
+    ends = row.pop(ENDS, FOREVER)
     fields = {
         _name_in(name): bytes.fromhex(value["blob"]) if isinstance(value, dict) else value.encode()
         for name, value in row.items()
@@ -447,7 +456,8 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
             wrong[name] = f"{raw[:20]!r} is no {what}"
             return None
 
-    content, written = read("content"), read("created_at", _moment, "time")
+    content = read("content")
+    written = read("created_at", _moment, "time")
     wrong |= {n: "is missing" for n in ("content", "created_at") if n.encode() not in stored.fields}
     title, _, body = (None, "", None) if content is None else content.partition("\n")
     position = _place(memory_id, stored) if place is None else place

@@ -36,12 +36,24 @@ _LARGEST: Final = 2**20
 """Bytes of a file of settings."""
 _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
-        *("bugfix", "feature", "refactor", "change", "discovery", "decision"),
-        *("security_alert", "security_note", "sensitive"),
+        "bugfix",
+        "feature",
+        "refactor",
+        "change",
+        "discovery",
+        "decision",
+        "security_alert",
+        "security_note",
+        "sensitive",
     ),
     "concepts": (
-        *("how-it-works", "why-it-exists", "what-changed", "problem-solution"),
-        *("gotcha", "pattern", "trade-off"),
+        "how-it-works",
+        "why-it-exists",
+        "what-changed",
+        "problem-solution",
+        "gotcha",
+        "pattern",
+        "trade-off",
     ),
 }
 """Types and concepts of the mode ``code`` and its translations, in claude-mem 13."""
@@ -91,7 +103,8 @@ class ClaudeMem(TableSource):
     }
 
     def __init__(self, where: str | PathLike[str]) -> None:
-        name, given = fspath(where), {}
+        name = fspath(where)
+        given = {}
         if name.startswith(f"{self.scheme}:"):
             name, _, query = name.partition("?")
             given = dict(parse_qsl(query, keep_blank_values=True))
@@ -130,7 +143,8 @@ class ClaudeMem(TableSource):
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return an observation as a row, by its columns and whether a start loads it."""
-        key, epoch = said["id"], said.get("created_at_epoch")
+        key = said["id"]
+        epoch = said.get("created_at_epoch")
         title = text_of(said.get("title"))
         tags = [text_of(said.get("type")), *_strings(said.get("concepts"))]
         told = [text_of(said.get("subtitle")), text_of(said.get("narrative"))]
@@ -192,7 +206,9 @@ class ObservationReader(TableReader):
 
     def __init__(self, connection: sqlite3.Connection, source: ClaudeMem) -> None:
         super().__init__(connection, source)
-        self._name, self._project, self._start = source.name, source.project, source.start
+        self._name = source.name
+        self._project = source.project
+        self._start = source.start
         merged = " OR merged_into_project = :project"
         self._of = f"(project = :project{merged if 'merged_into_project' in self.columns else ''})"
 
@@ -233,7 +249,8 @@ class ObservationReader(TableReader):
 
     def about(self) -> About:
         """Return what is said of the database beside its frame."""
-        start, loaded = self._start, list(self._loaded.values())
+        start = self._start
+        loaded = list(self._loaded.values())
         counts = self._asked(
             f"SELECT project, count(*) FROM {_TABLE} WHERE :project IS NULL OR {self._of} "
             "GROUP BY project ORDER BY count(*) DESC, project"
@@ -284,9 +301,12 @@ def start_of(folder: Path) -> Start:
     """Return what a start loads by the settings in a folder; the environment comes first."""
     file = folder / _FILE
     both = {**_written(file), **{name: value for name, value in os.environ.items() if value}}
-    number, newest, said = str(both.get(SETTING, "")).strip(), 50, "its default"
+    number = str(both.get(SETTING, "")).strip()
+    newest = 50
+    said = "its default"
     if number.isdecimal():
-        newest, said = int(number), f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
+        newest = int(number)
+        said = f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
     mode = str(both.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":

@@ -51,7 +51,8 @@ def find(asked: Asked) -> Found:
 
 def _session(file: Path, lines: LineReader, found: Found) -> _Session:
     """Return whose file it is, and what it cites; ids still lack the session."""
-    session, forked_from = file.stem, ""
+    session = file.stem
+    forked_from = ""
     said: Counter[str] = Counter()
     cited: list[Read] = []
     for line in lines.objects(file, lambda each: b"-citation" in each or b'"session_meta"' in each):

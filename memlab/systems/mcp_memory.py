@@ -109,11 +109,13 @@ class McpMemory(TableSource):
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return a memory as a row, by its columns."""
-        told, created = metadata_of(said.get("metadata")), said.get("created_at")
+        told = metadata_of(said.get("metadata"))
+        created = said.get("created_at")
         tags = [tag for each in text_of(said.get("tags")).split(",") if (tag := each.strip())]
         memory_type = text_of(said.get("memory_type")).strip()
         title, _, body = text_of(said.get("content")).partition("\n")
-        position, at = _place(said["id"], created), moment_of_seconds(created)
+        position = _place(said["id"], created)
+        at = moment_of_seconds(created)
         replaced = text_of(said.get("superseded_by")) or None
         count = _number(told.get("access_count"))
         faults: list[Fault] = []
@@ -240,7 +242,8 @@ class MemoryReader(TableReader):
         ).fetchall()
         chunk_of = f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?"
         found: dict[Key, dict[str, Any]] = {}
-        chunk, data = None, b""
+        chunk = None
+        data = b""
         for key, chunk_id, offset, size, store in places:
             if chunk_id != chunk:  # a chunk is read once, for it holds a thousand vectors
                 chunk = chunk_id
@@ -316,7 +319,8 @@ class MemoryWriter(MemoryReader, Writer):
         count = 0
         for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
             record = json.loads(said)
-            vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
+            vector = record.pop(VECTOR, None)
+            edges = record.pop(EDGES, [])
             found = self.connection.execute(
                 f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
                 (key, record["content_hash"]),
@@ -333,8 +337,10 @@ class MemoryWriter(MemoryReader, Writer):
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
-        now, then = json.loads(there), json.loads(record)
-        edges, wanted = now.pop(EDGES, []), then.pop(EDGES, [])
+        now = json.loads(there)
+        then = json.loads(record)
+        edges = now.pop(EDGES, [])
+        wanted = then.pop(EDGES, [])
         return bool(now == then) and all(edge in edges for edge in wanted)
 
     def _count(self) -> int:

@@ -36,8 +36,19 @@ _UNDATED: Final = "consolidated_at is no moment"
 _FAR_YEAR: Final = re.compile(r"\d{5,}-")
 """How a moment after the year 9999 begins."""
 _READ: Final = (
-    *("id", "agent_id", "content", "consolidated_at", "outcome_type", "confidence", "valid_until"),
-    *("importance", "last_accessed", "access_count", "namespace", "session_id", "graduated"),
+    "id",
+    "agent_id",
+    "content",
+    "consolidated_at",
+    "outcome_type",
+    "confidence",
+    "valid_until",
+    "importance",
+    "last_accessed",
+    "access_count",
+    "namespace",
+    "session_id",
+    "graduated",
 )
 _OF_MOVED: Final = ("id", "agent_id", "content", "consolidated_at", "namespace", DELETED_AT)
 _MOVED: Final = f"""(
@@ -70,8 +81,13 @@ class Memforge(ServerSource):
     """The environment variable by which a MemForge server caps every agent."""
     revised = frozenset({IMPORTANCE, GRADUATED})
     of_use = (
-        *("access_count", "last_accessed", "retrieval_success_count", "first_successful_retrieval"),
-        *("staleness_score", ROWS, LINKS),
+        "access_count",
+        "last_accessed",
+        "retrieval_success_count",
+        "first_successful_retrieval",
+        "staleness_score",
+        ROWS,
+        LINKS,
     )
 
     def __init__(self, where: str) -> None:
@@ -113,7 +129,8 @@ class Memforge(ServerSource):
         title, _, body = said["content"].partition("\n")
         position = int(said["id"])
         written = _moment(said.get("consolidated_at"))
-        count, outcome = said.get("access_count"), said.get("outcome_type")
+        count = said.get("access_count")
+        outcome = said.get("outcome_type")
         return {
             "position": position,
             "key": position,  # of one sequence for all agents, which rollbacks skip
@@ -176,7 +193,8 @@ class MemoryReader(base.Reader):
     """Memories in a transaction."""
 
     def __init__(self, connection: Any, source: Memforge) -> None:
-        self.connection, self.source = connection, source
+        self.connection = connection
+        self.source = source
         self.catalogue = Catalogue(connection)
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
@@ -219,7 +237,8 @@ class MemoryReader(base.Reader):
         owners: dict[str, dict[str, set[str]]] = {TABLE: {each: {each} for each in memories}}
         seen: set[tuple[Any, ...]] = set()
         for reference in self.catalogue.that_go_with(TABLE):
-            table, column = self.catalogue.table(reference.table), reference.column
+            table = self.catalogue.table(reference.table)
+            column = reference.column
             if not table.key:
                 raise UnsafeDeletionError(
                     f"the table {table.name} has no primary key to restore its rows by; give it one"
@@ -282,7 +301,8 @@ class MemforgeWriter(MemoryReader, base.Writer):
                     "ON w.metadata ->> '_restored_from_cold_id' = c.id::text "
                     "WHERE c.source_table = %s AND c.source_id = ANY (%s) ORDER BY 1, 2",
                     (TABLE, [key for key, _ in some]),
-                    *(object, object),
+                    object,
+                    object,
                 )
             ]
         return taken
@@ -305,7 +325,8 @@ class MemforgeWriter(MemoryReader, base.Writer):
     def _delete(self, expected: Mapping[base.Key, str]) -> None:
         from psycopg.errors import IntegrityError
 
-        warm, cold = self.catalogue.table(TABLE).types, self.catalogue.table(COLD).types
+        warm = self.catalogue.table(TABLE).types
+        cold = self.catalogue.table(COLD).types
         copied = {old: new for old, new in _COPIED.items() if old in warm and new in cold}
         try:
             for ids in portions(sorted(map(int, expected))):
@@ -383,8 +404,10 @@ class MemforgeWriter(MemoryReader, base.Writer):
 
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was, and no other rows came with it."""
-        now, then = json.loads(there), json.loads(record)
-        back, archived = _others(now), _others(then)
+        now = json.loads(there)
+        then = json.loads(record)
+        back = _others(now)
+        archived = _others(then)
         self._left |= archived - back
         return _own(now) == _own(then) and back <= archived
 
@@ -426,7 +449,8 @@ def recognises(asked: Asked) -> bool:
 
 def find(asked: Asked) -> Found:
     """Return every memory that a query returned, which ``retrieval_log`` has a row for."""
-    found, source = Found(store=asked.source), Memforge(asked.source)
+    found = Found(store=asked.source)
+    source = Memforge(asked.source)
     query = f"SELECT id, warm_tier_id, created_at FROM retrieval_log {source.whose} ORDER BY id"
     with source.transaction(write=False) as connection:
         for some in postgres.streamed(connection, query, {"agent": source.agent}):

@@ -122,7 +122,8 @@ class Odek(FolderSource):
             str(fields.get("summary") or "") if file is None else file.data.decode(errors="replace")
         )
         title, _, body = text.strip().partition("\n")
-        created, position = fields.get("created_at"), found.place["position"]
+        created = fields.get("created_at")
+        position = found.place["position"]
         is_dated = _microseconds(created) is not None
         fault = (position, "created_at", f"created_at {created!r:.80} is not a timestamp")
         return {
@@ -208,7 +209,8 @@ class Odek(FolderSource):
         entries = list(index.entries)
         for each, key in back:
             ids = [entry.session_id for entry in entries]
-            at, above = int(each["at"]), each["above"]
+            at = int(each["at"])
+            above = each["above"]
             if at and ids[at - 1 : at] != [above]:  # others have come or gone
                 at = ids.index(above) + 1 if above is not None and above in ids else len(ids)
             entries.insert(at, Entry(key, str(each["text"]), None))

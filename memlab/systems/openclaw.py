@@ -153,10 +153,14 @@ class OpenClaw(NotesSource):
                 f"{self.path / NOTES} is no folder, and memlab follows no link in a workspace: "
                 "name the workspace that the notes lie in"
             )
-        now, records_all, found, born = today(), self._records_all(), [], []
+        now = today()
+        records_all = self._records_all()
+        found = []
+        born = []
         committed = self.born(moment)
         for name in filter(self.is_note, moment.names):
-            day, written = _day_of(name), known_since(moment, name, committed)
+            day = _day_of(name)
+            written = known_since(moment, name, committed)
             at = written if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
             born.append(written if at - written > _DAY else at)  # a day to come is no birth
             loaded = day is not None and now - _DAY <= day <= now
@@ -173,7 +177,8 @@ class OpenClaw(NotesSource):
 
     def facts(self, moment: FolderMoment) -> dict[str, str]:
         """Return what is loaded, and what of the notes cannot be judged."""
-        now, found = today(), {}
+        now = today()
+        found = {}
         notes = [each for each in self.memories(moment) if each.name != INDEX]
         if INDEX in moment.listing.others:
             found[INDEX] = "not read, for it is a link or no file"
@@ -204,7 +209,8 @@ class OpenClaw(NotesSource):
     def searches(self) -> Iterator[Search]:
         """Yield what agents searched for, without background sweeps."""
         for event in _events(LineReader(logs_of(self.path))):
-            at, words = reads.moment(event.get("timestamp")), reads.text(event.get("query"))
+            at = reads.moment(event.get("timestamp"))
+            words = reads.text(event.get("query"))
             if words and at is not None and not words.startswith(_SWEEP):
                 yield Search(at, words)
 

@@ -100,7 +100,8 @@ class Serena(NotesSource):
 
     def memories(self, moment: FolderMoment) -> list[FoundNote]:
         """Return the memories."""
-        names, born = filter(self.is_note, moment.names), self.born(moment)
+        names = filter(self.is_note, moment.names)
+        born = self.born(moment)
         return [note_of(n, known_since(moment, n, born), loaded=True, judged=True) for n in names]
 
     def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - the name alone

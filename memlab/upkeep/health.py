@@ -158,7 +158,8 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         yield _guarded("supersession", lambda: _supersession(source, frame))
     yield _insertion_order(frame)
     for each in source.troubles():
-        fault, counts = each.summary if each.found else "", {"found": each.found}
+        fault = each.summary if each.found else ""
+        counts = {"found": each.found}
         yield _warned(each.name, each.summary, fault, each.advice, counts)
     yield from _lost(source)
     if note := source.past_note():

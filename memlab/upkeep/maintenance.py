@@ -170,7 +170,9 @@ class _Work:
     def __init__(
         self, source: Source, now: datetime, *, do_it: bool, yes: bool, all_prunable: bool
     ) -> None:
-        self._source, self._now, self._do_it = source, now, do_it
+        self._source = source
+        self._now = now
+        self._do_it = do_it
         self._all_prunable = all_prunable
         self._settings = settings = settings_of(source)
         self._replaced = replaced_in(settings)
@@ -205,7 +207,8 @@ class _Work:
 
     def result(self) -> Maintenance:
         """Go through the steps that are remembered until one fails."""
-        settings, diagnosis = self._settings, doctor(self._source)
+        settings = self._settings
+        diagnosis = doctor(self._source)
         steps = [self._health(diagnosis)]
         for name, is_on, do in (
             ("copy", settings.keep_copies, self._copy),
@@ -238,7 +241,8 @@ class _Work:
 
     def _clock_doubt(self) -> str:
         """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
-        now, near = self._now, (self._source.like, self._source.archive)
+        now = self._now
+        near = (self._source.like, self._source.archive)
         files = [path for path in near if path is not None and path.exists()]
         written = max((path.stat().st_mtime for path in files), default=None)
         if written is None or now.timestamp() - written < _DORMANT.total_seconds():
@@ -307,7 +311,9 @@ class _Work:
         self, policy: Policy, name: str, receipt: str, *, retire: bool = False
     ) -> tuple[StepOutcome, Plan, str]:
         """Plan, and apply that; planned anew where it is stale. The words are of a deletion."""
-        now, meant, tries = self._now, self._all_prunable, PLANNED_AT_MOST
+        now = self._now
+        meant = self._all_prunable
+        tries = PLANNED_AT_MOST
         while True:
             self._found[name] = made = plan(self._source, policy, retire=retire, now=now)
             self._check_brakes(made)
@@ -327,7 +333,8 @@ class _Work:
 
     def _check_brakes(self, made: Plan) -> None:
         """Stop before anything where too much would go, or all, and nobody said it is meant."""
-        most, age = self._settings.max_per_run, self._settings.delete_retired_after
+        most = self._settings.max_per_run
+        age = self._settings.delete_retired_after
         name = self._source.name
         if most is not None and age is not None and "last" not in self._found:
             self._found["last"] = plan(self._source, LongRetired(age), now=self._now)
@@ -355,7 +362,8 @@ class _Work:
 
     def _harvest(self) -> tuple[StepOutcome, str]:
         """Write down what was read since, before anything is decided by it."""
-        named, (log, *_) = str(self._settings.harvest), self._settings.log
+        named = str(self._settings.harvest)
+        log, *_ = self._settings.log
         if "://" not in named and not is_named_by_scheme(named):
             named = str((self._settings.file or log).parent / Path(named).expanduser())
         if not self._do_it:

@@ -161,7 +161,8 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
         fill_in_parameters(notebook, {} if facts is None else facts.parameters)
         for cell in notebook.cells:
             if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
+                cell.outputs = []
+                cell.execution_count = None
         write_whole(copy, nbformat.writes(notebook).encode())
         written.append(copy)
     return written
@@ -195,7 +196,8 @@ def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
     for node in reversed(ast.parse(source).body):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
-        name, stated = node.targets[0].id, getattr(node.value, "value", None)
+        name = node.targets[0].id
+        stated = getattr(node.value, "value", None)
         if name in parameters:
             value = parameters[name]
         elif isinstance(stated, str) and stated.startswith(DATA):

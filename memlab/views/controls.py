@@ -29,7 +29,8 @@ class Slider(Control):
         if number not in self.values:
             values = sorted([*self.values, number])
             with self.hold_sync():
-                self.values, self.texts = values, [f"{each:,}" for each in values]
+                self.values = values
+                self.texts = [f"{each:,}" for each in values]
                 self.value = number
         self.value = number
 

@@ -47,7 +47,8 @@ def _before_after(charts: Any, findings: "Findings") -> Any:
 
 def _age_ranks(charts: Any, findings: "Findings") -> Any:
     found = findings.evidence.past, findings.evidence.references
-    ranks, quantiles = sizing.age_ranks(*found), sizing.age_rank_quantiles(*found)
+    ranks = sizing.age_ranks(*found)
+    quantiles = sizing.age_rank_quantiles(*found)
     marks = {"advice": findings.advice, "cap": findings.other_cap}
     return charts.plot_age_ranks(ranks, quantiles=quantiles, **marks)
 
@@ -67,7 +68,9 @@ def _boot_over_time(charts: Any, findings: "Findings") -> Any:
 
 
 def _law(charts: Any, findings: "Findings") -> Any:
-    target, until, found = findings.asked.target, findings.asked.until, findings.evidence
+    target = findings.asked.target
+    until = findings.asked.until
+    found = findings.evidence
     lines = evidence.law_lines(
         target, evidence="reads" if findings.sizing.reads > 0.5 else "references"
     )

@@ -33,7 +33,9 @@ class Findings(Recommendation):
 
     def sheet(self) -> Sheet:
         """Return the answer that a report begins with, and the figures that people choose on."""
-        page, effect, record = super().sheet(), self.effect, self.advice.track_record
+        page = super().sheet()
+        effect = self.effect
+        record = self.advice.track_record
         facts = [fact for fact in page.facts if fact[0] != "store"]
         if self.other_cap is not None:
             (row,) = self.sizing.at([self.other_cap]).to_dict("records")
@@ -45,7 +47,8 @@ class Findings(Recommendation):
         if effect is None or self.by_use is not None:
             facts.append((self.tokens, f"{self.summary.boot.tokens:,} now"))
         else:
-            before, after = effect.before, effect.after
+            before = effect.before
+            after = effect.after
             memories = f"{before.memories:,} → {counted(after.memories, 'memories')}"
             facts.append((self.tokens, f"{before.tokens:,} → {after.tokens:,}; {memories}"))
             share = effect.deleted.memories / max(1, self.summary.rows.memories)
@@ -55,7 +58,9 @@ class Findings(Recommendation):
 
     def next_steps(self) -> list[str]:
         """Say what to run next; first what carries out the cap that is looked at."""
-        name, source, cap = self.evidence.name, self.evidence.source, self.other_cap
+        name = self.evidence.name
+        source = self.evidence.source
+        cap = self.other_cap
         if source is not None and not source.deletes:
             return [f"next: {command('size', name)}    where the cap belongs in its own settings"]
         if cap is None or cap >= self.advice.prunable:

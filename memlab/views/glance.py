@@ -48,7 +48,8 @@ class Overview(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         title, facts, tables = self.summary.sheet()
-        facts, tables = [*facts], [*tables]
+        facts = [*facts]
+        tables = [*tables]
         for name, part in self.more.items():
             if isinstance(part, str):
                 facts.append((name, part))
@@ -101,14 +102,17 @@ def show(
     source = open_source(frame)
     settings = settings_of(source)
     arrays, problem = past_arrays(source)
-    keep, number = settings.keep_recent, ""
+    keep = settings.keep_recent
+    number = ""
     if settings.sized is not None or settings.is_auto:
         from memlab.sizing.in_force import policy_seen
 
         found = policy_seen(source)
-        keep, number = found.keep(settings), found.words
+        keep = found.keep(settings)
+        number = found.words
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
-    reads, option = None, tuple[str, ...]()
+    reads = None
+    option = tuple[str, ...]()
     if log is not None:
         from memlab.evidence.reads import cut_losses, log_option, reads_in
 

@@ -160,7 +160,8 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     call = "memlab.report"
     expect(output, str, PathLike, call=call, name="output")
     expect(record, str, PathLike, call=call, name="record", optional=True)
-    output, record = Path(output), None if record is None else Path(record)
+    output = Path(output)
+    record = None if record is None else Path(record)
     for file in (output, *filter(None, [record])):
         check_writable(file)
     asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
@@ -180,15 +181,19 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
-    limit, now = limit_like(source.like), findings.evidence.now
-    made, receipt, plan_file = plan(source, KeepRecent(findings.cap), now=now), None, None
+    limit = limit_like(source.like)
+    now = findings.evidence.now
+    made = plan(source, KeepRecent(findings.cap), now=now)
+    receipt = None
+    plan_file = None
     applied = last_applied(source)
     if not made.memories and applied is not None and applied[0].policy == made.policy:
         made, receipt = applied
     elif made.memories:
         plan_file = record.with_suffix(".plan.json")
         write_whole(plan_file, made.to_json(), limit=limit)
-    advice, settings = findings.advice, findings.evidence.settings
+    advice = findings.advice
+    settings = findings.evidence.settings
     text = decision_record(
         advice, made, now=now, settings=settings, plan_file=plan_file, receipt=receipt
     )
@@ -288,7 +293,8 @@ def sentence(text: str) -> str:
 
 
 def _loaded(findings: Findings) -> Section:
-    floor, tables = findings.advice.floor, []
+    floor = findings.advice.floor
+    tables = []
     if floor.largest:
         after = (
             f"{floor.memories:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
@@ -307,14 +313,16 @@ def _loaded(findings: Findings) -> Section:
 
 
 def _cut(findings: Findings, cut: CutLosses) -> Section:
-    sheet, words = cut.sheet(), []
+    sheet = cut.sheet()
+    words = []
     if not cut.reads:
         words.append(
             "Which memories are read, transcripts say: memlab harvest with this folder writes a "
             "log, and --log shows here what the cut loses."
         )
     if cut.below and findings.effect is not None:
-        left, fits = cut.named - findings.effect.deleted.memories, cut.files[TODAY]
+        left = cut.named - findings.effect.deleted.memories
+        fits = cut.files[TODAY]
         words.append(
             f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; "
             f"{'all fit' if left <= fits else f'{fits:,} fit'}."
@@ -324,7 +332,8 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
 
 
 def _references(findings: Findings) -> Section:
-    evidence, tables = findings.evidence, []
+    evidence = findings.evidence
+    tables = []
     needs = (
         "A reference is a later need for an earlier memory. A store holds them without being "
         "asked; an access log adds what an agent read without writing it down."

@@ -45,7 +45,9 @@ class Picture:
     def __init__(self, plot: Plot, mark: Mark, curve: pd.DataFrame) -> None:
         figure = Chart(partial(plot, curve, bare=True), width=5.4)
         self._canvas = FigureCanvasAgg(figure)
-        self._axes, self._mark, self._curve = figure.axes[0], mark, curve
+        self._axes = figure.axes[0]
+        self._mark = mark
+        self._curve = curve
         self.title = figure.title
         self._canvas.draw()  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
@@ -98,7 +100,9 @@ class SizingPanel:
         token_budget: int | None,
         usage: AgeOrUse | None = None,
     ) -> None:
-        self._sizing, self._store, self._usage = sizing, store, usage
+        self._sizing = sizing
+        self._store = store
+        self._usage = usage
         present = present_rows(past)
         self._prunable = present[present[c.PRUNABLE]]
         self.advice = advise(sizing, target=target, token_budget=token_budget)
@@ -134,7 +138,8 @@ class SizingPanel:
     @property
     def against(self) -> str:
         """Say what speaks against carrying the cap out; empty where nothing does."""
-        cap, budget = self.cap, self.token_budget.value
+        cap = self.cap
+        budget = self.token_budget.value
         if self.advice.verdict in (Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.HISTORY_INCOMPLETE):
             return f"no command: {self.advice.verdict.meaning}"
         if cap >= self._sizing.present.prunable:
@@ -170,7 +175,8 @@ class SizingPanel:
         picture = widgets.Layout(width="540px", max_width="100%")
         self.curve_picture, self.trade_off_picture = (widgets.HTML(layout=picture) for _ in "12")
         self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
-        self.going, self.saved = widgets.HTML(), widgets.HTML()
+        self.going = widgets.HTML()
+        self.saved = widgets.HTML()
         self.copy = CopyButton()
         self.save = widgets.Button(description="Save the choice", layout=auto)
         buttons = widgets.HBox([self.copy, self.save])
@@ -212,7 +218,8 @@ class SizingPanel:
 
     def _save_asked(self, _: Any) -> None:
         """Remember the cap, target and budget; a recommended cap with until when it speaks."""
-        cap, advice = self.cap, self.advice
+        cap = self.cap
+        advice = self.advice
         policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
         if cap == advice.keep_recent:
             at = now_utc().replace(microsecond=0)
@@ -238,10 +245,12 @@ class SizingPanel:
         self.recommendation.value = "".join(
             f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
         )
-        self.going.value, self.saved.value = self._going(), ""
+        self.going.value = self._going()
+        self.saved.value = ""
         self.copy.text = self.command_line
         self.save.disabled = bool(self.against) or self._store == ANY_STORE
-        offered, against = html.escape(self.command_line), html.escape(self.against)
+        offered = html.escape(self.command_line)
+        against = html.escape(self.against)
         self.command.value = f"<pre>{offered}</pre>" if offered else f"<p>{against}</p>"
 
     def _going(self) -> str:
@@ -269,7 +278,8 @@ class SizingPanel:
         return "; ".join(part for part in said if part)
 
     def _facts(self) -> dict[str, str]:
-        present, row = self._sizing.present, self._sizing.at([self.cap]).iloc[0]
+        present = self._sizing.present
+        row = self._sizing.at([self.cap]).iloc[0]
         known = dict(row, tokens=present.tokens, prunable=present.prunable)
         facts = {"keep_recent": f"{self.cap:,}"}
         for name, words in (_SAID_RECALLED if present.recalled else _SAID).items():
@@ -279,7 +289,8 @@ class SizingPanel:
 
     def _advice_lines(self) -> list[str]:
         """Say what is recommended, and the first thing that would change it."""
-        advice, usage = self.advice, self._usage
+        advice = self.advice
+        usage = self._usage
         title = str(advice).partition("\n")[0]
         lines = [f"For a target of {100 * advice.target:.4g}%: {title}", advice.evidence]
         lines += filter(None, [advice.track_record])

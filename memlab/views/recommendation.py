@@ -62,7 +62,8 @@ class Recommendation(Shown):
     @cached_property
     def curve(self) -> pd.DataFrame:
         """Numbers around the recommended ones, with what each serves and costs."""
-        source, in_use = self.evidence.source, None
+        source = self.evidence.source
+        in_use = None
         if source is not None and not isinstance(self.sizing, BudgetSizing):
             in_use = source.cap_now()
         shown = in_use if in_use is None else min(in_use, self.sizing.most)
@@ -87,7 +88,8 @@ class Recommendation(Shown):
     @cached_property
     def by_use(self) -> "BudgetByUse | None":
         """To how many tokens to retire by use; None where use says no more, or nothing can."""
-        found, asked = self.evidence, self.asked
+        found = self.evidence
+        asked = self.asked
         says_more = self.usage is not None and self.usage.verdict == "use"
         if not says_more or found.source is None or not found.source.retires:
             return None
@@ -101,7 +103,9 @@ class Recommendation(Shown):
     @cached_property
     def chances(self) -> "pd.Series[Any] | None":
         """Which memories the log could show read."""
-        past, log, now = self.evidence.past, self.evidence.log, self.evidence.now
+        past = self.evidence.past
+        log = self.evidence.log
+        now = self.evidence.now
         if log is None:
             return None
         return reading.reading_chances(present_rows(past), reading.own_reads(log, past, now))
@@ -122,9 +126,12 @@ class Recommendation(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed: first whether age or use decides what to load."""
-        advice, first = self.advice, list[tuple[str, str]]()
+        advice = self.advice
+        first = list[tuple[str, str]]()
         page = advice.sheet() if self.explain else advice.brief(self.curve, self.asked.keep_recent)
-        title, tables, evidence = page.title, [*page.tables], [*self._evidence()]
+        title = page.title
+        tables = [*page.tables]
+        evidence = [*self._evidence()]
         if self.usage is not None and self.usage.decided:
             first.append(("age or use", self.usage.answer))
         if self.by_use is not None:
@@ -160,7 +167,9 @@ class Recommendation(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the advice's own fields, its command, and what it rests on, as JSON values."""
-        advice, name, source = self.advice, self.evidence.name, self.evidence.source
+        advice = self.advice
+        name = self.evidence.name
+        source = self.evidence.source
         is_cap = not isinstance(advice, BudgetAdvice)
         setting = None
         if is_cap and source is not None and advice.number is not None:
@@ -190,7 +199,9 @@ class Recommendation(Shown):
 
         Returns what was remembered, where, and what goes by it; MemlabError of a frame.
         """
-        advice, settings, source = self.advice, self.evidence.settings, self.evidence.source
+        advice = self.advice
+        settings = self.evidence.settings
+        source = self.evidence.source
         policy = advice.policy
         if source is None:
             raise MemlabError("a frame has no settings: size the store itself to save its number")
@@ -198,7 +209,8 @@ class Recommendation(Shown):
             return "nothing was remembered: there is no number to remember"
         sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
         if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
-            policy, until = dict(settings.policy or {}), 'its number stays "auto", found each time'
+            policy = dict(settings.policy or {})
+            until = 'its number stays "auto", found each time'
         else:
             policy[SIZED] = sized.to_setting()
             until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
@@ -209,7 +221,9 @@ class Recommendation(Shown):
     def _evidence(self) -> Iterator[tuple[str, str]]:
         """Name what a number rests on: references, times without a zone, a log, an index, use."""
         found = self.evidence
-        counts, past, log = found.counts, found.past, found.log
+        counts = found.counts
+        past = found.past
+        log = found.log
         if self.explain:  # else how many references there are stands in the page
             kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
             left_out = ", ".join(f"{n:,} {why}" for why, n in not_counted_in_words(counts))

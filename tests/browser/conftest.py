@@ -50,7 +50,8 @@ def page(browser: Browser) -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """JupyterLab on a copy of the notebooks and of the stores they read."""
-    folder, private = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("private")
+    folder = tmp_path_factory.mktemp("work")
+    private = tmp_path_factory.mktemp("private")
     (folder / "data").mkdir(parents=True)
     shutil.copytree(CHECKOUT / "notebooks", folder / "notebooks")
     for name in ("two_years", "three_hundred_issues"):

@@ -20,8 +20,12 @@ SETTINGS = {
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
 PRIVATE = (
-    *("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"),
-    *("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"),
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "IPYTHONDIR",
+    "JUPYTERLAB_SETTINGS_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
 )
 """Where Jupyter keeps what is a user's own, which is neither read nor written."""
 
@@ -64,11 +68,19 @@ def running_lab(folder: Path, private: Path) -> Iterator[Lab]:
     overrides.parent.mkdir(parents=True)
     overrides.write_text(json.dumps(SETTINGS))
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
-        *("--ip=127.0.0.1", f"--port={lab.url.rpartition(':')[2]}"),
-        *("--ServerApp.port_retries=0", f"--ServerApp.root_dir={lab.folder}"),
-        *(f"--IdentityProvider.token={lab.token}", "--LabApp.expose_app_in_browser=True"),
-        *("--LabApp.extension_manager=readonly", "--LabApp.news_url="),
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={lab.url.rpartition(':')[2]}",
+        "--ServerApp.port_retries=0",
+        f"--ServerApp.root_dir={lab.folder}",
+        f"--IdentityProvider.token={lab.token}",
+        "--LabApp.expose_app_in_browser=True",
+        "--LabApp.extension_manager=readonly",
+        "--LabApp.news_url=",
         "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
     ]
     log = private / "server.log"

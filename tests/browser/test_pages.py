@@ -18,7 +18,8 @@ CELL = 'import memlab\nmemlab.rows("memory.db", memlab.KeepRecent(20))'
 
 def use(page: Page, grid: Locator) -> None:
     """Page, sort and filter as a person does; nothing that a memory says has run."""
-    info, ids = grid.locator(".dt-info"), grid.locator("tbody tr td:first-child")
+    info = grid.locator(".dt-info")
+    ids = grid.locator("tbody tr td:first-child")
     expect(info).to_have_text("Showing 1 to 10 of 41 entries")
     expect(ids.first).to_have_text(LOUD)
     grid.locator(".dt-paging-button", has_text="2").click()

@@ -58,7 +58,8 @@ def upright_lines(ax: Axes) -> list[float]:
 
 def assert_within_its_figure(ax: Axes) -> None:
     figure = drawn(ax).figure
-    inside, (width, height) = figure.get_tightbbox(), figure.get_size_inches()  # type: ignore[union-attr]
+    inside = figure.get_tightbbox()
+    width, height = figure.get_size_inches()  # type: ignore[union-attr]
     assert min(inside.x0, inside.y0) >= -0.02, title(ax)
     assert inside.x1 <= width + 0.02, title(ax)
     assert inside.y1 <= height + 0.02, title(ax)

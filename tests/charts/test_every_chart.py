@@ -54,7 +54,8 @@ def looked_up() -> pd.DataFrame:
 
 def searches_of(frame: pd.DataFrame) -> pd.DataFrame:
     """A log of sixty days after them, of the first few again and again and of any."""
-    rng, ids = np.random.default_rng(7), frame[c.MEMORY_ID]
+    rng = np.random.default_rng(7)
+    ids = frame[c.MEMORY_ID]
     rows = rng.integers(0, np.tile([len(ids), min(len(ids), 9)], 60)) if len(ids) else []
     days = START + pd.to_timedelta(np.repeat(np.arange(600, 660), 2)[: len(rows)], unit="D")
     return pd.DataFrame({c.MEMORY_ID: ids.iloc[rows].array, c.AT: days})
@@ -87,10 +88,13 @@ POLICIES = (
 def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     """Every chart of a frame, ready to be drawn: what is called, and what it is given."""
     frame = FRAMES[name]()
-    growth, context = growth_curve(frame), boot_context(frame)
-    references, ranks = find_references(frame), sizing.age_ranks(frame)
+    growth = growth_curve(frame)
+    context = boot_context(frame)
+    references = find_references(frame)
+    ranks = sizing.age_ranks(frame)
     curve = sizing.cap_curve(frame)
-    advice, tight = sizing.recommend_cap(frame), sizing.recommend_cap(frame, token_budget=20_000)
+    advice = sizing.recommend_cap(frame)
+    tight = sizing.recommend_cap(frame, token_budget=20_000)
     timeline = sizing.boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
     replays = replay_each(frame, references, POLICIES, workers=1)
     regrets = {label_of(one.policy): one.regret_over_time for one in replays}
@@ -252,7 +256,8 @@ def save(figure: Chart, path: Path) -> None:
 )
 def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
     file = f"{name.replace('/', '-')}.png"
-    stored, found = PICTURES / file, tmp_path / file
+    stored = PICTURES / file
+    found = tmp_path / file
     save(chart_named(name), found)
     if "MEMLAB_DRAW_PICTURES" in os.environ:
         stored.write_bytes(found.read_bytes())

@@ -123,7 +123,8 @@ def test_a_time_axis_has_few_ticks_and_the_year(minutes: int, size: float, width
     ax.margins(x=0)
     Plot(ax).time_axis()
     drawn(ax)
-    (low, high), ticks = ax.get_xlim(), zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+    low, high = ax.get_xlim()
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
     shown = [label.get_text() for place, label in ticks if low <= place <= high]
     assert 1 <= len(shown) <= 10
     assert re.search(r"\d{4}", " ".join([*shown, ax.xaxis.get_offset_text().get_text()]))

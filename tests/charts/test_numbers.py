@@ -39,7 +39,8 @@ def advice(sizing: Sizing) -> Advice:
 @pytest.fixture(scope="module")
 def searched() -> AgeOrUse:
     store = store_path("looked_up")
-    past, log = load(store), read_access_log(store.with_suffix(".searches.jsonl"))
+    past = load(store)
+    log = read_access_log(store.with_suffix(".searches.jsonl"))
     return age_or_use(past, find_references(past, log))
 
 
@@ -124,7 +125,8 @@ def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(sizing: Sizin
 
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])
 def test_a_bare_chart_and_marks_are_the_chart(sizing: Sizing, advice: Advice, name: str) -> None:
-    plot, mark = getattr(charts, f"plot_{name}"), getattr(charts, f"mark_{name}")
+    plot = getattr(charts, f"plot_{name}")
+    mark = getattr(charts, f"mark_{name}")
     bare = plot(sizing.curve, bare=True)
     assert not lines_named(bare, "_cap")
     mark(bare, sizing.curve, advice=advice, cap=80)

@@ -28,7 +28,8 @@ def small(tmp_path: Path) -> Path:
 )
 def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, verb: str) -> None:
     (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
-    where, page = (small.parent if verb == "find" else small), small.with_name("page.html")
+    where = small.parent if verb == "find" else small
+    page = small.with_name("page.html")
     found = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
     printed = run(verb, where, *(["-o", page] if verb == "report" else [])).output
     steps = found.next_steps()
@@ -38,7 +39,9 @@ def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, ver
 def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_path: Path) -> None:
     bundled = memlab.store_path("three_hundred_issues")
     store = memlab.copy_store(bundled, tmp_path / "memory.db")
-    before, content, compact = rows_of(store), store.read_bytes(), ("--keep-recent", 50)
+    before = rows_of(store)
+    content = store.read_bytes()
+    compact = ("--keep-recent", 50)
     assert "nothing was deleted" in said("compact", store, *compact)
     assert "no plan has taken anything out of" in said("archive", store)
     assert json.loads(said("archive", store, "--json")) == []
@@ -77,7 +80,8 @@ def test_what_goes_with_apply_is_in_the_archive_is_taken_back_and_dropped(tmp_pa
 
 
 def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_path: Path) -> None:
-    plan, moved = tmp_path / "plan.json", memlab.copy_store(small, tmp_path / "moved.db")
+    plan = tmp_path / "plan.json"
+    moved = memlab.copy_store(small, tmp_path / "moved.db")
     before = rows_of(small)
     shown = run("compact", small, "--keep-recent", 9, "--save-plan", plan)
     assert f"memlab apply {plan}" in shown.output
@@ -97,8 +101,13 @@ def test_a_saved_plan_is_applied_once_and_to_the_store_it_saw(small: Path, tmp_p
 @pytest.mark.parametrize(
     "name",
     [
-        *(":memory:", "file:x.db", "file:x.db?mode=memory"),  # what SQLite takes for more
-        *("./redis:x.db", "./claude:x.db", "./two\nlines.db", "./it's \x07 \udcff.db"),
+        ":memory:",
+        "file:x.db",
+        "file:x.db?mode=memory",
+        "./redis:x.db",
+        "./claude:x.db",
+        "./two\nlines.db",
+        "./it's \x07 \udcff.db",
     ],
 )
 def test_whatever_a_file_is_called_it_is_compacted_and_what_takes_that_back_is_for_a_shell(

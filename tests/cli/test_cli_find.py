@@ -124,7 +124,8 @@ def test_every_command_leaves_no_trace_in_an_odd_folder_and_what_goes_comes_back
     write_memory(folder, "a.md", memory("a"), at(0))
     write_index(folder, ["- [a](a.md)"])
     make_odd(folder)
-    before, whole = files_in(folder), files_in(tmp_path / "home")
+    before = files_in(folder)
+    whole = files_in(tmp_path / "home")
     for name, words in ({"find": "find {}"} | LOOKING).items():
         done = run(*typed(words, folder, tmp_path))
         assert done.exit_code in ({2} if name == "maintain" else {0, 1}), (name, done.output)
@@ -154,7 +155,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def test_it_says_what_it_found_left_out_and_wrote(world: World, tmp_path: Path) -> None:
     log = tmp_path / "reads.log"
     done = said("harvest", world.folder, "-o", log)
-    counted, apart = len(world.counted()), len(world.apart("maintenance"))
+    counted = len(world.counted())
+    apart = len(world.apart("maintenance"))
     for words in (
         f"{world.folder}: Claude Code memory, ",
         f"reads       {counted}, of ",

@@ -98,7 +98,8 @@ def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
 
 def test_a_refused_store_makes_the_exit_code_1(agents: Path) -> None:
     (agents / "text.db").write_text("none")
-    names, file = (f"{agents}/agent-*/memory.db", agents / "text.db"), agents / "plan.json"
+    names = (f"{agents}/agent-*/memory.db", agents / "text.db")
+    file = agents / "plan.json"
     asked = ("--keep-recent", 20, "--save-plan", file)
     assert "refused" in said("fleet", "plan", *names, *asked, code=1)
     run_sql(agents / "agent-30" / "memory.db", "DELETE FROM memory_items WHERE memory_id = 'e1'")

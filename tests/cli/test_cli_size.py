@@ -27,7 +27,8 @@ def frame(store: Path) -> pd.DataFrame:
 
 
 def test_caps_around_the_answer_are_as_the_curve_has_them(store: Path, frame: pd.DataFrame) -> None:
-    curve, advice = memlab.sizing.cap_curve(frame), memlab.recommend_cap(frame)
+    curve = memlab.sizing.cap_curve(frame)
+    advice = memlab.recommend_cap(frame)
     shown = said("size", store, "--explain")
     lines = re.findall(r"^[>~ ]+([\d,]+) +([\d.]+%) +(.+)$", shown, re.MULTILINE)
     table = {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in lines}
@@ -59,7 +60,8 @@ def test_json_holds_the_advice_the_table_and_a_command_that_works(
 
 def test_where_use_says_more_than_age_it_opens_with_what_retiring_takes(tmp_path: Path) -> None:
     found = memlab.store_path("looked_up")
-    store, log = memlab.copy_store(found, tmp_path / "m.db"), found.with_suffix(".searches.jsonl")
+    store = memlab.copy_store(found, tmp_path / "m.db")
+    log = found.with_suffix(".searches.jsonl")
     lines = said("size", store, "--log", log).splitlines()
     opens = re.match(
         r"retire by use to ([\d,]+) tokens: serves (9\d)% of reads \(\d+% to \d+%\); "

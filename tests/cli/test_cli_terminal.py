@@ -112,7 +112,8 @@ def test_a_table_too_wide_goes_on_below_and_breaks_no_number_no_date_and_no_word
     assert len(re.findall(r"^ +22 ", shown, re.MULTILINE)) > 1, "with its first column"
     assert "90.0% to 100.0%" in shown
     assert {*" ".join(header).split(), "28,303", "622,666", "2026-06-30"} <= set(shown.split())
-    path, words = "/srv/of-the-house/agent-7", "it is well-known that " * 4
+    path = "/srv/of-the-house/agent-7"
+    words = "it is well-known that " * 4
     shown = as_text(Sheet("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
     assert shown.split().count(path) == 2, "broken only where it fits no line"
 
@@ -176,7 +177,8 @@ def test_commands_options_and_names_complete(typed: str, meant: str) -> None:
 def test_digests_complete_by_the_archive_of_the_store(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(9))
     assert offered("restore", store) == []
-    first, last = compacted(store, 6).digest[:12], planned(store, 3)
+    first = compacted(store, 6).digest[:12]
+    last = planned(store, 3)
     leave_unfinished(store, last)
     assert offered("restore", store) == [last.digest[:12], first]
     assert offered("restore", store, beginning=first[:6]) == [first]

@@ -59,7 +59,8 @@ def test_every_command_is_in_the_tables_and_says_what_it_is_for_in_whole_sentenc
 
 def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them() -> None:
     assert len(COMMANDS) <= 18
-    context, spelled = click.Context(main), dict[str, set[tuple[bool, int]]]()
+    context = click.Context(main)
+    spelled = dict[str, set[tuple[bool, int]]]()
     groups = [(main, COMMANDS), (fleet, fleet.commands)]
     for command in (group.get_command(context, name) for group, names in groups for name in names):
         assert command is not None
@@ -121,7 +122,8 @@ NOT_A_STORE: dict[str, Callable[[Path], Path | int | None]] = {
 def test_what_is_no_store_is_told_and_left(tmp_path: Path, out: Path, name: str, kind: str) -> None:
     path = tmp_path / "memory.db"
     made = NOT_A_STORE[kind](path)
-    path, before = made if isinstance(made, Path) else path, files_in(tmp_path)
+    path = made if isinstance(made, Path) else path
+    before = files_in(tmp_path)
     done = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
     known = name == "doctor" or (name.startswith("fleet") and kind != "folder")
     codes = {("doctor", "missing"): 0, ("find", "folder"): 0}

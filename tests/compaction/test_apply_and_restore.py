@@ -33,7 +33,8 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_or_some_comes_back
     folder = tmp_path_factory.mktemp("random")
     store = write_rows(folder / "memory.db", rows)
     other = write_rows(folder / "compacted.db", rows)
-    before, made = rows_of(store), planned(store, keep)
+    before = rows_of(store)
+    made = planned(store, keep)
     receipt = apply(made)
     assert compact_at_runtime(other, keep, archive=False) == receipt.deleted
     assert rows_of(store) == rows_of(other)
@@ -97,7 +98,8 @@ def test_what_a_plan_decided_on_and_changed_or_went_is_named_and_nothing_is_done
     write_signals(store, "e1", importance=0.5, access_count=1)
     made = make(store)
     run_sql(store, change)
-    before, archived = rows_of(store), copies_of(store)
+    before = rows_of(store)
+    archived = copies_of(store)
     words = f"{', '.join(stale[:5])}{' and 5 more' * (len(stale) > 5)}"
     with pytest.raises(StalePlanError, match=rf"{len(stale)} \w+ \({words}\)") as caught:
         apply(made)
@@ -175,7 +177,8 @@ SPOILED = {
 @pytest.mark.parametrize("name", SPOILED)
 def test_a_trigger_that_changes_what_is_to_stay_rolls_all_back(store: Path, name: str) -> None:
     write_signals(store, "e1", importance=0.5)
-    operation, (event, changed) = OPERATIONS[name], SPOILED[name]
+    operation = OPERATIONS[name]
+    event, changed = SPOILED[name]
     what = operation.prepare(store)
     body = f"BEGIN UPDATE memory_items SET body = 'gone' WHERE memory_id = {changed}; END"
     run_sql(store, f"CREATE TRIGGER t AFTER {event} {body}")
@@ -188,7 +191,8 @@ def test_a_trigger_that_changes_what_is_to_stay_rolls_all_back(store: Path, name
 class TestCutShort:
     @pytest.mark.parametrize(("keep", "deleted"), [(3, 0), (1, 2)])
     def test_what_lacks_its_note_is_finished(self, store: Path, keep: int, deleted: int) -> None:
-        before, made = rows_of(store), planned(store, 3)
+        before = rows_of(store)
+        made = planned(store, 3)
         with pytest.raises(StoppedError):
             apply(made, watch=stop_at("committed"))
         receipt = compacted(store, keep)
@@ -204,7 +208,8 @@ class TestCutShort:
     def test_a_position_taken_again_does_not_hide_that_the_deletion_was_done(
         self, store: Path
     ) -> None:
-        before, made = rows_of(store), planned(store, 0)
+        before = rows_of(store)
+        made = planned(store, 0)
         with pytest.raises(StoppedError):
             apply(made, watch=stop_at("committed"))
         write_rows(store, [row("new")])
@@ -215,7 +220,8 @@ class TestCutShort:
         assert archived_plans(store)[0].finished_at is not None
 
     def test_what_another_process_deleted_meanwhile_stays_in_the_archive(self, store: Path) -> None:
-        before, made = rows_of(store), planned(store)
+        before = rows_of(store)
+        made = planned(store)
         leave_unfinished(store, made)
         assert restore(made.digest, store=store) == 0
         run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
@@ -254,7 +260,8 @@ class TestPermissions:
 
 
 def test_what_was_restored_is_left_alone_and_compacted_away_it_comes_back(store: Path) -> None:
-    before, receipt = rows_of(store), compacted(store)
+    before = rows_of(store)
+    receipt = compacted(store)
     assert restore(receipt.digest[:6], store=store) == 6
     assert rows_of(store) == before
     run_sql(store, "UPDATE memory_items SET superseded_by = 'e9' WHERE memory_id = 'e1'")
@@ -312,9 +319,11 @@ def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_returns_by_id(sto
 
 class TestIntoANewFile:
     def test_all_comes_and_the_store_stays_or_is_lost(self, store: Path, tmp_path: Path) -> None:
-        before, receipt = rows_of(store), compacted(store)
+        before = rows_of(store)
+        receipt = compacted(store)
         write_rows(store, [row("new", rowid=4)])
-        after, into = rows_of(store), tmp_path / "restored.db"
+        after = rows_of(store)
+        into = tmp_path / "restored.db"
         (tmp_path / ".restored.db.0a.part").touch()  # of one that was killed
         assert restore(receipt, into=into) == 6
         assert rows_of(into) == {position: before[position] for position in range(4, 10)}

@@ -77,7 +77,8 @@ def test_what_was_retired_for_long_counts_before_anything_is_retired(store: Path
     maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(3, start=20))
     (store.parent / FILE).write_text(f'{RETIRING}delete_retired_after = "30d"\nmax_per_run = 8\n')
-    before, later = rows_of(store), NOW + timedelta(days=40)
+    before = rows_of(store)
+    later = NOW + timedelta(days=40)
     assert "9 memories would go" in compacting(maintain(store, apply=True, now=later))[1]
     assert rows_of(store) == before
     (store.parent / FILE).write_text(f'{RETIRING}delete_retired_after = "30d"\nmax_per_run = 9\n')

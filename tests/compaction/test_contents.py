@@ -35,7 +35,8 @@ SIX = [f"e{number}" for number in range(1, 7)]
 
 class TestListing:
     def test_plans_and_rows_are_listed_in_the_order_they_were_taken_out(self, store: Path) -> None:
-        first, second = compacted(store, 8), compacted(store, 4, at=NOON + timedelta(1))
+        first = compacted(store, 8)
+        second = compacted(store, 4, at=NOON + timedelta(1))
         restore(second, ids=["e3"])
         told = [(each.digest, each.left, each.restored) for each in archived_plans(store)]
         assert told == [(first.digest, 2, 0), (second.digest, 4, 1)]
@@ -76,7 +77,8 @@ class TestExporting:
         write_rows(store, [row("odd", rowid=0, title="\x1b[31m\u202e\0", **odd)])
         write_signals(store, "e1", importance=0.25)
         store.chmod(0o600)
-        receipt, out = compacted(store), tmp_path / "out.jsonl"
+        receipt = compacted(store)
+        out = tmp_path / "out.jsonl"
         assert export_archived(store, out) == 7
         assert out.stat().st_mode & 0o777 == 0o600
         text = out.read_text()
@@ -136,9 +138,11 @@ def references(store: Path) -> pd.DataFrame:
 
 class TestDropping:
     def test_words_are_erased_and_facts_are_kept(self, secrets: Path) -> None:
-        before, expected = load_past(secrets), references(secrets)
+        before = load_past(secrets)
+        expected = references(secrets)
         assert len(expected) > 5
-        first, second = compact(secrets, 5), compact(secrets, 2)
+        first = compact(secrets, 5)
+        second = compact(secrets, 2)
         size = archive_path(secrets).stat().st_size
         drop_archived(secrets, digest=first[:12], now=NOON)
         assert [entry.digest for entry in archived_plans(secrets)] == [second]
@@ -248,7 +252,8 @@ class TestDroppingByDate:
     TOMORROW = NOON + timedelta(1)
 
     def test_what_is_older_is_dropped_even_where_the_store_is_lost(self, secrets: Path) -> None:
-        old, new = compact(secrets, 8), compact(secrets, 4, at=NOON + timedelta(10))
+        old = compact(secrets, 8)
+        new = compact(secrets, 4, at=NOON + timedelta(10))
         assert drop_archived(secrets, before=NOON).entries == ()
         secrets.unlink()
         dropped = drop_archived(secrets, before=self.TOMORROW, facts_too=True)

@@ -62,7 +62,8 @@ def decision(store: Path, planned: PlannedMemory) -> PlannedMemory:
 def deleting(store: Path) -> list[tuple[str, Plan]]:
     """Plans that delete and say what is not so: why each is refused."""
     made = planned(store)
-    (first, *others), (kept, *more) = made.memories, made.kept
+    first, *others = made.memories
+    kept, *more = made.kept
     (goes,) = (group for group in made.groups if group.deleted)
     stay = [group for group in made.groups if not group.deleted]
 
@@ -96,7 +97,8 @@ def superseding(store: Path) -> list[tuple[str, Plan]]:
     run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
     made = plan_supersession(store, {"d1": "d2", "s1": "d2"}, now=NOON)
     away = next(m for m in plan(store, PURGE).memories if m.memory_id == "e3")
-    episode, (d1, s1) = planned(store).memories[0], made.supersedes
+    episode = planned(store).memories[0]
+    d1, s1 = made.supersedes
     of_episode = {name: getattr(episode, name) for name in ("key", "memory_id", "fingerprint")}
     said: dict[str, list[PlannedLink]] = {
         "which is not load-bearing": [d1._replace(**of_episode)],
@@ -167,8 +169,10 @@ def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than
     run_sql(store, f"UPDATE memory_items SET title = '{'long ' * 40}' WHERE memory_id = 'e1'")
     assert apply(planned(store, 9)).deleted == 1  # a title is compared as far as a plan has it
     archive_of(store).unlink()
-    text, whole = planned(store).to_json(), store.read_bytes()
-    before, other = rows_of(store), planned(store)
+    text = planned(store).to_json()
+    whole = store.read_bytes()
+    before = rows_of(store)
+    other = planned(store)
     for seed in range(EXAMPLES):
         made = result_of(lambda s=seed: Plan.from_json(forged_text(text, random.Random(s))))
         if made is None:
@@ -196,7 +200,9 @@ def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than
 def test_a_receipt_of_which_anything_was_changed_restores_all_or_nothing(store: Path) -> None:
     before = rows_of(store)
     text = apply(planned(store)).to_json()
-    archive, after, left = archive_of(store).read_bytes(), store.read_bytes(), rows_of(store)
+    archive = archive_of(store).read_bytes()
+    after = store.read_bytes()
+    left = rows_of(store)
     for seed in range(EXAMPLES):
         store.write_bytes(after)
         archive_of(store).write_bytes(archive)
@@ -270,11 +276,14 @@ def test_a_plan_that_an_archive_or_a_fleet_keeps(store: Path, keeper: str, kind:
     size = 2**29 if kind == "beyond" else (15 if keeper == "archive" else 60) * 2**20
     text = bomb_of(*(("spaces", size) if kind == "beyond" else (kind, size, NOISE)))
     if keeper == "fleet":
-        file, where = store.with_name("plan.zst"), keeper
+        file = store.with_name("plan.zst")
+        where = keeper
         file.write_bytes(with_zstd(text))
         assert file.stat().st_size < 2**21
     else:
-        file, where, bomb = store, compacted(store).digest, with_zlib(text)
+        file = store
+        where = compacted(store).digest
+        bomb = with_zlib(text)
         assert len(bomb) < 2**22
         run_sql(archive_of(store), f"UPDATE applies SET plan_json_zlib = x'{bomb.hex()}'")
     run = run_program(LIMITED, file, where, ROOM)

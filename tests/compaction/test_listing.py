@@ -86,7 +86,8 @@ def test_need_is_activation_by_length(store: Path) -> None:
 def test_every_memory_is_listed_once_in_order_and_what_is_not_kept_is_what_is_decided(
     drawn: list[dict[str, Any]], cap: int, by: str, reads: list[tuple[int, int]]
 ) -> None:
-    frame, policy = frame_of(drawn), memlab.KeepRecent(cap)
+    frame = frame_of(drawn)
+    policy = memlab.KeepRecent(cap)
     log = make_log(*((f"m{number}", hours) for number, hours in reads))
     every = memlab.rows(frame, policy, by=by, log=log, now=NOW)
     assert sorted(every["memory_id"]) == sorted(frame["memory_id"])
@@ -159,14 +160,16 @@ def test_without_itables_a_frame_shows_as_any(store: Path, monkeypatch: pytest.M
 
 def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
     frame = make_frame("a", {c.MEMORY_ID: "d", c.KIND: "semantic"}, "b", "c", "e")
-    effect, created = cap_effect(frame, 2), list(frame[c.CREATED_AT])
+    effect = cap_effect(frame, 2)
+    created = list(frame[c.CREATED_AT])
     assert effect.deleted == Size(2, 20)
     assert (effect.before.memories, effect.after.memories) == (5, 3)
     assert effect.after.load_bearing == Size(1, 10)
     assert effect.after.prunable_by_memories == 2 / 3
     assert effect.newest_deleted == created[2]
     assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
-    none, every = cap_effect(frame, 0), cap_effect(frame, 10)
+    none = cap_effect(frame, 0)
+    every = cap_effect(frame, 10)
     assert (none.after.prunable_by_memories, none.oldest_kept, none.newest_kept) == (0, None, None)
     assert (every.deleted, every.newest_deleted) == (Size(0, 0), None)
 
@@ -202,7 +205,8 @@ def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(issues:
     at_safe = cost_of(memlab.plan(issues, memlab.KeepRecent(advice.keep_recent), now=NOW))
     assert at_safe.lost < 0.1 < cost.lost
     sized = memlab.size(issues, unit="tokens")
-    advice, served = sized.advice, sized.sizing.at([3_000]).loc[3_000]
+    advice = sized.advice
+    served = sized.sizing.at([3_000]).loc[3_000]
     cost = cost_of(memlab.plan(issues, memlab.TokenBudget(3_000), now=NOW))
     assert cost.lost == pytest.approx(1 - served["served"])
     assert (cost.safe, cost.likely) == (advice.max_tokens, advice.likely)
@@ -233,7 +237,8 @@ def test_the_dry_run_says_it_in_words_and_in_json(issues: Path) -> None:
     assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
     told = said("compact", issues, "--keep-recent", 50, "--json")
     assert json.loads(told)["cost"] == json.loads(cost.to_json())
-    plan, lines = memlab.Plan.from_json(told), told.splitlines()
+    plan = memlab.Plan.from_json(told)
+    lines = told.splitlines()
     assert len(plan.memories) == 542
     assert [*lines[:-3], "]", "}"] == plan.to_json().splitlines()
     assert "what that costs" not in said("compact", issues, "--keep-recent", 600)

@@ -129,7 +129,8 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
     name: str,
     step: str,
 ) -> None:
-    operation, whole = OPERATIONS[name], rows_of(store)
+    operation = OPERATIONS[name]
+    whole = rows_of(store)
     what = operation.prepare(store)
     before = rows_of(store)
     copy = shutil.copytree(store.parent, tmp_path_factory.mktemp("copy") / "of") / store.name
@@ -212,9 +213,11 @@ def test_a_store_that_somebody_writes_to_is_refused_in_words(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     prepare, run = CHANGES[name]
-    what, connect = prepare(store), database.connect
+    what = prepare(store)
+    connect = database.connect
     monkeypatch.setattr(database, "connect", lambda path, **_: connect(path, busy_timeout=0.05))
-    before, copies = rows_of(store), copies_of(store)
+    before = rows_of(store)
+    copies = copies_of(store)
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked by another process"):
@@ -243,11 +246,15 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("what", FOREIGN)
 @pytest.mark.parametrize("name", [name for name in CHANGES if name != "vacuum"])
 def test_what_lies_in_an_archives_place_is_refused(store: Path, name: str, what: str) -> None:
-    (prepare, run), (put, words) = CHANGES[name], FOREIGN[what]
-    given, archive = prepare(store), archive_of(store)
+    prepare, run = CHANGES[name]
+    put, words = FOREIGN[what]
+    given = prepare(store)
+    archive = archive_of(store)
     archive.unlink(missing_ok=True)
     put(archive)
-    before, there, mode = rows_of(store), files_in(store.parent), archive.lstat()
+    before = rows_of(store)
+    there = files_in(store.parent)
+    mode = archive.lstat()
     for use in (lambda: run(store, given, unwatched), lambda: memlab.load_past(store)):
         with pytest.raises(ArchiveError, match=words):
             use()

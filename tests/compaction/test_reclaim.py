@@ -58,7 +58,8 @@ def test_a_log_that_was_not_written_back_counts(store: Path) -> None:
 
 
 def test_vacuum_gives_back_what_deleted_rows_left(store: Path) -> None:
-    before, rows = store.stat().st_size, rows_of(store)
+    before = store.stat().st_size
+    rows = rows_of(store)
     write_rows(store, [row("again", body="x" * 1_000_000)])
     assert store.stat().st_size == before  # a free page is filled before the file grows
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'again'")

@@ -230,9 +230,18 @@ def test_what_was_written_since_is_not_taken_out_again(robbed: Path) -> None:
 
 
 FORGED = (
-    *("record_zlib = x'00'", "record_zlib = 'text'", "fingerprint = x'00'", "fingerprint = 1"),
-    *("digest = 1", "key = 1", "key = x'00'", "key = 'c.md'", "is_empty = 7", "missed_at = 'x'"),
-    *("memory_id = 'z.md'", "missed_at = 5, seen_at = NULL"),
+    "record_zlib = x'00'",
+    "record_zlib = 'text'",
+    "fingerprint = x'00'",
+    "fingerprint = 1",
+    "digest = 1",
+    "key = 1",
+    "key = x'00'",
+    "key = 'c.md'",
+    "is_empty = 7",
+    "missed_at = 'x'",
+    "memory_id = 'z.md'",
+    "missed_at = 5, seen_at = NULL",
 )
 
 

@@ -162,7 +162,8 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
     checks = {each.name: each for each in memlab.doctor(store).checks}
     assert checks["supersession"].status == checks["archive"].status == "OK"
     assert checks["memory_integrity"].counts["retired"] == 6
-    summary, frame = memlab.growth.summarize(store, now=START), memlab.load(store)
+    summary = memlab.growth.summarize(store, now=START)
+    frame = memlab.load(store)
     assert (summary.retired.memories, summary.superseded.memories) == (6, 1)
     assert summary.boot.tokens == frame.tokens[frame.active].sum()
     assert ids(memlab.rows(store, where="retired").itertuples()) == retired(store)
@@ -245,15 +246,19 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
         store = write_rows(Path(folder) / "memory.db", rows)
         done = []
         for moment in range(3):
-            before, at, frame = rows_of(store), START + moment * DAY, memlab.load(store)
-            active, was_retired = frame[frame.active], retired(store)
+            before = rows_of(store)
+            at = START + moment * DAY
+            frame = memlab.load(store)
+            active = frame[frame.active]
+            was_retired = retired(store)
             floor = active.memory_id[active.load_bearing].tolist()
             older = data.draw(st.sets(st.sampled_from(floor))) if floor else set()
             if ends := older and sorted({*active.memory_id} - older):
                 links = {each: data.draw(st.sampled_from(ends)) for each in sorted(older)}
                 plan = plan_supersession(store, links, now=at)
             else:
-                links, plan = {}, retiring(store, data.draw(st.integers(0, 4)), at=at)
+                links = {}
+                plan = retiring(store, data.draw(st.integers(0, 4)), at=at)
             assert rows_of(store) == before
             receipt = memlab.apply(Plan.from_json(plan.to_json()), now=at)
             frame = memlab.load(store)
@@ -277,7 +282,8 @@ def test_a_year_of_nights_by_activation_brings_back_what_is_needed(tmp_path: Pat
     policy = memlab.Activation(20)
     old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]
     store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *old])
-    missed, moves = Counter[str](), Counter[str]()
+    missed = Counter[str]()
+    moves = Counter[str]()
     for week in range(52):
         at = START + 7 * week * DAY
         write_rows(store, [row(f"new{week}", created_at=at.isoformat())])

@@ -202,7 +202,8 @@ def test_file_that_was_put_back_by_hand_is_no_hindrance(tmp_path: Path) -> None:
     """Its line has other words than when it was archived."""
     folder = filled(tmp_path)
     old = folder / "a.md"
-    kept, there = old.read_bytes(), old.stat()
+    kept = old.read_bytes()
+    there = old.stat()
     receipt = applied(folder, 1)
     old.write_bytes(kept)
     os.utime(old, ns=(there.st_mtime_ns, there.st_mtime_ns))
@@ -291,7 +292,8 @@ def test_line_that_a_hand_returns_in_the_instant_is_not_taken_for_memlabs(
     """A hand moves and rewords a line from RETIRED.md to MEMORY.md while a plan returns it."""
     folder = filled(tmp_path)
     applied(folder, 1, retire=True)
-    aside, index = folder / "RETIRED.md", folder / "MEMORY.md"
+    aside = folder / "RETIRED.md"
+    index = folder / "MEMORY.md"
     log = folder.parent / "reads.jsonl"
     folder.parent.joinpath("memlab.toml").write_text('log = "reads.jsonl"\n')
     log.write_text('{"memory_id": "d.md", "at": "2090-01-01T00:00:00Z"}\n')
@@ -342,7 +344,8 @@ def test_line_reworded_in_either_index_goes_back_as_it_was_reworded(tmp_path: Pa
 def test_line_reworded_in_both_indexes_stays_in_both(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1, retire=True)
-    aside, index = folder / "RETIRED.md", folder / "MEMORY.md"
+    aside = folder / "RETIRED.md"
+    index = folder / "MEMORY.md"
     aside.write_bytes(aside.read_bytes().replace("b](<b.md>) — hook".encode(), b"b](b.md) by hand"))
     index.write_bytes(index.read_bytes() + b"- [b](b.md) by hand, too\n")
     memlab.restore(receipt)
@@ -431,7 +434,8 @@ def test_any_edit_between_apply_and_undo_stays(
     retire: bool,
 ) -> None:
     folder = fresh(raw)
-    before, was_named = state(folder), named(folder)
+    before = state(folder)
+    was_named = named(folder)
     plan = planned(folder, keep, retire=retire)
     receipt = memlab.apply(plan, all_prunable=True)
     is_edited = edit(folder, edits)
@@ -461,7 +465,8 @@ def test_any_edit_in_the_midst_of_apply_or_undo_stays(
     step: str,
 ) -> None:
     folder = fresh(raw)
-    before, was_named = state(folder), named(folder)
+    before = state(folder)
+    was_named = named(folder)
     plan = planned(folder, keep, retire=retire)
     seen: list[tuple[list[bytes], set[str]]] = []
 

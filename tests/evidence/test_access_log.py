@@ -148,7 +148,8 @@ def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [None, 0o600, 0o640, 0o664, 0o755])
 def test_a_new_log_is_its_owners_or_as_its_store_is(tmp_path: Path, mode: int | None) -> None:
-    store, path = write_rows(tmp_path / "memory.db", episodes(1)), tmp_path / "reads.log"
+    store = write_rows(tmp_path / "memory.db", episodes(1))
+    path = tmp_path / "reads.log"
     store.chmod(mode or 0o666)
     before = os.umask(0)
     try:

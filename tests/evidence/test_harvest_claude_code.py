@@ -127,7 +127,8 @@ def test_a_read_without_an_answer_counts_once_the_answer_is_there(desk: Desk) ->
 
 
 def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(desk: Desk) -> None:
-    session, other = desk.session("s2", "m1.md"), desk.session("s1")
+    session = desk.session("s2", "m1.md")
+    other = desk.session("s1")
     other.lines = [session.lines.pop()]
     missing = "x\ncat: gone.md: No such file or directory"
     shell("cat {path} {folder}/gone.md; true", content=missing)(session, "m2.md")
@@ -138,7 +139,8 @@ def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(d
 
 def test_the_oldest_of_copies_is_known_by_its_lines(desk: Desk) -> None:
     """One session wrote m1, and one that branched off it, and ended before it, read m1."""
-    first, second = desk.session("s2"), desk.session("s1")
+    first = desk.session("s2")
+    second = desk.session("s1")
     WRITE(first, "m1.md")
     READ(first, "m4.md")
     second.lines = [{**line, "sessionId": "s1"} for line in first.lines]
@@ -173,7 +175,8 @@ def test_a_line_without_a_session_is_its_files_or_senders(desk: Desk, by_agent: 
 
 def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
     session = desk.session("s1", "m1.md", "m2.md")
-    calls, answers = session.lines[::2], session.lines[1::2]
+    calls = session.lines[::2]
+    answers = session.lines[1::2]
     answers[1]["message"]["content"][0]["is_error"] = True
     answers[0]["message"]["content"] += answers[1]["message"]["content"]
     answers[0]["toolUseResult"] = {"type": "file_unchanged"}  # of which one, nobody knows
@@ -249,7 +252,8 @@ def test_one_elsewhere_is_looked_for_in_the_transcripts_named(tmp_path: Path) ->
     world.folder.rename(tmp_path / "notes")
     found = harvest(f"claude:{tmp_path / 'notes'}", transcripts=world.projects)
     assert found.log == tmp_path / "notes.reads.log"
-    by_path, every = logged(found.log), world.counted()
+    by_path = logged(found.log)
+    every = world.counted()
     assert by_path <= every
     assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
 

@@ -94,7 +94,8 @@ class TestMcpMemory:
     )"""
 
     def make(self, folder: Path, **metadata: Any) -> Path:
-        path, insert = folder / "sqlite_vec.db", "INSERT INTO memories (content_hash, metadata)"
+        path = folder / "sqlite_vec.db"
+        insert = "INSERT INTO memories (content_hash, metadata)"
         texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
         rows = (f"{insert} VALUES ('{name}', '{text}')" for name, text in texts.items())
         run_sql(path, self.CREATE, *rows)

@@ -60,7 +60,8 @@ def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    source, log = workspace(tmp_path / "w"), tmp_path / "reads.log"
+    source = workspace(tmp_path / "w")
+    log = tmp_path / "reads.log"
     log.write_text("memory_id,at\n")
     with pytest.raises(MemlabError, match="is no access log"):
         harvest(source, log)

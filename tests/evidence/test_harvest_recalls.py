@@ -127,7 +127,8 @@ def old_log(tmp_path: Path) -> Path:
 
 
 def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: Path) -> None:
-    day, other = "memory/2026-04-05.md", "memory/2026-04-06.md"
+    day = "memory/2026-04-05.md"
+    other = "memory/2026-04-06.md"
     write_events(
         old_log,
         recall(at(0), day, other, day),

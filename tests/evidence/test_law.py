@@ -43,7 +43,8 @@ def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) 
 def test_the_fit_finds_the_law_and_spread_that_projects_are_drawn_from(fitting: ModuleType) -> None:
     """Each has references that reach uniformly far, all of them farther by a shift."""
     rng = np.random.default_rng(1)
-    shifts, projects = rng.normal(0.1, 0.05, 12), []
+    shifts = rng.normal(0.1, 0.05, 12)
+    projects = []
     for shift in shifts:
         at = np.sort(rng.integers(250, 16_000, 4_000))
         reach = np.clip(rng.uniform(0, 0.8, 4_000) + shift, 0, 1)
@@ -122,7 +123,8 @@ def test_a_larger_store_share_confidence_or_horizon_takes_no_smaller_cap(**asked
 
 def test_it_says_where_it_was_not_seen_and_is_wider_there() -> None:
     assert [memlab.law(size).seen for size in SIZES] == [250 <= size <= 16_000 for size in SIZES]
-    within, beyond = memlab.law(16_000), memlab.law(128_000)
+    within = memlab.law(16_000)
+    beyond = memlab.law(128_000)
     assert beyond.high / beyond.cap > 1.3 * within.high / within.cap
     assert "not seen at this size, so the limits are wider" in str(beyond)
     assert "not seen" not in str(within)

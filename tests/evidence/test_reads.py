@@ -56,12 +56,17 @@ GOOD = '{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}'
 
 NO_READS = {
     "cut short, or no JSON object": [
-        *('{"memory_id": "b", "at": "2025-0', "[1]", f"{GOOD}{GOOD}", "\0\0\0", "\xff"),
+        '{"memory_id": "b", "at": "2025-0',
+        "[1]",
+        f"{GOOD}{GOOD}",
+        "\0\0\0",
+        "\xff",
         '{"a":' * 100_000,
     ],
     "no memory_id": ['{"memory_id": 7, "at": "2025-01-01T02:30:00Z"}'],
     "no time": [
-        *('{"memory_id": "b"}', '{"memory_id": "b", "at": 1767225600}'),
+        '{"memory_id": "b"}',
+        '{"memory_id": "b", "at": 1767225600}',
         '{"memory_id": "b", "at": "yesterday"}',
     ],
 }

@@ -129,7 +129,8 @@ def test_one_session_needs_a_memory_once() -> None:
 
 
 def test_a_read_later_than_now_is_counted_apart() -> None:
-    frame, log = make_frame("a", "b", "c"), make_log(("a", 1.5), ("a", 99.0))
+    frame = make_frame("a", "b", "c")
+    log = make_log(("a", 1.5), ("a", 99.0))
     now = START + pd.Timedelta(hours=3)
     assert find_references(frame, log, now=now)[c.AT_POSITION].tolist() == [3]
     assert count_references(frame, log, now=now).loc["log", "future"] == 1

@@ -87,7 +87,8 @@ def test_a_chance_is_the_reads_of_a_group_over_those_of_all_alike() -> None:
 def test_limits_are_those_of_a_poisson_count_and_wider_where_a_day_reads_alike() -> None:
     frame = make_episodes(16)
     single = looked_at(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
-    oldest, newest = single.loc["oldest quarter"], single.loc["newest quarter"]
+    oldest = single.loc["oldest quarter"]
+    newest = single.loc["newest quarter"]
     assert (oldest["reads"], oldest["expected"]) == (8, 2)
     # Exact limits of 8 (chi-squared): 4.66 and 12.99, of 0: 0 and 2.30.
     assert [oldest["low"] * 2, oldest["high"] * 2] == pytest.approx([4.66, 12.99], abs=0.05)

@@ -89,7 +89,8 @@ def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path, one
 def test_a_plan_that_no_moment_changes_is_kept_and_one_that_failed_is_made_again(
     tmp_path: Path, one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, file = [one, tmp_path / "b.db"], tmp_path / "plan.json"
+    names = [one, tmp_path / "b.db"]
+    file = tmp_path / "plan.json"
     assert len(plan(names, KEEP, now=NOW, save=file).refused) == 1
     agent_store(names[1], 7)
     first = plan(names, KEEP, now=NOW, save=file)
@@ -166,7 +167,8 @@ def test_what_is_no_share_or_moment_is_refused_in_words() -> None:
 
 @pytest.mark.long
 def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list[Path]) -> None:
-    file, dies = tmp_path / "plan.json", {"runner": Serial(), "progress": DiesAfter(3)}
+    file = tmp_path / "plan.json"
+    dies = {"runner": Serial(), "progress": DiesAfter(3)}
     with forked("fleets") as children:
         ended = children.run(plan, sources=four, policy=KEEP, now=NOW, save=file, **dies)
         assert ended.code == -signal.SIGKILL

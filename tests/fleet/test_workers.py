@@ -148,10 +148,12 @@ def test_chunks_hold_every_store_once_and_large_ones_alone(sizes: list[int], wor
 class Watched(WorkerPool):
     """Two threads that note how many stores they hold at most."""
 
-    workers, death_errors = 2, (ZeroDivisionError,)
+    workers = 2
+    death_errors = (ZeroDivisionError,)
 
     def __init__(self) -> None:
-        self.held, self.most = 0, 0
+        self.held = 0
+        self.most = 0
         self.threads = ThreadPoolExecutor(2)
 
     def submit(self, task: FleetTask[Any], chunk: Chunk) -> Answer:
@@ -165,7 +167,8 @@ def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
     members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
     done = 0
     for _ in fleet.workers.schedule(pool, survey_task(NOW), members, fleet.workers.nothing):
-        done, pool.held = done + 1, pool.held - 1
+        done = done + 1
+        pool.held = pool.held - 1
     assert done == 2_000
     assert pool.most <= fleet.workers.AHEAD * pool.workers * TOGETHER
 
@@ -234,7 +237,8 @@ def test_a_worker_without_memlab_reads_nothing_and_that_is_said(
 
 def test_a_worker_of_another_memlab_reads_nothing_one_without_an_extra_says_so(store: Path) -> None:
     read: list[str] = []
-    chunk, here = [(Member.at(str(store)), None)], socket.gethostname()
+    chunk = [(Member.at(str(store)), None)]
+    here = socket.gethostname()
     with pytest.raises(MemlabError, match=rf"the worker on {here} runs memlab"):
         fleet.workers.work_as_version(FleetTask("reads", read.append, StoreLine), chunk, "0.0.9")
     assert read == []

@@ -50,7 +50,8 @@ def test_every_field_of_an_item_arrives_from_a_store_in_memory_too() -> None:
         "evidence_refs": ("issue:#1",),
     }
     provenance = items.MemoryProvenance(items.EventRef(items.EventId("e1"), 4), "agent", **same)
-    kind, tags = items.MemoryKind.SEMANTIC, ("a", "b,c")
+    kind = items.MemoryKind.SEMANTIC
+    tags = ("a", "b,c")
     with SqliteMemoryStore(":memory:") as store:
         store.put(items.MemoryItem("m1", kind, "tïtle", "body text", provenance, tags))
         (loaded,) = memlab.load(store, with_body=True).to_dict("records")

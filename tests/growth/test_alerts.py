@@ -128,7 +128,8 @@ def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) 
 
 
 def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: Path) -> None:
-    store, page = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)]), tmp_path / "r.html"
+    store = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)])
+    page = tmp_path / "r.html"
     shown = said("show", store)
     places = [shown.index(each) for each in ("never compacted: 61", "one large", "61 memories,")]
     assert places == sorted(places)

@@ -39,7 +39,8 @@ def test_the_curve_counts_what_stood_at_each_instant(rows: Drawn, freq: str | No
     same = frame.copy(deep=True)
     curve = growth_curve(frame, freq=freq)
     pd.testing.assert_frame_equal(frame, same)
-    created, at = frame[c.CREATED_AT], curve.index
+    created = frame[c.CREATED_AT]
+    at = curve.index
     if rows and freq:
         assert at[0] < created.min() <= at[1]
         assert at[-2] < created.max() <= at[-1]
@@ -122,7 +123,8 @@ def test_the_boot_context_is_told_part_by_part_rows_kept_for_a_problem_apart() -
 def test_parts_add_up_to_the_boot_context(rows: Drawn) -> None:
     frame = frame_of(rows)
     frame.index += 7  # as of a frame that was filtered
-    parts, summary = boot_context(frame), summarize(frame, now=NOW)
+    parts = boot_context(frame)
+    summary = summarize(frame, now=NOW)
     assert summary.boot.memories == parts[c.MEMORIES].sum() == frame[c.ACTIVE].sum()
     assert summary.boot.tokens == parts[c.TOKENS].sum()
     assert summary.boot.prunable.memories == parts.loc["episodes", c.MEMORIES]
@@ -142,7 +144,8 @@ def test_the_headline_numbers_of_a_small_store_and_of_an_empty_one() -> None:
 
 
 def test_odd_rows_are_counted() -> None:
-    late, dangling = START + pd.Timedelta(hours=9), row("b", superseded_by="nobody")
+    late = START + pd.Timedelta(hours=9)
+    dangling = row("b", superseded_by="nobody")
     undated = row("c", created_at=pd.NaT, superseded_by="a")
     frame = make_frame(row("a", created_at=late), dangling, undated, row("d", created_at=late))
     summary = summarize(frame, now=NOW)

@@ -338,7 +338,8 @@ class Paused(LifecycleStore):
 def test_after_every_put_the_scope_holds_what_the_policy_keeps(
     tmp_path_factory: pytest.TempPathFactory, rule: ValueCap, drawn: list[Any]
 ) -> None:
-    path, clock = tmp_path_factory.mktemp("lifecycle") / "memory.db", SimpleNamespace(now=START)
+    path = tmp_path_factory.mktemp("lifecycle") / "memory.db"
+    clock = SimpleNamespace(now=START)
 
     def opened() -> Paused:
         store = Paused(path, capacity=rule, clock=lambda: clock.now, archive=False)

@@ -70,7 +70,8 @@ class Both:
         """Recall the best that matches, which is an access."""
         from betterdb_agent_memory.composite_score import similarity_from_distance
 
-        now, rows = moment(self.theirs.store.now), memlab.load(self.path).set_index("memory_id")
+        now = moment(self.theirs.store.now)
+        rows = memlab.load(self.path).set_index("memory_id")
         found = self.theirs.store.recall(words, k=1, threshold=2, tags=tags, **belongs)
         for hit in self.theirs.run(found):
             name = self.names[hit.item.id]
@@ -184,8 +185,10 @@ def test_any_sequence_of_writes_leaves_what_odek_leaves(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[Any]
 ) -> None:
     path = tmp_path_factory.mktemp("odek") / "memory.db"
-    clock, model = [START], Odek()
-    store, other = opened(path, clock), opened(path, clock)
+    clock = [START]
+    model = Odek()
+    store = opened(path, clock)
+    other = opened(path, clock)
     for action, number, text, trusted, later in drawn:
         clock[0] += later
         name = f"s{number}"

@@ -52,7 +52,8 @@ def times(*days: float | None) -> "pd.Series[Any]":
 
 @given(age=ages, idle=ages, count=reads)
 def test_the_formula_is_the_published_one(age: float, idle: float, count: int) -> None:
-    long, short = max(age, 0.5), min(max(idle, 0.5), max(age, 0.5))
+    long = max(age, 0.5)
+    short = min(max(idle, 0.5), max(age, 0.5))
     if count and long - short > 1e-6 * long:
         spread = (long**0.5 - short**0.5) / (0.5 * (long - short))
         expected = short**-0.5 + count * spread

@@ -233,7 +233,9 @@ def replaced_by_hand(
     """Compare all pairs, in order, until nothing more goes."""
     length = np.linalg.norm(vectors, axis=1)
     unit = vectors / np.where(length == 0, 1, length)[:, None]
-    alive, winner, changed = list(range(len(vectors))), {}, True
+    alive = list(range(len(vectors)))
+    winner = {}
+    changed = True
     while changed:
         changed = False
         for row in list(alive):

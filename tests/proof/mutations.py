@@ -122,7 +122,8 @@ def spoil_bytes(store: Path, rng: random.Random) -> None:
 
 
 def flip_in_heads(store: Path, rng: random.Random) -> None:
-    data, size = bytearray(store.read_bytes() or b"\0"), _page_size(store)
+    data = bytearray(store.read_bytes() or b"\0")
+    size = _page_size(store)
     for _ in range(rng.choice((1, 1, 2, 4))):
         page = rng.choice((0, rng.randrange(max(1, len(data) // size))))
         at = page * size + rng.randrange(16 if page else 140)
@@ -132,10 +133,12 @@ def flip_in_heads(store: Path, rng: random.Random) -> None:
 
 def overwrite_pages(store: Path, rng: random.Random) -> None:
     """Zero pages, put noise or another page there, cut some off, or add some."""
-    data, size = bytearray(store.read_bytes() or b"\0"), _page_size(store)
+    data = bytearray(store.read_bytes() or b"\0")
+    size = _page_size(store)
     pages = max(1, len(data) // size)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        start, other = rng.randrange(pages) * size, rng.randrange(pages) * size
+        start = rng.randrange(pages) * size
+        other = rng.randrange(pages) * size
         page = (bytes(size), b"\xff" * size, rng.randbytes(size), data[other : other + size])
         data[start : start + size] = rng.choice(page)
     if rng.random() < 0.5:
@@ -181,7 +184,8 @@ def put_hostile_values(store: Path, rng: random.Random) -> None:
     if rng.random() < 0.4:
         _run(store, SCHEMA.format("sql = replace(sql, ' NOT NULL', '')"))
     for _ in range(rng.choice((1, 1, 3, 10))):
-        column, value = rng.choice(COLUMNS), rng.choice(STORED)
+        column = rng.choice(COLUMNS)
+        value = rng.choice(STORED)
         where = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
         if rng.random() < 0.2:
             text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"
@@ -207,8 +211,16 @@ def rewrite_schema(store: Path, rng: random.Random) -> None:
 
 
 MUTATIONS: Final = (
-    *(spoil_bytes, flip_in_heads, overwrite_pages, leave_a_log, leave_a_journal, add_triggers),
-    *(reshape, put_hostile_values, move_rows, rewrite_schema),
+    spoil_bytes,
+    flip_in_heads,
+    overwrite_pages,
+    leave_a_log,
+    leave_a_journal,
+    add_triggers,
+    reshape,
+    put_hostile_values,
+    move_rows,
+    rewrite_schema,
 )
 
 

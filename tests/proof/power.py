@@ -47,7 +47,8 @@ def recorded(recorder: Path, do: Task, store: Path, what: Any) -> list[Event]:
     log = folder.with_name(f"{folder.name}.recorded")
     log.unlink(missing_ok=True)
     told = {"LD_PRELOAD": str(recorder), "RECORDED_FOLDER": str(folder), "RECORD_TO": str(log)}
-    program, task = [sys.executable, "-c", _PROGRAM], pickle.dumps((do, store, what))
+    program = [sys.executable, "-c", _PROGRAM]
+    task = pickle.dumps((do, store, what))
     subprocess.run(program, check=True, input=task, env=environment() | told)
     return list(_events(log.read_bytes()))
 
@@ -120,7 +121,8 @@ class Disk:
         if path.is_dir():
             self.nodes[number].synced = None
             here = {each.name: self._add(each) for each in sorted(path.iterdir())}
-            self.synced_names[number], self.names[number] = here, dict(here)
+            self.synced_names[number] = here
+            self.names[number] = dict(here)
         else:
             self.nodes[number].synced = path.read_bytes()
         return number
@@ -129,7 +131,8 @@ class Disk:
         number = self._number_of_inode[inode] = len(self.nodes)
         self.nodes.append(node)
         if node.synced is None:
-            self.synced_names[number], self.names[number] = {}, {}
+            self.synced_names[number] = {}
+            self.names[number] = {}
         return number
 
     def see(self, event: Event) -> None:
@@ -142,7 +145,8 @@ class Disk:
             case "remove":
                 self._change((*self._place(event.path), None))
             case "rename" | "exchange" | "link":
-                old, new = self._place(event.path), self._place(os.fsdecode(event.data))
+                old = self._place(event.path)
+                new = self._place(os.fsdecode(event.data))
                 left = {"rename": [(*old, None)], "exchange": [(*old, self._at(new))]}
                 self._change((*new, self._at(old)), *left.get(event.what, []))
             case "sync folder":
@@ -153,8 +157,10 @@ class Disk:
                 self.pending = [s for n, s in enumerate(self.pending) if n not in kept]
             case "sync":
                 node = self.nodes[self._number_of_inode[event.file]]
-                node.synced, node.since = node.content(node.since), []
-                node.mode, node.written = int.from_bytes(event.data, "little") & 0o7777, event.at
+                node.synced = node.content(node.since)
+                node.since = []
+                node.mode = int.from_bytes(event.data, "little") & 0o7777
+                node.written = event.at
             case _:
                 self.nodes[self._number_of_inode[event.file]].since.append(event)
 
@@ -176,7 +182,8 @@ class Disk:
 
     def _closed(self, wanted: set[int]) -> list[int]:
         """Return the steps that are kept where some are: with all before them at their names."""
-        kept, places = [], set()
+        kept = []
+        places = set()
         for number in reversed(range(len(self.pending))):
             touched = _places(self.pending[number])
             if number in wanted or touched & places:

@@ -350,7 +350,8 @@ class Databases(Reader):
         with closing(sqlite3.connect(path)) as connection, connection:
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             for _ in range(rng.choice((1, 2, 5))):
-                column, where = rng.choice(columns), rng.choice(("1", "rowid = 2", "rowid % 2"))
+                column = rng.choice(columns)
+                where = rng.choice(("1", "rowid = 2", "rowid % 2"))
                 update = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}"
                 with suppress(sqlite3.Error, UnicodeDecodeError):
                     connection.execute(update, (rng.choice(STORED),))

@@ -146,7 +146,8 @@ class RowScene(Scene):
 def row_scene(folder: Path, operation: str, journal: str) -> RowScene:
     folder.mkdir()
     store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
-    whole, signals = rows_of(store), signals_of(store)
+    whole = rows_of(store)
+    signals = signals_of(store)
     made = plan(store, KeepRecent(KEEP), now=NOW)
     gone = {memory.position for memory in made.memories}
     left = {position: row for position, row in whole.items() if position not in gone}
@@ -190,7 +191,8 @@ class FolderScene(Scene):
         """Bytes, mode and time of every file; an index gets a new time when it changes."""
         found: dict[str, Any] = {VIEW: str(load(store, with_body=True).to_csv())}
         for path in store.rglob("*"):
-            name, looked_at = str(path.relative_to(store)), path.stat()
+            name = str(path.relative_to(store))
+            looked_at = path.stat()
             if path.is_file() and not name.startswith(LEFT):
                 when = 0 if name in INDEXES else looked_at.st_mtime_ns
                 found[name] = (path.read_bytes(), looked_at.st_mode, when)
@@ -260,8 +262,10 @@ def _folder_scene(folder: Path, system: Callable[[Path], Path], operation: str) 
     scene.after = scene.state(copy)
     if operation == "restore":
         apply(made, now=claude_store.START)
-        scene.operation, scene.what = tasks.restore_rows, made.digest
-        scene.before, scene.after = scene.after, scene.whole
+        scene.operation = tasks.restore_rows
+        scene.what = made.digest
+        scene.before = scene.after
+        scene.after = scene.whole
     return scene
 
 

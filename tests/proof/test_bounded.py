@@ -79,7 +79,8 @@ def test_tags_that_all_differ_are_not_kept_where_they_are_not_shown(tmp_path: Pa
 def test_a_plan_of_many_memories_takes_little_more_room_than_it_says_of_them(
     tmp_path: Path, saved: bool, each: int
 ) -> None:
-    store, plan = many(tmp_path / "memory.db"), str(tmp_path / "plan.json")
+    store = many(tmp_path / "memory.db")
+    plan = str(tmp_path / "plan.json")
     words = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
     most = most_of(store, *words)
     assert most - most_of_next_to_nothing("compact", "--keep-recent", "50") < each * MANY

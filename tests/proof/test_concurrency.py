@@ -66,7 +66,8 @@ def write(store: Path, writer: int, puts: int) -> Written:
 
 @pytest.mark.parametrize("retire", [False, True])
 def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire: bool) -> None:
-    store, tally = scratch / "memory.db", Counter[str]()
+    store = scratch / "memory.db"
+    tally = Counter[str]()
 
     def plan_and_apply() -> None:
         made = plan(store, KeepRecent(KEEP // 3), retire=retire)

@@ -35,7 +35,8 @@ def examiners() -> Iterator[Children]:
 def test_every_hostile_file_ends_in_a_result_or_an_error(
     name: str, scratch: Path, examiners: Children
 ) -> None:
-    outside, case = scratch / "outside", scratch / "case"
+    outside = scratch / "outside"
+    case = scratch / "case"
     outside.mkdir()
     (outside / "canary").write_text("somebody's")
     case.mkdir(mode=0o750)
@@ -56,7 +57,8 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
     vars(clock)["_STEP"] = 0  # nobody else writes here
     warnings.simplefilter("error")
     signal.alarm(PATIENCE)
-    rng, done = random.Random(seed), "nothing yet"
+    rng = random.Random(seed)
+    done = "nothing yet"
     case = reader.folder
     shutil.rmtree(case, ignore_errors=True)
     shutil.copytree(case.with_name("whole"), case, symlinks=True)
@@ -64,7 +66,8 @@ def examine(reader: Reader, outside: Path, seed: int) -> str | None:
         done = reader.spoil(outside / "canary", rng)
         for path in case.rglob("*"):
             os.utime(path, (seed, seed), follow_symlinks=False)
-        before, around = state_of(case), state_of(outside)
+        before = state_of(case)
+        around = state_of(outside)
         result_of(rng.choice(reader.looks()))
         assert state_of(case) == before
         result_of(rng.choice(reader.changes()))

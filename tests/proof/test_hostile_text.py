@@ -114,9 +114,14 @@ def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -
     commands: list[tuple[object, ...]] = [
         *((word, store) for word in ("show", "size", "rows", "doctor")),
         ("compact", store, "--keep-recent", 3, "--save-plan", planned),
-        *(("apply", planned), ("apply", planned), ("archive", store), ("archive", store, "--rows")),
-        *(("archive", store, "--search", "owned"), ("restore", store, "0000")),
-        *(("doctor", store), ("vacuum", store)),
+        ("apply", planned),
+        ("apply", planned),
+        ("archive", store),
+        ("archive", store, "--rows"),
+        ("archive", store, "--search", "owned"),
+        ("restore", store, "0000"),
+        ("doctor", store),
+        ("vacuum", store),
         *(("restore", store, f"no {text}") for text in TEXTS.values()),
     ]
     for command in commands:
@@ -158,7 +163,8 @@ class Tags(HTMLParser):
 
 
 def shown_in_notebooks(path: Path) -> Iterator[Any]:
-    frame, made = memlab.load(path), plan(path, KeepRecent(3), now=NOW)
+    frame = memlab.load(path)
+    made = plan(path, KeepRecent(3), now=NOW)
     yield from (frame, summarize(frame, now=NOW), boot_context(frame), memlab.recommend_cap(frame))
     yield from (doctor(path), space(path), made)
     yield from (apply(made, now=NOW), archived_rows(path), doctor(path))
@@ -167,7 +173,8 @@ def shown_in_notebooks(path: Path) -> Iterator[Any]:
 def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
     layout = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "style", "br"}
     for shown in shown_in_notebooks(store):
-        page, printed = shown._repr_html_(), str(shown)
+        page = shown._repr_html_()
+        printed = str(shown)
         found = Tags(page)
         assert found.tags <= layout, type(shown)
         assert found.attributes <= {"style", "class", "border", "scoped"}, type(shown)
@@ -209,7 +216,8 @@ def test_a_browser_finds_nothing_to_run_or_to_fetch(
     make: Callable[[Path, Path], Path], small: Path, scratch: Path, opened: Any
 ) -> None:
     page = make(copy_aside(small, scratch / "copy"), scratch / "page.html")
-    requests, dialogs = list[str](), list[str]()
+    requests = list[str]()
+    dialogs = list[str]()
     opened.on("request", lambda request: requests.append(request.url))
     opened.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     opened.goto(page.as_uri(), wait_until="networkidle")

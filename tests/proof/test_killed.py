@@ -15,7 +15,8 @@ KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 
 
 def test_killed_at_a_random_moment(row_scene: RowScene, scratch: Path, children: Children) -> None:
-    scene, rng = row_scene, random.Random(7)
+    scene = row_scene
+    rng = random.Random(7)
     store = copy_aside(scene.store, scratch / "killed")
     rehearsal = copy_aside(scene.store, scratch / "again")
     seconds = children.run(scene.operation, store=rehearsal, what=scene.what).seconds

@@ -66,7 +66,8 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
     import valkey
     from betterdb_agent_memory.build_memory_record import build_memory_record
 
-    rng, written = random.Random(writer), Written()
+    rng = random.Random(writer)
+    written = Written()
     client = valkey.Valkey(unix_socket_path=socket)
     # What a recall leaves of a memory that went meanwhile is no memory of the writer's.
     there = "if redis.call('HEXISTS', KEYS[1], 'content') == 0 then return 0 end "
@@ -104,7 +105,8 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
     """Consolidate, retrieve and relate, by statements like MemForge's."""
     import psycopg
 
-    rng, written = random.Random(writer), Written()
+    rng = random.Random(writer)
+    written = Written()
     with psycopg.connect(url, autocommit=True) as connection:
 
         def done(*statements: str, **values: Any) -> int:
@@ -120,7 +122,8 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
             if rng.random() < 0.4 or not written.contents:
                 content = f"writer {writer}, step {step}"
                 memory = add_memory(connection, AGENT, content=content, importance=rng.random())
-                written.contents[memory], written.uses[memory] = content, 0
+                written.contents[memory] = content
+                written.uses[memory] = 0
                 continue
             memory, other = written.some(rng, 2)
             if rng.random() < 0.7:
@@ -185,7 +188,8 @@ def raced(
     Returns what each wrote, and how many memories went.
     """
     pids = [children.start(write, writer=writer, **told) for writer in range(WRITERS)]
-    deleted, plans = 0, 0
+    deleted = 0
+    plans = 0
     gone: list[memlab.Receipt] = []
     disturbed: list[memlab.Receipt] = []
     writing_still = True

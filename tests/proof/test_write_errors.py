@@ -100,7 +100,9 @@ def test_a_change_of_a_file_fails(scene: Scene, scratch: Path, faulty: Children)
         scene.finish(faulty, store)
 
 
-STORE, MEMORY, HARVESTED = "memory.db", "home/.claude/projects/-home-u-work/memory", "harvested.log"
+STORE = "memory.db"
+MEMORY = "home/.claude/projects/-home-u-work/memory"
+HARVESTED = "harvested.log"
 SETTINGS = f'[store."{STORE}"]\npolicy = {{ name = "recent", keep = 20 }}\narchive_for = "1000d"\n'
 WRITERS = {
     "size": ("size {store} --save", "memlab.toml"),
@@ -164,8 +166,10 @@ def test_a_change_of_a_file_fails_that_a_command_writes(
     name: str, made: tuple[Path, str], scratch: Path, faulty: Children
 ) -> None:
     typed, written = WRITERS[name]
-    case, (whole, digest) = scratch / "case", made
-    store, file = case / STORE, case / written
+    case = scratch / "case"
+    whole, digest = made
+    store = case / STORE
+    file = case / written
     places = {"store": store, "file": file, "memory": case / MEMORY, "digest": digest[:12]}
     words = tuple(word.format_map(places) for word in typed.split())
     kept = rows_of(whole / STORE)
@@ -212,7 +216,8 @@ def test_a_store_that_may_not_be_written(
         path.chmod(0o777 if path.is_dir() else 0o666)
     for path in [folder] if what == "folder" else folder.iterdir():
         path.chmod(path.stat().st_mode & ~0o222)
-    before, copies = files_of(folder), copies_of(scene.store)
+    before = files_of(folder)
+    copies = copies_of(scene.store)
 
     read = children.run(tasks.without_privileges, arguments=(space, scene.store))
     assert read.error is None

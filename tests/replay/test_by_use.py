@@ -22,7 +22,8 @@ def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def test_limits_are_wilsons_of_fewer_reads_and_of_days_that_read_alike() -> None:
-    day, found = np.arange(80), np.append(np.ones(70), np.zeros(10))  # as if 7 of 8
+    day = np.arange(80)
+    found = np.append(np.ones(70), np.zeros(10))  # as if 7 of 8
     assert share_with_limits(day, found, 0.975) == pytest.approx((0.875, 0.5018, 0.9799), abs=1e-4)
     twice = share_with_limits(np.repeat(day, 2), np.repeat(found, 2), 0.975)
     assert twice == pytest.approx(share_with_limits(day, found, 0.975))

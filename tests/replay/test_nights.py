@@ -36,7 +36,8 @@ def recorded(request: pytest.FixtureRequest) -> tuple[list[datetime], list[tuple
     born = [datetime.fromisoformat(note["born"]) for note in rows_of(f"{name}-memories")]
     reads: dict[tuple[str, int], datetime] = {}
     for hit in rows_of(f"{name}-reads"):
-        at, note = datetime.fromisoformat(hit["at"]), int(hit["position"])
+        at = datetime.fromisoformat(hit["at"])
+        note = int(hit["position"])
         if hit["best"] == "1" and at > born[note]:
             reads.setdefault((hit["at"][:10], note), at)
     return born, sorted((at, note) for (_, note), at in reads.items())

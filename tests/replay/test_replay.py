@@ -274,7 +274,8 @@ def test_a_read_of_what_is_loaded_leaves_no_trace_where_that_is_said() -> None:
 
 
 def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -> None:
-    frame, references = REPLACED, find_references(REPLACED)
+    frame = REPLACED
+    references = find_references(REPLACED)
     loaded = replay(frame, references, KeepRecent(8)).boot
     assert loaded["boot_memories"].tolist() == loaded["held"].tolist() == [1, 1, 2, 2, 3, 3, 4, 4]
     assert len(replay(frame, references, PurgeSuperseded(timedelta(0))).deleted) == 4

@@ -24,8 +24,12 @@ def history() -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 POLICIES: list[Policy] = [
-    *(KeepRecent(30), ImportanceBudget(30), ValueCap(30, half_life="8h")),
-    *(TimeToLive("30h"), Activation(30), TokenBudget(300)),
+    KeepRecent(30),
+    ImportanceBudget(30),
+    ValueCap(30, half_life="8h"),
+    TimeToLive("30h"),
+    Activation(30),
+    TokenBudget(300),
 ]
 
 

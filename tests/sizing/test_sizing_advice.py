@@ -99,13 +99,15 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
 
 def far_end() -> World:
     """A history of which every fourth reference goes back two thirds of it."""
-    frame, at = make_episodes(2000), np.arange(1200, 2000, 4)
+    frame = make_episodes(2000)
+    at = np.arange(1200, 2000, 4)
     distance = np.where(np.arange(200) % 4 == 0, at * 2 // 3, 1 + at % 7)
     return frame, make_references(frame, at, distance)
 
 
 def small() -> World:
-    frame, at = make_episodes(100), np.arange(60, 100)
+    frame = make_episodes(100)
+    at = np.arange(60, 100)
     return frame, make_references(frame, at, np.where(at // 10 % 2, 60, 2))
 
 
@@ -124,16 +126,21 @@ def dangling() -> World:
         (
             partial(near, rows=4_000, references=3_900),
             {"confidence": 0.6, "target": 0.9995},
-            *(Verdict.CAP_HAS_NO_EFFECT, "nothing less than all"),
+            Verdict.CAP_HAS_NO_EFFECT,
+            "nothing less than all",
         ),
         (small, {}, Verdict.CAP_HAS_NO_EFFECT, "ask again when the store holds more than"),
         (
             partial(near, source_task_ref="session:1"),
-            *({}, Verdict.FROM_OTHER_PROJECTS, "1% from this store (200 references)"),
+            {},
+            Verdict.FROM_OTHER_PROJECTS,
+            "1% from this store (200 references)",
         ),
         (
             partial(near, load_bearing=True, prunable=False),
-            *({}, Verdict.NOTHING_PRUNABLE, "200 references to load-bearing memories"),
+            {},
+            Verdict.NOTHING_PRUNABLE,
+            "200 references to load-bearing memories",
         ),
         (dangling, {}, Verdict.OK, "1 reference to something that is no earlier memory"),
     ],
@@ -261,7 +268,8 @@ def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: in
     whole = after is None
     frame = recorded()[0] if whole else pruned_by_hand(tmp_path, after=after, count=700)
     frame = frame.assign(**{c.TOKENS: 10})
-    cap, budget = memlab.recommend_cap(frame), recommend_budget(frame)
+    cap = memlab.recommend_cap(frame)
+    budget = recommend_budget(frame)
     assert cap.keep_recent is not None
     assert (cap.verdict == "history-incomplete") == (not whole)
     over = after == 0  # a budget may have deleted the oldest for want of room for one memory

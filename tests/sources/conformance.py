@@ -39,9 +39,11 @@ from memlab.store.records import fingerprint_of
 from memlab.upkeep.health import doctor
 
 TEXTS = (
-    *("né à Zürich — 北京 🦀", "one\nand\nmore lines"),
+    "né à Zürich — 北京 🦀",
+    "one\nand\nmore lines",
     'quoted "text" %s %% <b>&</b> | with a \\ and\ttabs',
-    *("", "\nan empty first line"),
+    "",
+    "\nan empty first line",
 )
 MODES = (0o600, 0o755, 0o664, 0o640, 0o444)
 """Permissions of the files of a folder, in turn."""
@@ -159,7 +161,8 @@ class Conformance:
             own = [name for name in SCHEMA.names if with_body or name != "body"]
             assert set(table.column_names) - kept == set(own)
             for name in own:
-                wanted, found = SCHEMA.field(name).type, table.schema.field(name).type
+                wanted = SCHEMA.field(name).type
+                found = table.schema.field(name).type
                 assert found == wanted or (name, found) == ("created_at", pa.timestamp("us", "UTC"))
             for name in ("active", "tags_json", "supersedes_json", "evidence_refs_json"):
                 assert table[name].null_count == 0, name
@@ -181,7 +184,8 @@ class Conformance:
         assert set(table_of(lab)["title"].to_pylist()[len(before) :]) == {"pair 1"}
 
     def test_records_are_canonical_in_the_order_asked_and_change_nothing(self, lab: Lab) -> None:
-        before, keys = lab.exactly(), keys_of(lab)
+        before = lab.exactly()
+        keys = keys_of(lab)
         first = records_of(lab, keys)
         assert [key for key, _ in first] == keys
         assert records_of(lab, keys) == first
@@ -201,7 +205,8 @@ class Conformance:
         assert {key for key in keys if before[key] != after[key]} == {keys[-1]}
 
     def test_archived_records_give_back_the_rows_and_facts_that_were_there(self, lab: Lab) -> None:
-        source, keys = open_source(lab.name), keys_of(lab)
+        source = open_source(lab.name)
+        keys = keys_of(lab)
         for with_body in (True, False):
             there = table_of(lab, with_body=with_body)
             back = together(source.rows_of(records_of(lab, keys), with_body=with_body))
@@ -213,7 +218,8 @@ class Conformance:
             assert [getattr(each, name) for each in facts] == there[name].to_pylist()
 
     def test_a_record_is_held_to_how_records_are_written(self, lab: Lab) -> None:
-        source, ((key, record),) = open_source(lab.name), records_of(lab, keys_of(lab)[1:2])
+        source = open_source(lab.name)
+        ((key, record),) = records_of(lab, keys_of(lab)[1:2])
         said = json.loads(record)
         source.check_record(key, record, said)
         with pytest.raises(ValueError, match=r"."):
@@ -383,7 +389,8 @@ class Compacted(Conformance):
         assert state() == before
 
     def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
-        source, before = open_source(lab.name), lab.exactly()
+        source = open_source(lab.name)
+        before = lab.exactly()
         if not source.is_copied:
             words = "copies are kept of folders and of memory_items"
             with pytest.raises(errors.StoreError, match=words):
@@ -437,7 +444,8 @@ class Compacted(Conformance):
         found = compaction.archived_rows(source).groupby("digest")["memory_id"]
         named = {digest: list(ids) for digest, ids in found}
         (tmp_path / "victim.md").write_text("nobody's business")
-        archive, before = source.archive.read_bytes(), lab.exactly()
+        archive = source.archive.read_bytes()
+        before = lab.exactly()
         outside = files_outside(tmp_path, lab)
         for seed in range(FORGED):
             rng = random.Random(seed)
@@ -466,11 +474,14 @@ class OnServer(Compacted):
     """Tests of one whose memories are used all the while: its lab can ``use(key)`` one."""
 
     def test_use_changes_nothing_that_lasts_and_leaves_a_plan_fresh(self, lab: Any) -> None:
-        source, keys = open_source(lab.name), keys_of(lab)
-        made, unused = memlab.plan(lab.name, memlab.KeepRecent(3)), records_of(lab, keys)
+        source = open_source(lab.name)
+        keys = keys_of(lab)
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        unused = records_of(lab, keys)
         for key in keys:
             lab.use(key)
-        used, before = records_of(lab, keys), lab.exactly()
+        used = records_of(lab, keys)
+        before = lab.exactly()
         assert not set(unused) & set(used)
         assert prints(unused, lab) == prints(used, lab)
         receipt = memlab.apply(made)
@@ -498,7 +509,11 @@ def _exported(source: Source) -> None:
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 LOOKS: tuple[Callable[[Source], object], ...] = (
-    *(_sized, _exported, compaction.archived_plans, compaction.dropped_plans, last_applied),
+    _sized,
+    _exported,
+    compaction.archived_plans,
+    compaction.dropped_plans,
+    last_applied,
     lambda source: compaction.archived_rows(source, search="2"),
     lambda source: compaction.what_drops(source, before=LATER, facts_too=True),
     lambda source: str(doctor(source)),

@@ -84,7 +84,9 @@ class JsonLines(FileSource):
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a memory as a row."""
         said = json.loads(record)
-        key, at, tags = said["id"], said["at"], json.dumps(said["tags"])
+        key = said["id"]
+        at = said["at"]
+        tags = json.dumps(said["tags"])
         place = place_of(int(moment_of(at).timestamp() * 1_000), key)
         row = {"position": place, "key": key, "memory_id": key, "created_at": at, "tags_json": tags}
         return {**row, "authored_by": "agent", **{n: said[n] for n in ("kind", "title", "body")}}

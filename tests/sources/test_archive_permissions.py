@@ -48,8 +48,12 @@ def set_modes(folder: Path, around: int, files: int) -> None:
 @pytest.mark.parametrize(
     ("around", "files", "expected"),
     [
-        *((0o755, 0o600, 0o600), (0o755, 0o644, 0o644), (0o2777, 0o644, 0o644)),
-        *((0o2777, 0o600, 0o600), (0o2770, 0o660, 0o660), (0o700, 0o666, 0o600)),
+        (0o755, 0o600, 0o600),
+        (0o755, 0o644, 0o644),
+        (0o2777, 0o644, 0o644),
+        (0o2777, 0o600, 0o600),
+        (0o2770, 0o660, 0o660),
+        (0o700, 0o666, 0o600),
     ],
 )
 def test_new_archive_is_no_wider_than_folder_and_files(

@@ -79,7 +79,8 @@ def test_one_moment_is_seen_amid_changes(lab: BetterdbLab, monkeypatch: pytest.M
     pair = list(lab.exactly())[:2]
     for key in pair:
         lab.client.hset(key, "importance", "0")
-    hashes, moves = HashReader.hashes, iter(range(6))
+    hashes = HashReader.hashes
+    moves = iter(range(6))
 
     def moved_after_each(self: HashReader, keys: Any, names: Any = ()) -> Any:
         for key, stored in hashes(self, keys, names):
@@ -125,7 +126,8 @@ def test_one_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any, *, is_watched: bool
 ) -> None:
     monkeypatch.setattr(HashReader, "lot", 3)
-    before, made = lab.exactly(), memlab.plan(lab.name, memlab.KeepRecent(0))
+    before = lab.exactly()
+    made = memlab.plan(lab.name, memlab.KeepRecent(0))
     keys = [memory.key for memory in made.memories]
     watch = BetterdbWriter._watch
 
@@ -145,7 +147,8 @@ def test_one_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
 
 
 def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> None:
-    before, keys = lab.exactly(), keys_of(lab)
+    before = lab.exactly()
+    keys = keys_of(lab)
     receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
     lab.use(keys[3])
     assert keys_of(lab) == [keys[0], *keys[-3:]]

@@ -44,14 +44,17 @@ from sources.conformance import MODES, Compacted, FilesLab, delete_all, put_back
 class ClaudeCodeLab(FilesLab):
     """A folder of a project with transcripts; every memory named by the index."""
 
-    where, in_one_step = ".claude/projects/-home-u-work/memory", False
+    where = ".claude/projects/-home-u-work/memory"
+    in_one_step = False
 
     def fill(self, count: int) -> None:
         styles = ("origin", "modified", "type", "none", "node origin", "broken")
         bodies = ("text", "né 北京 🦀 [[topic_1]] [[topic_3]]\r\n", "", "<b>" + "long " * 3000)
         for number in range(count):
             kind, style = ("project", styles[number % 6]) if number else ("feedback", "type")
-            session, title, body = f"s{number % 3}", f"topic {number}", bodies[number % 4]
+            session = f"s{number % 3}"
+            title = f"topic {number}"
+            body = bodies[number % 4]
             text = memory(title, kind, style=style, session=session, modified=at(number), body=body)
             path = write_memory(self.path, f"topic_{number}.md", text, at(number))
             path.chmod(MODES[number % 5])
@@ -173,7 +176,8 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
 def test_files_of_a_copy_are_as_old_as_their_lines_say(folder: Path, newest_first: bool) -> None:
     """Which end is the newer one is told by the files whose times are known."""
     names = [f"{name:02}.md" for name in random.Random(7).sample(range(40), 40)]
-    known, since = names[3:39:7], names[-1]
+    known = names[3:39:7]
+    since = names[-1]
     for age, name in enumerate(names):
         style = "modified" if name in known else "origin"
         text = memory(name, style=style, modified=at(age))
@@ -320,7 +324,8 @@ def test_restored_file_has_its_own_permission_bits_and_no_more(folder: Path) -> 
     write_memory(folder, "a.md", memory("a"), at(0))
     ((key, record),) = records = records_of(folder, ["a.md"])
     delete_all(folder, records)
-    me, row = (os.geteuid(), os.getegid()), json.loads(record)
+    me = (os.geteuid(), os.getegid())
+    row = json.loads(record)
     modes = {0o4755: 0o755, 0o2775: 0o755, 0o1664: 0o644, 0o640: 0o600, 0o4777: 0o777, 0o400: 0o400}
     owners = (me, (1234, me[1]), (1234, 2345), (me[0], 2345))
     for around, mode, owner in product((0o700, 0o755, 0o2777), modes, owners):
@@ -337,7 +342,8 @@ def test_restored_file_has_its_own_permission_bits_and_no_more(folder: Path) -> 
 def test_what_is_written_in_the_instant_of_deletion_stays_and_no_more_goes(tmp_path: Path) -> None:
     lab = ClaudeCodeLab(tmp_path)
     lab.fill(12)
-    planned, kept = lab.path / "topic_1.md", lab.path / "topic_11.md"
+    planned = lab.path / "topic_1.md"
+    kept = lab.path / "topic_11.md"
 
     def apply(meddle: Callable[[], object]) -> memlab.Receipt:
         made = memlab.plan(lab.path, memlab.KeepRecent(4))
@@ -439,7 +445,9 @@ def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(long_index:
 
 def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(long_index: Path) -> None:
     reads = [(n, at(4_000 + n)) for n in (0, 150, 250, 250, 298)]
-    log, now, words = memlab.read_access_log(written_log(long_index, reads)), at(5_000), []
+    log = memlab.read_access_log(written_log(long_index, reads))
+    now = at(5_000)
+    words = []
     for given in (None, log):
         found = examine(long_index, now=now, keep_recent=146, log=given)
         (section,) = [each for each in sections_of(found) if each.anchor == "cut"]

@@ -93,8 +93,11 @@ def test_what_was_read_returns_to_the_top(tmp_path: Path) -> None:
 
 
 LINES = (
-    *("", "## More", "Read [T1](t_1.md) first, then [T2](t_2.md)."),
-    *("- [[t_3]] and [T4](t_4.md)", "- [[t 5]] by its own name"),
+    "",
+    "## More",
+    "Read [T1](t_1.md) first, then [T2](t_2.md).",
+    "- [[t_3]] and [T4](t_4.md)",
+    "- [[t 5]] by its own name",
 )
 
 
@@ -108,7 +111,8 @@ def test_any_index_comes_back_byte_for_byte(
     folder = filled(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))
     done = []
     for day in range(3):
-        before, now = files_in(folder), NOW + day * DAY
+        before = files_in(folder)
+        now = NOW + day * DAY
         receipt = memlab.apply(retiring(folder, data.draw(st.integers(0, 7)), now=now), now=now)
         done.append((before, receipt))
         note_read(folder, data.draw(st.sampled_from(["t_1.md", "t_5.md"])), now + DAY / 2)
@@ -124,8 +128,10 @@ def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does:
     folder = filled(tmp_path)
     memlab.apply(retiring(folder, 4), now=NOW)
     note_read(folder, "t_2.md", NOW + DAY)
-    before, plan = files_in(folder), retiring(folder, 4, now=NOW + 2 * DAY)
-    gone, left = ["t_1.md", "t_2.md", "t_3.md"], ["t_1.md", "t_3.md", "t_4.md"]
+    before = files_in(folder)
+    plan = retiring(folder, 4, now=NOW + 2 * DAY)
+    gone = ["t_1.md", "t_2.md", "t_3.md"]
+    left = ["t_1.md", "t_3.md", "t_4.md"]
     does_it = partial(memlab.apply, plan, now=NOW + 2 * DAY)
     if does == "restore":
         does_it()
@@ -141,7 +147,8 @@ def test_stopped_at_any_call_it_is_done_or_not_and_goes_on(tmp_path: Path, does:
 
 def test_lines_that_a_plan_file_makes_up_are_refused(tmp_path: Path) -> None:
     folder = filled(tmp_path)
-    made, before = retiring(folder, 4), files_in(folder)
+    made = retiring(folder, 4)
+    before = files_in(folder)
     first, *others = made.entries
     forged = first._replace(said=first.said.replace("hook 1", "do as I say"))
     for entries in ((forged, *others), (*made.entries, forged._replace(key="t_7.md")), ()):

@@ -111,7 +111,9 @@ def test_a_project_is_a_store_of_its_own_merged_ones_with_it(file: Path) -> None
 
 
 def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path) -> None:
-    first, second, batch = session("s1", "web", 6), session("s2", "api", 3), session("s3", "job", 4)
+    first = session("s1", "web", 6)
+    second = session("s2", "api", 3)
+    batch = session("s3", "job", 4)
     first["observations"][5]["type"] = "heartbeat"
     first["observations"][4]["concepts"] = ["none"]
     for each in batch["observations"]:
@@ -212,7 +214,8 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
 
 def test_its_file_is_measured_and_vacuum_leaves_it_be(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 3)])
-    found, before = space(file), file.read_bytes()
+    found = space(file)
+    before = file.read_bytes()
     assert found.live + found.free == found.file == len(before)
     with pytest.raises(StoreError, match="another system's database, and memlab rewrites none"):
         vacuum(file)

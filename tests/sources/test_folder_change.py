@@ -121,7 +121,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     """What changes names, numbered, in order, with what a test has done after it."""
-    made, times = Steps(), Counter[str]()
+    made = Steps()
+    times = Counter[str]()
 
     def watched(name: str, call: Callable[..., None]) -> Callable[..., None]:
         def step(*given: Any) -> None:
@@ -202,7 +203,8 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
     notes: Notes, monkeypatch: pytest.MonkeyPatch, edits: int
 ) -> None:
     by_hand = [b"by hand %d\n" % number for number in range(edits)]
-    waiting, exchange = list(by_hand), Folder.exchange
+    waiting = list(by_hand)
+    exchange = Folder.exchange
 
     def edited_just_before(*args: Any) -> None:
         if waiting:
@@ -222,7 +224,8 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
 
 def test_without_exchange_the_index_is_there(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_files, "_RENAMEAT2", None)
-    rename, before = os.rename, notes.content()
+    rename = os.rename
+    before = notes.content()
 
     def watching(*args: Any, **kwargs: Any) -> None:
         rename(*args, **kwargs)
@@ -325,7 +328,8 @@ def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(notes: Notes
 
 
 def test_no_path_in_a_folder_leads_through_a_link(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside = tmp_path / "inside"
+    outside = tmp_path / "outside"
     for made in (inside, outside):
         made.mkdir()
         (made / "x.md").write_text("text")
@@ -334,7 +338,8 @@ def test_no_path_in_a_folder_leads_through_a_link(tmp_path: Path) -> None:
         assert folder.listing().others == ("link",)
         for does, *names in (
             *((does, "link/x.md") for does in (folder.read, folder.stamp_of, folder.unlink)),
-            *((folder.move, "link/x.md", "y.md"), (folder.move, "x.md", "link/y.md")),
+            (folder.move, "link/x.md", "y.md"),
+            (folder.move, "x.md", "link/y.md"),
             (folder.link, "x.md", "link/new/y.md"),
         ):
             with pytest.raises((NotADirectoryError, StoreError), match="Not a directory"):

@@ -170,20 +170,41 @@ def test_nothing_of_a_repository_is_run_or_changed(repo: Repository, tmp_path: P
     for hook in ("post-checkout", "pre-auto-gc", "reference-transaction", "post-index-change"):
         shutil.copy(touch, folder / ".git" / "hooks" / hook)
     keys = (
-        *("core.fsmonitor", "diff.external", "core.pager", "pager.log", "core.sshCommand"),
-        *("diff.evil.textconv", "diff.evil.command", "filter.evil.clean", "filter.evil.smudge"),
-        *("filter.evil.process", "gpg.program", "credential.helper", "core.askPass", "core.editor"),
-        *("core.alternateRefsCommand", "uploadpack.packObjectsHook", "core.gitProxy"),
+        "core.fsmonitor",
+        "diff.external",
+        "core.pager",
+        "pager.log",
+        "core.sshCommand",
+        "diff.evil.textconv",
+        "diff.evil.command",
+        "filter.evil.clean",
+        "filter.evil.smudge",
+        "filter.evil.process",
+        "gpg.program",
+        "credential.helper",
+        "core.askPass",
+        "core.editor",
+        "core.alternateRefsCommand",
+        "uploadpack.packObjectsHook",
+        "core.gitProxy",
     )
     for key in keys:
         repo.git("config", key, str(touch))
     others = (
         *(f"alias.{name}=!{touch}" for name in ("log", "rev-parse", "diff-tree", "cat-file")),
-        *("log.showSignature=true", f"core.hooksPath={folder}/.git/hooks", "diff.renames=false"),
-        *("diff.orderFile=/nowhere", "core.quotePath=true", "core.repositoryformatversion=1"),
-        *("extensions.partialClone=origin", "remote.origin.promisor=true", "protocol.allow=always"),
-        *(f"remote.origin.url=ext::{touch}", f"remote.origin.uploadpack={touch}"),
-        *("protocol.ext.allow=always", "remote.origin.vcs=ext"),
+        "log.showSignature=true",
+        f"core.hooksPath={folder}/.git/hooks",
+        "diff.renames=false",
+        "diff.orderFile=/nowhere",
+        "core.quotePath=true",
+        "core.repositoryformatversion=1",
+        "extensions.partialClone=origin",
+        "remote.origin.promisor=true",
+        "protocol.allow=always",
+        f"remote.origin.url=ext::{touch}",
+        f"remote.origin.uploadpack={touch}",
+        "protocol.ext.allow=always",
+        "remote.origin.vcs=ext",
     )
     for other in others:
         repo.git("config", *other.split("=", 1))

@@ -37,11 +37,21 @@ def names(*files: str, **aliases: str) -> FileNames:
         *(
             (line, "a.md")
             for line in (
-                *("- [Title](a.md) — hook", "* **[Title](a.md)** hook", "- ★ [Title](./a.md)"),
-                *("Before a deploy read [the rules](a.md#windows), always.", "- [ ] [T](a.md)"),
-                *('[Title](a.md "a tooltip")', "[Title](memory/a.md)", f"[Title]({FOLDER}/a.md)"),
-                *("- [[a]] and more", "- [[a|what it is]]", "- a.md: hook", "- `a.md` — hook"),
-                *("| a.md | hook |", "1. **a.md** hook", "- [T](A.MD)"),
+                "- [Title](a.md) — hook",
+                "* **[Title](a.md)** hook",
+                "- ★ [Title](./a.md)",
+                "Before a deploy read [the rules](a.md#windows), always.",
+                "- [ ] [T](a.md)",
+                '[Title](a.md "a tooltip")',
+                "[Title](memory/a.md)",
+                f"[Title]({FOLDER}/a.md)",
+                "- [[a]] and more",
+                "- [[a|what it is]]",
+                "- a.md: hook",
+                "- `a.md` — hook",
+                "| a.md | hook |",
+                "1. **a.md** hook",
+                "- [T](A.MD)",
             )
         ),
         *((f"[Title]({name})", "my notes.md") for name in ("<my notes.md>", "my notes.md")),
@@ -61,9 +71,17 @@ def test_a_line_names_a_file_however_it_writes_it(line: str, file: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("- [T](https://example.org/a.md)", "- [T](../a.md)", "- [T](sub/a.md)", "# a.md", "- "),
-        *("running text that mentions a.md", "- text, then a.md", "- [T](other.md)", "- a.md-old"),
-        *("<!-- [T](a.md) -->", "- see docs/a.md"),
+        "- [T](https://example.org/a.md)",
+        "- [T](../a.md)",
+        "- [T](sub/a.md)",
+        "# a.md",
+        "- ",
+        "running text that mentions a.md",
+        "- text, then a.md",
+        "- [T](other.md)",
+        "- a.md-old",
+        "<!-- [T](a.md) -->",
+        "- see docs/a.md",
     ],
 )
 def test_what_is_no_link_to_a_file_here_names_none(line: str) -> None:
@@ -72,7 +90,8 @@ def test_what_is_no_link_to_a_file_here_names_none(line: str) -> None:
 
 
 def test_two_files_that_differ_in_case_alone_are_told_apart_by_the_name_as_written() -> None:
-    both, written = names("Notes.md", "notes.md"), ("notes.md", "Notes.md", "NOTES.md")
+    both = names("Notes.md", "notes.md")
+    written = ("notes.md", "Notes.md", "NOTES.md")
     assert [both.file_of(name) for name in written] == ["notes.md", "Notes.md", None]
 
 
@@ -190,7 +209,9 @@ def said(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]
     return {file: every.get(file, []) for file in back}
 
 
-A, B, C = b"- [A](a.md)\n", b"- [B](b.md)\n", b"- [C](c.md)\n"
+A = b"- [A](a.md)\n"
+B = b"- [B](b.md)\n"
+C = b"- [C](c.md)\n"
 BC = b"- [B](b.md), [C](c.md)\n"
 
 
@@ -218,10 +239,24 @@ def test_a_line_comes_back_where_it_fits(raw: bytes, left: bytes, back: str, aft
 LINES = st.lists(
     st.sampled_from(
         [
-            *("- [A](a.md) - hook", "- [A](a.md), [B](b.md)", "  - [C](c.md)", "  goes on", ""),
-            *("text [B](b.md) text", "- c.md: hook", "[[a]] [[b]]", "# heading", "```", "---"),
-            *("<!-- [A](a.md)", "-->", "\udcff [D](d.md)\r", "- [D](d.md)", "- [D](d.md)"),
-            *("- [a.md](a.md) [c.md](c.md)", "- [A](a.md) and [gone](gone.md)"),
+            "- [A](a.md) - hook",
+            "- [A](a.md), [B](b.md)",
+            "  - [C](c.md)",
+            "  goes on",
+            "",
+            "text [B](b.md) text",
+            "- c.md: hook",
+            "[[a]] [[b]]",
+            "# heading",
+            "```",
+            "---",
+            "<!-- [A](a.md)",
+            "-->",
+            "\udcff [D](d.md)\r",
+            "- [D](d.md)",
+            "- [D](d.md)",
+            "- [a.md](a.md) [c.md](c.md)",
+            "- [A](a.md) and [gone](gone.md)",
         ]
     ),
     max_size=14,
@@ -233,7 +268,8 @@ SOME = st.lists(st.sampled_from(FILES), unique=True)
 @given(LINES, SOME, st.booleans())
 def test_what_goes_is_unnamed_and_comes_back(lines: list[str], gone: list[str], ends: bool) -> None:
     raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
-    index, found = MemoryIndex(raw), names(*FILES)
+    index = MemoryIndex(raw)
+    found = names(*FILES)
     assert encoded("".join(block.text for block in index.blocks)) == raw
     left = remove_entries(raw, gone, found)
     assert insert_entries(left, said(raw, gone), found) == raw

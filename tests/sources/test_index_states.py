@@ -52,7 +52,8 @@ def write_hub(folder: Path, hub: str, names: Iterable[str], *, style: str = "- [
 def test_files_that_no_index_names_cost_nothing(folder: Path, unlisted: int) -> None:
     write_listed(folder, 10)
     plan = memlab.plan(folder, memlab.KeepRecent(9))
-    alone, size = cost_of(plan), memlab.size(folder).advice
+    alone = cost_of(plan)
+    size = memlab.size(folder).advice
     for number in range(unlisted):
         moment = at(100 * number / unlisted)
         write_memory(folder, f"un_{number:03}.md", memory(f"un {number}"), moment)

@@ -356,7 +356,8 @@ def test_the_least_privileges_of_the_documentation_are_enough(own: TwoAgents) ->
 
 
 def test_an_agent_that_is_named_has_its_own_memories_alone(own: TwoAgents) -> None:
-    before, records = own.everything(), records_of(own, own.others)
+    before = own.everything()
+    records = records_of(own, own.others)
     own.name += "&agent=a"
     assert memlab.load(own.name)["position"].tolist() == own.mine
     with pytest.raises(errors.StalePlanError):
@@ -435,7 +436,8 @@ def test_who_changes_one_meanwhile_wins(own: TwoAgents, monkeypatch: pytest.Monk
 
 def test_a_plan_is_tried_again_after_a_use(own: TwoAgents, monkeypatch: pytest.MonkeyPatch) -> None:
     made = memlab.plan(own.name, memlab.KeepRecent(0))
-    locked, tries = MemforgeWriter._stale, iter(range(3))
+    locked = MemforgeWriter._stale
+    tries = iter(range(3))
 
     def retrieved_before(self: MemforgeWriter, expected: Any) -> Any:
         if next(tries) < 2:

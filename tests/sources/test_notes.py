@@ -38,7 +38,8 @@ def _today(monkeypatch: pytest.MonkeyPatch) -> None:
 class OpenClawLab(FilesLab):
     """``MEMORY.md``, notes with and without dates, in folders of their own too."""
 
-    where, scheme = "workspace", "openclaw:"
+    where = "workspace"
+    scheme = "openclaw:"
 
     def fill(self, count: int) -> None:
         days = days_before(TODAY, count)
@@ -85,15 +86,27 @@ def about(path: Path) -> dict[str, str]:
 def test_what_is_a_note_and_what_is_not() -> None:
     notes = ("memory/2026-04-05.md", "memory/a/b/c.md", "memory/dreaming.md", "memory/x\ny.md")
     others = (
-        *("MEMORY.md", "AGENTS.md", "memory/a.txt", "memory/.a.md", "memory/.dreams/a.md"),
-        *("memory/dreaming/a.md", "memory/events/s/a.md", "memory/a/.git/b.md", "skills/a.md"),
-        *("memory", "", "/memory/a.md", "memories/a.md", "memory/../memory/.dreams/a.md"),
+        "MEMORY.md",
+        "AGENTS.md",
+        "memory/a.txt",
+        "memory/.a.md",
+        "memory/.dreams/a.md",
+        "memory/dreaming/a.md",
+        "memory/events/s/a.md",
+        "memory/a/.git/b.md",
+        "skills/a.md",
+        "memory",
+        "",
+        "/memory/a.md",
+        "memories/a.md",
+        "memory/../memory/.dreams/a.md",
     )
     assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
 
 
 def test_a_name_that_begins_with_a_day_is_its_birth_else_its_file_is(tmp_path: Path) -> None:
-    written, others = noon(TODAY).isoformat(), ("2026-07-09", "2026-02-30", "2026-04-071", "x")
+    written = noon(TODAY).isoformat()
+    others = ("2026-07-09", "2026-02-30", "2026-04-071", "x")
     names = {
         "memory/0001-01-01.md": "0001-01-01T00:00:00+00:00",
         "memory/2026-04-05.md": "2026-04-05T00:00:00+00:00",
@@ -122,7 +135,8 @@ def test_a_start_loads_memory_md_to_its_length_and_notes_of_two_days(workspace: 
 
 @pytest.mark.parametrize("skipped", [False, True])
 def test_notes_without_a_date_are_judged_if_hits_are_logged(tmp_path: Path, skipped: bool) -> None:
-    days, undated = days_before(TODAY, 9), ("anna", "2026-13-45")
+    days = days_before(TODAY, 9)
+    undated = ("anna", "2026-13-45")
     path = write_workspace(tmp_path / "w", days, undated=undated, skipped=skipped)
     prunable = memlab.load(path).set_index("memory_id")["prunable"]
     assert prunable[[f"memory/{name}.md" for name in undated]].tolist() == [skipped] * 2
@@ -259,7 +273,8 @@ def test_they_are_found_where_serena_puts_them_and_cost_their_names(project: Pat
 def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
     world = World(project.parent / "home", 0)
     writing, reading, elsewhere = (Session(world, f"s{n}", "-work-app") for n in range(3))
-    writing.cwd, reading.cwd = str(project), str(project / "src")
+    writing.cwd = str(project)
+    reading.cwd = str(project / "src")
     writing.call("mcp__serena__write_memory", {"memory_name": "style", "content": "Short."})
     writing.call("mcp__serena__read_memory", {"memory_name": "style"})
     for name in ({"memory_file_name": "style.md"}, {"memory_name": "core/how-we-test"}):

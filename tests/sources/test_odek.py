@@ -44,14 +44,16 @@ from sources.conformance import (
 class OdekLab(Lab):
     """A folder of episodes, some untrusted, some without a file."""
 
-    where, scheme = "memory", "odek:"
+    where = "memory"
+    scheme = "odek:"
 
     def fill(self, count: int) -> None:
         write_odek(self.path, [TEXTS[number % 5] * 9 for number in range(count)])
         entries = entries_of(self.path)
         entries[2]["provenance"] = {"untrusted": True, "sources": ["web"]}
         entries[3]["provenance"] = {"untrusted": True, "user_approved": True}
-        entries[4], entries[5] = entries[5], entries[4]
+        entries[4] = entries[5]
+        entries[5] = entries[4]
         write_index(self.path, entries)
         (self.path / "s6.md").unlink()
         (self.path / "orphan.md").write_text("no entry names it")
@@ -156,7 +158,8 @@ ENTRIES = '{\n    "session_id": "a"\n  }', "7", '{"session_id": "b"}', '{"sessio
 def test_whatever_is_in_the_list_it_comes_back_byte_for_byte() -> None:
     for end in ("", "\n", "\r\n\n"):
         raw = ("[\n  " + ",\n  ".join(ENTRIES) + "\n]" + end).encode()
-        source, said = Odek("episodes"), EpisodeIndex.read(raw).said()
+        source = Odek("episodes")
+        said = EpisodeIndex.read(raw).said()
         for names in ({"a"}, {"b"}, {"a", "b"}):
             gone = {key: said[key] for key in names}
             left = source.remove_entries(raw, gone, ())
@@ -218,7 +221,8 @@ def test_lock_of_odek_is_waited_for(
     made = memlab.plan(f"odek:{many}", memlab.KeepRecent(4))
     before = {path.name: path.read_bytes() for path in many.iterdir()}
     monkeypatch.setattr("memlab.systems.odek._PATIENCE", 0.1)
-    reached, go_on = tmp_path / "reached", tmp_path / "go"
+    reached = tmp_path / "reached"
+    go_on = tmp_path / "go"
     with forked("odek_store") as children:
         pid = children.start(hold_lock_of_odek, folder=many, reached=reached, go_on=go_on)
         while not reached.exists():

@@ -80,7 +80,8 @@ def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
 
 def test_a_journal_beside_an_emptied_store_stays(tmp_path: Path) -> None:
     """SQLite removes it as stale when it opens the empty file, even for reading alone."""
-    store, journal = tmp_path / "memory.db", tmp_path / "memory.db-journal"
+    store = tmp_path / "memory.db"
+    journal = tmp_path / "memory.db-journal"
     store.touch()
     journal.write_bytes(b"what could be rolled back" * 30)
     assert recognise(store) is None
@@ -169,7 +170,8 @@ def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables
 
 
 def test_a_busy_store_is_not_mistaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, moments = tmp_path / "sqlite_vec.db", count()
+    path = tmp_path / "sqlite_vec.db"
+    moments = count()
     database(MEMORIES)(path)
     monkeypatch.setattr("memlab.store.snapshot._state", lambda *asked: next(moments))
     with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
@@ -185,7 +187,8 @@ Place = tuple[int, int | str]
 
 @given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
 def test_places_rise_with_time_and_fit_into_64_bits(one: Place, other: Place, first: int) -> None:
-    here, there = place_of(*one), place_of(*other)
+    here = place_of(*one)
+    there = place_of(*other)
     assert min(here, there) >= 0
     assert max(here, there) < 2**63
     if one[0] < other[0]:

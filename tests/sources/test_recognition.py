@@ -405,8 +405,13 @@ def test_documents_that_an_archive_holds_come_back_as_the_same_bytes(tmp_path: P
 
 LINKS = ("README.md", "ARCHITECTURE.md", "SOUL.md", "docs/d1.md", "note0.md", "typed0.md")
 NOTES = (
-    *("2026-06-01.md", "2026-06-02-x.md", "daily/2026-06-03.md", "people.md", "a/b/plans.md"),
-    *("README.md", "dreaming/2026-06-04.md"),
+    "2026-06-01.md",
+    "2026-06-02-x.md",
+    "daily/2026-06-03.md",
+    "people.md",
+    "a/b/plans.md",
+    "README.md",
+    "dreaming/2026-06-04.md",
 )
 SERENA_STATES = ("none", "folder", "file", "dangling", "project only", "link")
 

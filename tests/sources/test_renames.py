@@ -364,7 +364,8 @@ def test_each_file_is_used_once_and_no_rename_is_doubtful(
     assert {*found.sure.values()} <= after.keys()
     assert found.sure.keys().isdisjoint(found.doubtful)
     for name, other in found.sure.items():
-        words, others = " ".join(before[name]).split(), " ".join(after[other]).split()
+        words = " ".join(before[name]).split()
+        others = " ".join(after[other]).split()
         assert {*words} & {*others}
 
 

@@ -38,7 +38,8 @@ class OnRedis(BetterdbLab):
 
     def __init__(self, server: RedisServer) -> None:
         super().__init__(server)
-        self.server, self.upstream = server, str(server.socket)
+        self.server = server
+        self.upstream = str(server.socket)
         self.fill(COUNT)
 
     def cut(self) -> None:
@@ -78,7 +79,8 @@ class OnPostgres(MemforgeLab):
 
     def __init__(self, server: PostgresServer, database: str) -> None:
         super().__init__(server, database)
-        self.database, (host,) = database, parse_qs(urlsplit(self.name).query)["host"]
+        self.database = database
+        (host,) = parse_qs(urlsplit(self.name).query)["host"]
         self.upstream = f"{host}/.s.PGSQL.5432"
         self.fill(COUNT)
 
@@ -106,7 +108,8 @@ class OnPostgres(MemforgeLab):
         """Answers in which now and then a value is another one, as long as it was or not."""
 
         def answer(data: bytes) -> bytes:
-            at, parts = 0, []
+            at = 0
+            parts = []
             while at + 5 <= len(data):
                 size = int.from_bytes(data[at + 1 : at + 5])
                 message = data[at : at + 1 + size]
@@ -121,7 +124,9 @@ class OnPostgres(MemforgeLab):
 
 def other_row(message: bytes, rng: random.Random) -> bytes:
     """A row of PostgreSQL's of which a value is another one."""
-    count, at, values = int.from_bytes(message[5:7]), 7, []
+    count = int.from_bytes(message[5:7])
+    at = 7
+    values = []
     for _ in range(count):
         size = int.from_bytes(message[at : at + 4], signed=True)
         at += 4
@@ -167,7 +172,8 @@ def test_a_server_that_goes_away_while_it_is_read_is_said(lab: Any) -> None:
 
 
 def test_a_server_that_goes_away_while_it_is_changed_loses_nothing(lab: Any) -> None:
-    before, records = lab.exactly(), records_of(lab, keys_of(lab))
+    before = lab.exactly()
+    records = records_of(lab, keys_of(lab))
     with pytest.raises(StoreError, match=r"does not answer|refuses"):
         delete_all(lab, records, watch=lambda _: lab.cut())
     lab.mend()
@@ -176,8 +182,10 @@ def test_a_server_that_goes_away_while_it_is_changed_loses_nothing(lab: Any) -> 
 
 
 def test_a_user_who_may_only_read_reads_and_is_told_what_it_lacks(lab: Any) -> None:
-    before, records = lab.exactly(), records_of(lab, keys_of(lab))
-    admin, lab.name = lab.name, lab.of_a_looker()
+    before = lab.exactly()
+    records = records_of(lab, keys_of(lab))
+    admin = lab.name
+    lab.name = lab.of_a_looker()
     assert records_of(lab, keys_of(lab)) == records
     with pytest.raises(StoreError, match=lab.refusal) as caught:
         delete_all(lab, records)
@@ -211,10 +219,27 @@ def test_a_server_that_lies_now_and_then_ends_in_a_result_or_an_error(
 # Redis and Valkey
 
 ANSWERS = (
-    *(b"+OK\r\n", b":1\r\n", b":-9\r\n", b":99999999999999999999999\r\n", b":x\r\n", b"$-1\r\n"),
-    *(b"*-1\r\n", b"*0\r\n", b"*2\r\n+a\r\n:5\r\n", b"*3\r\n*0\r\n$-1\r\n:1\r\n", b"$1\r\nx\r\n"),
-    *(b"-ERR no\r\n", b"-MOVED 1 a:1\r\n", b"$x\r\n", b"*99999999\r\n", b"\xff\xfe\r\n", b""),
-    *(b"*1\r\n" * 3000, b"$5\r\n0\r\n", b"*2\r\n$1\r\n0\r\n*1\r\n:5\r\n", b"_\r\n"),
+    b"+OK\r\n",
+    b":1\r\n",
+    b":-9\r\n",
+    b":99999999999999999999999\r\n",
+    b":x\r\n",
+    b"$-1\r\n",
+    b"*-1\r\n",
+    b"*0\r\n",
+    b"*2\r\n+a\r\n:5\r\n",
+    b"*3\r\n*0\r\n$-1\r\n:1\r\n",
+    b"$1\r\nx\r\n",
+    b"-ERR no\r\n",
+    b"-MOVED 1 a:1\r\n",
+    b"$x\r\n",
+    b"*99999999\r\n",
+    b"\xff\xfe\r\n",
+    b"",
+    b"*1\r\n" * 3000,
+    b"$5\r\n0\r\n",
+    b"*2\r\n$1\r\n0\r\n*1\r\n:5\r\n",
+    b"_\r\n",
 )
 
 

@@ -128,8 +128,11 @@ def test_a_copy_that_was_changed_is_named_and_the_others_serve(store: Path, wron
 @pytest.mark.parametrize(
     "words",
     [
-        *("size {}", "report {} -o {out}/report.html", "archive {} --rows"),
-        *("archive {} --export {out}/memories.jsonl", "archive {} --drop-before 2030-01-01"),
+        "size {}",
+        "report {} -o {out}/report.html",
+        "archive {} --rows",
+        "archive {} --export {out}/memories.jsonl",
+        "archive {} --drop-before 2030-01-01",
     ],
 )
 def test_a_command_goes_on_without_the_copy_and_says_which_it_was(store: Path, words: str) -> None:

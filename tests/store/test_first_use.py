@@ -110,7 +110,8 @@ def assert_count_as_none(store: Path, *makes: Callable[[Path], None]) -> None:
     """Hold that every command does what it does without an archive, from the same beginning."""
     beside = {*store.parent.iterdir()}
     with tempfile.TemporaryDirectory() as scratch:
-        kept, out = Path(scratch, "kept"), Path(scratch, "out")
+        kept = Path(scratch, "kept")
+        out = Path(scratch, "out")
         put_copy(store, kept)
         for name, words in COMMANDS.items():
             outcomes = []
@@ -217,7 +218,8 @@ def test_kill_at_each_statement_leaves_an_archive_that_serves(
 ) -> None:
     whole = store.read_bytes()
     states: dict[frozenset[tuple[str, bytes]], dict[str, bytes]] = {}
-    number, was_killed = 0, True
+    number = 0
+    was_killed = True
     while was_killed:
         number += 1
         for left in store.parent.glob(f"{store.name}*"):

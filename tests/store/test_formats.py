@@ -214,7 +214,8 @@ def test_converted_archive_says_and_undoes_all_that_it_did(
     name: str, part: str, tmp_path: Path
 ) -> None:
     store = copy_golden(name, part.partition("/")[0], tmp_path) / part.partition("/")[2]
-    before, files = seen_of(store), files_in(tmp_path)
+    before = seen_of(store)
+    files = files_in(tmp_path)
     assert what_upgrades(store).format == int(name.removeprefix("format_"))
     assert "nothing was converted" in said("archive", store, "--upgrade")
     assert files_in(tmp_path) == files

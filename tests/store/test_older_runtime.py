@@ -114,7 +114,8 @@ def prunable_in(store: Path) -> int:
 
 def take_turns(runtime: Runtime, store: Path, count: int) -> list[str]:
     """Let the runtime and the command line take turns; nothing may be lost at any of them."""
-    seen, answers = rows_of(store), list[str]()
+    seen = rows_of(store)
+    answers = list[str]()
     for number in range(count):
         answer = runtime.turn(number)
         answers.append(answer)

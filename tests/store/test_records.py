@@ -138,7 +138,8 @@ def test_rows_with_large_values_are_read_fewer_at_a_time_and_are_the_same(
 # Signals belong to a row by id and by position, wherever memlab reads them
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
@@ -187,7 +188,8 @@ OTHERS = {
 @pytest.mark.parametrize("made", OTHERS)
 def test_others_table_of_its_name_is_neither_read_nor_touched(store: Path, made: str) -> None:
     run_sql(store, *OTHERS[made])
-    rows, said = rows_of(store), signals_of(store)
+    rows = rows_of(store)
+    said = signals_of(store)
     assert "importance" not in memlab.load(store)
     receipt = apply(planned(store))
     assert (doctor(store).status, signals_of(store)) == (Status.OK, said)
@@ -208,7 +210,8 @@ def test_signals_come_back_in_the_place_of_others_and_rows_without_their_table(s
     run_sql(store, "INSERT INTO memory_signals (memory_id, position) VALUES ('e1', 99)")
     assert restore(receipt) == 6
     assert signals_of(store) == said
-    rows, receipt = rows_of(store), apply(planned(store, 3))
+    rows = rows_of(store)
+    receipt = apply(planned(store, 3))
     run_sql(store, "DROP TABLE memory_signals")
     assert restore(receipt) == 7
     assert rows_of(store) == rows

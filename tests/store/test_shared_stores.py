@@ -15,7 +15,8 @@ from memlab.store.archive.location import archive_path
 
 OWNER = GROUP = 1
 """``daemon``, which is on every machine, and its group."""
-MEMBER, STRANGER = 4102, 4103
+MEMBER = 4102
+STRANGER = 4103
 AS = """
 import os, sys, click.testing
 from pathlib import Path
@@ -49,7 +50,8 @@ pytestmark = [
 def store() -> Iterator[Path]:
     """A store that its owner's group may write, in a folder of that group."""
     with tempfile.TemporaryDirectory() as name:
-        path, rows = Path(name, "memory.db"), [row("d1", "semantic"), *episodes(10)]
+        path = Path(name, "memory.db")
+        rows = [row("d1", "semantic"), *episodes(10)]
         write_rows(path, rows, journal_mode="DELETE")
         for each, mode in ((path.parent, 0o770), (path, 0o660)):
             each.chmod(mode)
@@ -76,9 +78,11 @@ with SqliteMemoryStore(store, archive=True) as opened:
     ids=["plan", "runtime", "everybody"],
 )
 def test_what_any_writer_deletes_the_owner_restores(store: Path, who: int, what: str) -> None:
-    groups, of_archive = (MEMBER, GROUP), (MEMBER, GROUP, 0o100660)
+    groups = (MEMBER, GROUP)
+    of_archive = (MEMBER, GROUP, 0o100660)
     if who == STRANGER:
-        groups, of_archive = (STRANGER,), (STRANGER, STRANGER, 0o100666)
+        groups = (STRANGER,)
+        of_archive = (STRANGER, STRANGER, 0o100666)
         store.parent.chmod(0o777)
         store.chmod(0o666)
     assert "Error" not in done_as(who, *groups, store=store, what=what)

@@ -110,7 +110,8 @@ def test_a_store_that_one_process_has_for_itself_is_read_as_it_was_left(tmp_path
 
 
 def test_a_journals_writer_is_awaited_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, waits = write_rows(tmp_path / "memory.db", episodes(1)), []
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    waits = []
 
     def noting(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
         if "nolock" not in uri:
@@ -188,7 +189,8 @@ def test_reading_does_not_let_another_process_delete_an_open_stores_log(tmp_path
 def test_connections_that_see_different_rows_are_not_read_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int, count: int
 ) -> None:
-    path, version = write_rows(tmp_path / "memory.db", episodes(1)), snapshot._version
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    version = snapshot._version
     looks = iter(range(1, 9))
 
     def version_and_write(connection: sqlite3.Connection) -> int:

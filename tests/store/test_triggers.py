@@ -54,7 +54,8 @@ def on_delete(action: str) -> str:
 
 def assert_refused(store: Path, act: Callable[[], object], words: str, *tables: str) -> None:
     """Nothing changes in the store, and the refusal says what to do instead."""
-    before, archived = content(store, "memory_items", *tables), archive_path(store).exists()
+    before = content(store, "memory_items", *tables)
+    archived = archive_path(store).exists()
     with pytest.raises(UnsafeDeletionError, match=words):
         act()
     assert content(store, "memory_items", *tables) == before
@@ -132,7 +133,8 @@ def test_an_index_of_words_and_a_count_go_down_and_come_back_with_the_memories(s
 
 def test_a_restore_or_supersession_that_costs_another_table_rows_is_refused(store: Path) -> None:
     write_rows(store, [row("d2", "semantic")])
-    receipt, link = apply(planned(store)), plan_supersession(store, {"d1": "d2"})
+    receipt = apply(planned(store))
+    link = plan_supersession(store, {"d1": "d2"})
     greedy = "CREATE TRIGGER {0}_greedy AFTER {0} ON memory_items BEGIN DELETE FROM notes; END"
     run_sql(store, *NOTES, *(greedy.format(event) for event in ("INSERT", "UPDATE")))
     for act, what in (

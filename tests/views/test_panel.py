@@ -70,7 +70,8 @@ def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame
 def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, sizing: Sizing) -> None:
     for cap in (0, 1, 137, 250, 2_864):
         panel.keep_recent.value = cap
-        said, figures = facts(panel), sizing.curve.loc[cap]
+        said = facts(panel)
+        figures = sizing.curve.loc[cap]
         low, high, p95 = figures[["low", "high", "boot_tokens_p95"]]
         share = figures["prunable_share"], figures["prunable_share_tokens"]
         under = f"{figures['boot_memories']:,.0f} memories, {figures['boot_tokens']:,.0f} tokens"
@@ -128,7 +129,8 @@ def test_a_target_and_a_budget_change_the_recommendation_and_the_cap_only_when_a
 
 
 def test_it_opens_where_the_settings_say_at_the_cap_that_sizing_recommends(tmp_path: Path) -> None:
-    path, settings = write_rows(tmp_path / "memory.db", episodes(60)), tmp_path / "memlab.toml"
+    path = write_rows(tmp_path / "memory.db", episodes(60))
+    settings = tmp_path / "memlab.toml"
     settings.write_text('log = ["reads.jsonl"]\ntarget = 0.8\ntoken_budget = 40_000\n')
     log = memlab.AccessLog(tmp_path / "reads.jsonl")
     for n in range(30):

@@ -77,7 +77,8 @@ def test_tables_are_for_people(page: str) -> None:
 
 def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) -> None:
     words = " ".join(words_of(page))
-    now, p95 = findings.advice.boot_tokens, findings.advice.boot_tokens_p95
+    now = findings.advice.boot_tokens
+    p95 = findings.advice.boot_tokens_p95
     assert findings.effect is not None
     assert findings.effect.after.tokens == now
     figures = dict(findings.sheet().facts)
@@ -175,7 +176,8 @@ def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.Da
 
 def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_path: Path) -> None:
     found = small(tmp_path, episodes(60), until=2.0)
-    advice, (safe, likely, *_) = found.advice, found.next_steps()
+    advice = found.advice
+    safe, likely, *_ = found.next_steps()
     assert advice.likely < 60 <= advice.keep_recent
     assert "deletes nothing yet" in safe
     assert f"memlab compact memory.db --keep-recent {advice.likely} " in likely

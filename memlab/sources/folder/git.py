@@ -26,10 +26,22 @@ Contents = Callable[[str], bytes | None]
 """Returns the content of a file by git's name of it; None where that cannot be read."""
 
 _OPTIONS: Final = (
-    *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
-    *("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"),
-    *("-c", "core.commitGraph=false", "-c", "core.quotePath=off", "-c", "protocol.allow=never"),
-    *("-c", "safe.bareRepository=explicit"),
+    "--no-pager",
+    "--no-optional-locks",
+    "--no-replace-objects",
+    "--literal-pathspecs",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    f"core.hooksPath={os.devnull}",
+    "-c",
+    "core.commitGraph=false",
+    "-c",
+    "core.quotePath=off",
+    "-c",
+    "protocol.allow=never",
+    "-c",
+    "safe.bareRepository=explicit",
 )
 _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
@@ -42,8 +54,18 @@ _ENVIRONMENT: Final = {
 _PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 """Where a person has said which repositories of others to trust."""
 _CHANGES: Final = (
-    *("diff-tree", "--stdin", "--always", "--root", "-r", "-z", "--raw", "--no-ext-diff"),
-    *("--no-textconv", "--no-renames", "--diff-merges=first-parent", "--relative"),
+    "diff-tree",
+    "--stdin",
+    "--always",
+    "--root",
+    "-r",
+    "-z",
+    "--raw",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-renames",
+    "--diff-merges=first-parent",
+    "--relative",
     "--format=@%ct %H",
 )
 _SUFFIX: Final = ".md"
@@ -233,7 +255,9 @@ class _Walk:
         content: Contents,
     ) -> None:
         self.is_complete = True
-        self._folder, self._kind, self._content = folder, kind, content
+        self._folder = folder
+        self._kind = kind
+        self._content = content
         self._index = index
         self._empty = empty
         self._lives = [*there.values()]
@@ -275,7 +299,9 @@ class _Walk:
         had_words = change.before and change.old not in self._empty
         is_emptied = life.is_there and life.blob in self._empty and had_words
         if life.taken is None and (is_emptied or not (life.is_there or change.after)):
-            life.taken, life.commit, life.index = commit.at, commit.name, self._index
+            life.taken = commit.at
+            life.commit = commit.name
+            life.index = self._index
         if change.after and life.written is None:
             life.written = commit.at
         if change.after:
@@ -285,7 +311,8 @@ class _Walk:
             return
         self._of[change.before] = life
         if life.blob in self._empty and life.taken:
-            life.blob, life.mode = change.old, change.mode
+            life.blob = change.old
+            life.mode = change.mode
         if self._has(change.before):
             self._was_in_store(commit, change, life)
 
@@ -297,8 +324,11 @@ class _Walk:
             if is_renamed:  # out of the store
                 life.moved_to = life.name if life.is_there else ""
                 life.is_there = False
-                life.taken, life.commit, life.index = commit.at, commit.name, self._index
-                life.blob, life.mode = change.old, change.mode
+                life.taken = commit.at
+                life.commit = commit.name
+                life.index = self._index
+                life.blob = change.old
+                life.mode = change.mode
                 life.written = None
             life.name = change.before
         elif is_renamed:
@@ -395,7 +425,8 @@ def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
 
 def _told(stream: BufferedReader) -> Iterator[Commit]:
     """Yield the commits that git tells of; what is no ordinary file has no path."""
-    commit, tokens = None, _tokens(stream)
+    commit = None
+    tokens = _tokens(stream)
     for token in tokens:
         what = token.split()  # a line break may stand before it
         if what[0].startswith(b"@"):
@@ -450,7 +481,8 @@ class PastMoment(FolderMoment):
 
     def read(self, name: str) -> FileCopy:
         """Return a file of it."""
-        life, stamp = self.lives[name], self.stamp_of(name)
+        life = self.lives[name]
+        stamp = self.stamp_of(name)
         found = os.fstat(self.folder.handle)
         data = self.content(life.blob) or b""
         mode = life.mode & found.st_mode  # git knows no more than whether it is executable
@@ -530,7 +562,8 @@ def _emptied(moment: FolderMoment, history: History) -> list[Life]:
     """Return the files that are there without words and had some, committed so or not yet."""
     found = []
     for name in moment.names:
-        life, stamp = history.there.get(name), moment.stamp_of(name)
+        life = history.there.get(name)
+        stamp = moment.stamp_of(name)
         if life is None or stamp.size > 1 or moment.read(name).data.strip():
             continue
         if life.taken is None:

@@ -47,7 +47,12 @@ format 1 refuse any field that they do not know."""
 _READABLE_FROM: Final = "readable_from"
 
 _FAULTS: Final = (
-    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RecursionError,
 )
 """What an edit may raise that goes by what is no journal's."""
 
@@ -135,7 +140,8 @@ class Operation:
 
     def write(self, files: Iterable[FileCopy | None]) -> None:
         """Write it down with the files that it puts in, and only then let it have its name."""
-        part, folder = replace(self, own=f"{PENDING}/{_PART}"), self.folder
+        part = replace(self, own=f"{PENDING}/{_PART}")
+        folder = self.folder
         if folder.inode_of(PENDING) is None:
             folder.make_folder(PENDING, 0o700)
         folder.make_folder(part.files)
@@ -190,7 +196,8 @@ class Operation:
         What it says of memories that go must be what was read of it, and of those that come, where
         they `are_new`, nothing: else somebody has edited it since.
         """
-        name, folder = index.index_name, self.folder
+        name = index.index_name
+        folder = self.folder
         now = folder.read_if_there(name) if name else None
         before = b"" if now is None else now.data
         if not name:
@@ -269,7 +276,8 @@ class Operation:
 
     def _restore_index(self, index: Index) -> None:
         """Let the index be as it was, or where it was edited since, take back what was changed."""
-        folder, name = self.folder, index.index_name
+        folder = self.folder
+        name = index.index_name
         if not name or (made := folder.read_if_there(f"{self.own}/{_MADE}")) is None:
             return
         version, now = map(folder.read_if_there, (f"{self.own}/{VERSION}", name))
@@ -313,7 +321,8 @@ def pending_operations(folder: Folder) -> list[Operation]:
     elsewhere = "that is memlab's name for a change under way: move it elsewhere"
     try:
         with folder.subfolder(PENDING) as pending:
-            found, around = os.fstat(pending.handle), os.fstat(folder.handle)
+            found = os.fstat(pending.handle)
+            around = os.fstat(folder.handle)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -460,7 +469,8 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
 
 def moment_now(folder: Folder, index: Index) -> FolderMoment:
     """Return an open folder as it is now, whatever change is under way."""
-    listing, name = folder.listing(), index.index_name
+    listing = folder.listing()
+    name = index.index_name
     if name in listing.others:
         raise StoreError(
             f"{folder.path / name} is no ordinary file of a size that an index has, and "

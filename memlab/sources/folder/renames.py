@@ -143,7 +143,8 @@ class _Comparison:
     """Compares files of one commit; each text is read and split once."""
 
     def __init__(self, contents: Contents, found: Renames) -> None:
-        self._contents, self._found = contents, found
+        self._contents = contents
+        self._found = found
         self._runs: dict[str, Runs] = {}
         self._shared_in: dict[str, frozenset[int]] = {}
 
@@ -185,13 +186,15 @@ class _Comparison:
             return
         for old in old_files:
             runs = self._runs_of(old.blob)
-            best, match = 0.0, None
+            best = 0.0
+            match = None
             for new in new_files:
                 others = self._runs_of(new.blob)
                 common = (runs & others).total()
                 share = common / max(runs.total(), others.total(), 1)
                 if share > best:
-                    best, match = share, new
+                    best = share
+                    match = new
             if match is not None and best >= ALIKE:
                 yield old, match
 
@@ -281,7 +284,8 @@ def _common_end(path: str, other: str) -> int:
 
 def _are_of_other_days(old: File, new: File) -> bool:
     """Whether both names hold a day, and not the same."""
-    day, other = _DAY.search(old.last), _DAY.search(new.last)
+    day = _DAY.search(old.last)
+    other = _DAY.search(new.last)
     return day is not None and other is not None and day.groups() != other.groups()
 
 
@@ -292,7 +296,8 @@ def _have_other_titles(
     has_moved = old.path in before and old.path not in after and new.path in after
     if not has_moved or new.path in before:
         return False
-    title, other = _title(before[old.path], old), _title(after[new.path], new)
+    title = _title(before[old.path], old)
+    other = _title(after[new.path], new)
     return title is not None and other is not None and title != other
 
 

@@ -263,7 +263,8 @@ class FolderSource(base.FileSource, Index):
         found = []
         for life in lives:
             for name, until in life.former:
-                former, current = self.key_of(name), self.key_of(life.name)
+                former = self.key_of(name)
+                current = self.key_of(life.name)
                 is_free = name not in taken and not os.path.lexists(self.path / name)
                 if former != current:
                     found.append(base.FormerName(former, current, until, is_free))
@@ -369,7 +370,8 @@ class FolderSource(base.FileSource, Index):
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a memory as a row, body included."""
         found, file = memory_in(record)
-        place, key = found.place["position"], found.key
+        place = found.place["position"]
+        key = found.key
         own = self.row(found, file)
         return {"position": place, "key": key, "memory_id": key, "confidence": 1.0, **own}
 
@@ -392,7 +394,8 @@ class FolderWriter(base.WholeReader, base.Writer):
     source: FolderSource
 
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
-        self.source, self._change = source, change
+        self.source = source
+        self._change = change
         self._known: tuple[object, dict[base.Key, bytes]] | None = None
         self._entered_before = 0
         self._entries_stay: Collection[base.Key] = ()
@@ -446,7 +449,8 @@ class FolderWriter(base.WholeReader, base.Writer):
 
     def lacks_file(self, there: bytes, record: bytes) -> bool:
         """Whether an index says of a memory what it said, and only its file is gone."""
-        entry, whole = json.loads(there), json.loads(record)
+        entry = json.loads(there)
+        whole = json.loads(record)
         return "file" not in entry and "file" in whole and entry["index"] == whole["index"]
 
     def _check_inserted(self, records: base.Records, total: int) -> None:
@@ -547,7 +551,8 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
 def memory_in(record: bytes) -> tuple[Found, FileCopy | None]:
     """Return the memory that a checked record holds."""
     row = json.loads(record)
-    place, file = row["place"], row.get("file")
+    place = row["place"]
+    file = row.get("file")
     found = Found(row["memory_id"], file["name"] if file else "", place["said"], place)
     if file is None:
         return found, None
@@ -613,9 +618,11 @@ class NotesSource(FolderSource):
         """Return a note as a row: its first line is the title, else its name is."""
         whole = readable("" if file is None else file.data.decode(errors="replace"))
         line, _, rest = whole.strip().partition("\n")
-        title, body = line.strip(_MARKS), rest.strip()
+        title = line.strip(_MARKS)
+        body = rest.strip()
         if not title:
-            title, body = PurePosixPath(found.key).stem, whole.strip()
+            title = PurePosixPath(found.key).stem
+            body = whole.strip()
         return {
             "kind": "episodic" if found.place["judged"] else "semantic",
             "title": title,

@@ -256,7 +256,8 @@ class Archive:
         self, fetch: Fetch, entry: Entry, copies: Iterable[Copy] | None = None
     ) -> EntryState:
         """Say which copies of a deletion are in the store, as they were or changed, or not."""
-        compared, id_of = self.location.compared, self.location.id_of
+        compared = self.location.compared
+        id_of = self.location.id_of
         known = self.copies(entry) if copies is None else copies
         wanted = {copy.key: copy.fingerprint for copy in known}
         same: set[Key] = set()

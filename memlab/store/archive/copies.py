@@ -73,12 +73,16 @@ def last_copied(archive: Archive) -> datetime | None:
 
 def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -> Counts:
     """Copy what is new or changed of a store, in the caller's transaction."""
-    run, moment, last = archive.connection.execute, entries.moment_text(at), last_copied(archive)
+    run = archive.connection.execute
+    moment = entries.moment_text(at)
+    last = last_copied(archive)
     run(_THERE)
     run("DELETE FROM temp.there")
-    copied, new = 0, dict[bytes, str]()
+    copied = 0
+    new = dict[bytes, str]()
     for memory in memories:
-        name, digest = memory.memory_id, memory.digest
+        name = memory.memory_id
+        digest = memory.digest
         fingerprint = bytes.fromhex(fingerprint_of(memory.record))
         run("INSERT OR REPLACE INTO temp.there VALUES (?, ?)", (name, digest))
         known = run(

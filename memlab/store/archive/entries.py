@@ -167,9 +167,15 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     if left and not memories:
         raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
     return Entry(
-        *(number, digest_in(digest), memories, moment_in(archived_at, "archived_at")),
+        number,
+        digest_in(digest),
+        memories,
+        moment_in(archived_at, "archived_at"),
         None if finished_at is None else moment_in(finished_at, "finished_at"),
-        *(left, restored, bool(planned), bool(recovers)),
+        left,
+        restored,
+        bool(planned),
+        bool(recovers),
     )
 
 
@@ -234,7 +240,8 @@ def check_depth(value: Any, deepest: int) -> None:
 def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
     """Return a text in as little room as :func:`unpacked` takes it out of again."""
     for level in (-1, 0):
-        size, packing = 0, zlib.compressobj(level, zdict=words)
+        size = 0
+        packing = zlib.compressobj(level, zdict=words)
         parts = list[bytes]()
         for piece in pieces():
             raw = piece.encode()

@@ -195,7 +195,8 @@ def note_retired(
     at: datetime,
 ) -> None:
     """Note the ids of memories that a plan is about to retire, and which return, by key."""
-    hash_key, moment = make_key(archive), moment_text(at)
+    hash_key = make_key(archive)
+    moment = moment_text(at)
     with archive.changing() as connection:
         archive.format.make_table("retired")
         connection.executemany(

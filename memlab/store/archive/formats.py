@@ -448,7 +448,8 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                     if differs:
                         differing.append(json.dumps([place, differs], separators=(",", ":")))
                 place += 1
-            key, reason = memory.key, memory.reason
+            key = memory.key
+            reason = memory.reason
             yield apply, key, bytes.fromhex(fingerprint), number, fields, reason, tokens
         _after_absent(place, absent, differing)
 
@@ -593,7 +594,8 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
 
 def planned_row(copy: Copy, said: Mapping[str, Any], tokens: object) -> dict[str, Any]:
     """Return what a plan says of a memory, by key, as far as its copy tells it."""
-    title, created_at = said.get("title"), said.get("created_at")
+    title = said.get("title")
+    created_at = said.get("created_at")
     if isinstance(created_at, str) and created_at.endswith("Z"):
         created_at = f"{created_at[:-1]}+00:00"
     return {

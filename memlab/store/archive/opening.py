@@ -228,7 +228,8 @@ def _like(location: ArchiveLocation) -> Path | None:
 
 def _compared(location: ArchiveLocation, archive: Archive) -> tuple[int, int]:
     """Return how many memories that an archive noted are there, how many others in their stead."""
-    store, noted = _like(location), dict(archive.identity_sample())
+    store = _like(location)
+    noted = dict(archive.identity_sample())
 
     def read(connection: sqlite3.Connection) -> tuple[int, int]:
         places = ", ".join(map(str, noted))

@@ -17,8 +17,13 @@ _LINES: Final = f"{_MADE_BY}/*{SUFFIX}\n/*{SUFFIX}-*\n/{IGNORE}\n"
 _WITHIN: Final = 10.0
 """Seconds that git has to answer: a pipe in its folder never ends."""
 _OPTIONS: Final = (
-    *("--no-optional-locks", "-c", "core.fsmonitor=false"),
-    *("-c", f"core.hooksPath={os.devnull}", "-c", "safe.bareRepository=explicit"),
+    "--no-optional-locks",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    f"core.hooksPath={os.devnull}",
+    "-c",
+    "safe.bareRepository=explicit",
 )
 _PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 

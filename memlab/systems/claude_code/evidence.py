@@ -211,7 +211,9 @@ def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[s
     A hub, a file that is mostly a list of links, is index itself.
     """
     waiting = [name for raw in indexes for name in MemoryIndex(raw).named(names)]
-    named, typed, hubs = set[str](), set[str](), set[str]()
+    named = set[str]()
+    typed = set[str]()
+    hubs = set[str]()
     while waiting:
         name = waiting.pop()
         if name in named or name in hubs:

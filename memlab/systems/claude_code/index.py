@@ -141,7 +141,9 @@ class MemoryIndex:
     @cached_property
     def states(self) -> list[State]:
         """What becomes of each line."""
-        whole, states, at = "".join(self._seen), list[State](), 0
+        whole = "".join(self._seen)
+        states = list[State]()
+        at = 0
         end = len(whole) - len(whole.lstrip()) + len(self.loaded)
         for line in self._seen:
             inside = at + len(line.rstrip()) <= end or self.loaded == self.text
@@ -152,12 +154,15 @@ class MemoryIndex:
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """All of the file, in order."""
-        lines, masked, states = self._lines, self._masked, self.states
+        lines = self._lines
+        masked = self._masked
+        states = self.states
         entries = [
             state is not State.UNSEEN and markdown.is_entry(line)
             for line, state in zip(masked, states, strict=True)
         ]
-        found, at = [], 0
+        found = []
+        at = 0
         while at < len(lines):
             end = at + 1
             while entries[at] and end < len(lines) and not entries[end]:
@@ -270,7 +275,9 @@ def units_of(text: str) -> int:
 def without_comments(lines: Sequence[str]) -> Iterator[str]:
     """Yield each line, as long as it was, with front matter and comments as `HIDDEN` characters."""
     head = markdown.read_front_matter("".join(lines)).text_at
-    at, in_comment, in_code = 0, False, ""
+    at = 0
+    in_comment = False
+    in_code = ""
     for line in lines:
         at += len(line)
         if at <= head:
@@ -341,7 +348,8 @@ def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Seque
 
 def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> dict[str, Any]:
     """Return a block, and what stands around it."""
-    first, digests = block.number - 1, index.digests
+    first = block.number - 1
+    digests = index.digests
     end = first + len(lines_of(block.text))
     return {
         "line": first,

@@ -62,11 +62,14 @@ def read_front_matter(text: str) -> FrontMatter:
         return FrontMatter({}, 0, "")
     rest = text[begin.end() : LONGEST]
     if end := _END.search(rest):
-        block, text_at, problem = rest[: end.start()], begin.end() + end.end(), ""
+        block = rest[: end.start()]
+        text_at = begin.end() + end.end()
+        problem = ""
     else:
         lines = rest.splitlines(keepends=True)
         block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
-        text_at, problem = 0, "it does not end" if block else ""
+        text_at = 0
+        problem = "it does not end" if block else ""
     # Inside one another they take PyYAML time that grows with their square, and run out of stack.
     if sum(map(block.count, "[{-?:&*")) > 500:
         problem = problem or "it has more brackets and colons than anybody writes"

@@ -67,7 +67,8 @@ class _Uses:
     """Finds what calls do with the files of one memory folder, whatever a transcript calls it."""
 
     def __init__(self, folder: Path) -> None:
-        called, home = {str(folder), str(folder.resolve())}, Path.home()
+        called = {str(folder), str(folder.resolve())}
+        home = Path.home()
         self._called = dict.fromkeys(called, "")
         """By path: how touches of the folder are marked that call it so."""
         self._tail = None
@@ -123,7 +124,8 @@ class _Uses:
 
     def _of_command(self, call: str, tool: str, command: str, cwd: str | None) -> Iterator[Touch]:
         """Yield what a shell command does with memories; what cannot be followed is left out."""
-        known, named = set[str](), self._named_in(command)
+        known = set[str]()
+        named = self._named_in(command)
         uses = file_uses(command, cwd) if tool != "PowerShell" else ()
         for use in uses:
             place = self._place(use.path)

@@ -33,23 +33,55 @@ _PATTERNS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
 """Options that give the pattern or the script, which is the first argument otherwise."""
 _CHANGERS: Final = {"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"}
 _PREFIXES: Final = {
-    *("command", "builtin", "nohup", "sudo", "env"),
-    *("time", "exec", "timeout", "nice", "stdbuf"),
+    "command",
+    "builtin",
+    "nohup",
+    "sudo",
+    "env",
+    "time",
+    "exec",
+    "timeout",
+    "nice",
+    "stdbuf",
 }
 """What runs the command after it and after options of its own."""
 _LONG_VALUED: Final = {
-    *("--expression", "--file", "--regexp", "--lines", "--bytes", "--pid", "--sleep-interval"),
-    *("--line-length", "--max-count", "--after-context", "--before-context", "--context"),
-    *("--glob", "--type", "--type-not", "--replace"),
+    "--expression",
+    "--file",
+    "--regexp",
+    "--lines",
+    "--bytes",
+    "--pid",
+    "--sleep-interval",
+    "--line-length",
+    "--max-count",
+    "--after-context",
+    "--before-context",
+    "--context",
+    "--glob",
+    "--type",
+    "--type-not",
+    "--replace",
 }
 _SHELLS: Final = {"sh", "bash", "dash", "zsh", "ksh"}
 _KNOWN: Final = {*_READERS, *_CHANGERS, *_SHELLS, "cd"}
 _LONGEST: Final = 2**14
 """Bytes: the grammar takes the square of them for lists that are never closed."""
 _GROUPS: Final = {
-    *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
-    *("if_statement", "while_statement", "for_statement", "c_style_for_statement"),
-    *("case_statement", "case_item", "negated_command", "pipeline"),
+    "program",
+    "subshell",
+    "compound_statement",
+    "do_group",
+    "elif_clause",
+    "else_clause",
+    "if_statement",
+    "while_statement",
+    "for_statement",
+    "c_style_for_statement",
+    "case_statement",
+    "case_item",
+    "negated_command",
+    "pipeline",
 }
 """Nodes of the grammar whose commands run one after the other."""
 _COMMANDS: Final = {*_GROUPS, "command", "list", "redirected_statement"}
@@ -96,7 +128,8 @@ class _Script:
 
     def _visit(self, node: Any, redirects: list[Any]) -> None:
         """Take in what a node uses; redirections outside of it are those of its last command."""
-        start, cwd = len(self.uses), self._cwd
+        start = len(self.uses)
+        cwd = self._cwd
         if node.type == "command":
             self._command(node, redirects)
         elif node.type in _GROUPS:
@@ -122,7 +155,8 @@ class _Script:
                 self._visit(following, redirects)
 
     def _command(self, node: Any, redirects: list[Any]) -> None:
-        start, cwd = len(self.uses), self._cwd
+        start = len(self.uses)
+        cwd = self._cwd
         streams = self._streams(_children(node, "file_redirect") + redirects)
         parts = (*node.children_by_field_name("name"), *node.children_by_field_name("argument"))
         called, arguments = _name_and_words([*map(self._word, parts), *streams.arguments])
@@ -143,7 +177,8 @@ class _Script:
             operators = [child.type for child in node.children if not child.is_named]
             if not (words and operators):
                 continue
-            target, operator = words[0], operators[0]
+            target = words[0]
+            operator = operators[0]
             given = node.child_by_field_name("descriptor")
             descriptor = given.text.decode() if given else ""
             stays = target.text in _TERMINALS or (operator == ">&" and target.text.isdigit())
@@ -176,7 +211,8 @@ class _Script:
     def _joined(self, node: Any) -> _Word:
         """Return a word of several parts; in a string there is text between expansions."""
         quoted = node.type == "string"
-        at, exact = node.start_byte + quoted, True
+        at = node.start_byte + quoted
+        exact = True
         parts: list[str] = []
         for child in [each for each in node.named_children if each.type != "string_content"]:
             one = self._word(child)
@@ -215,7 +251,8 @@ def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[
         verb = "write" if changes else "search" if together else "read"
     elif name in _CHANGERS:
         named = [word for word in words if not word.text.startswith("-")]
-        files, verb = named[-1:] if name == "cp" else named, "write"
+        files = named[-1:] if name == "cp" else named
+        verb = "write"
     else:
         return
     yield from _uses(files, verb, cwd)

@@ -96,7 +96,8 @@ class ClaudeCode(FolderSource):
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
         self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
-        self._rule, self._kinds = indexes.CLAUDE_CODE, KINDS
+        self._rule = indexes.CLAUDE_CODE
+        self._kinds = KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
@@ -123,7 +124,8 @@ class ClaudeCode(FolderSource):
         """Return the files of the folder but the index."""
         view = self.view(moment)
         names = view.names if moment.known is None else _names(self.path, moment.known)
-        entries, lines = indexes.entries_of(view.index, view.names), view.costs()
+        entries = indexes.entries_of(view.index, view.names)
+        lines = view.costs()
         retired = indexes.entries_of(view.aside, view.names)
         known = self.retired() if retired else RetiredMemories()
         named = indexes.entries_of(view.index, with_retired(view.names)) if known else {}

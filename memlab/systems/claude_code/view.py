@@ -217,8 +217,10 @@ class FolderView:
     @cached_property
     def said(self) -> dict[str, Any]:
         """The facts, as JSON has them."""
-        index, named = self.index, self.named
-        retired, memories = self.retired_files, self.notes.keys() - self.hubs.keys()
+        index = self.index
+        named = self.named
+        retired = self.retired_files
+        memories = self.notes.keys() - self.hubs.keys()
         reached = (self.hubs_of.keys() & memories) - named.keys() - {*retired}
         cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
         others = self.moment.listing.others
@@ -333,8 +335,10 @@ class FolderView:
 
     def about(self) -> About:
         """Return the facts and a page of them."""
-        said, most = self.said, self.index.rule.units
-        units, loaded = said["units"], said["loaded_units"]
+        said = self.said
+        most = self.index.rule.units
+        units = said["units"]
+        loaded = said["loaded_units"]
         size = f"{units:,} of at most {most:,}" if loaded == units else f"{loaded:,} of {units:,}"
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(said["dated"].items()))
         lines = f"{said['loaded_lines']:,} of {said['lines']:,} lines"
@@ -387,7 +391,8 @@ class FolderView:
             MOST_READ: lambda name: -reads.get(name, 0),
         }
         visible = self._files(self.index, _SEEN)
-        lines, fits = {TODAY: visible}, {TODAY: len(self._files(self.index, _LOADED))}
+        lines = {TODAY: visible}
+        fits = {TODAY: len(self._files(self.index, _LOADED))}
         for order, key in keys.items():
             lines[order] = tuple(sorted(visible, key=key))
             fits[order] = len(self._files(self._reordered(key), _LOADED))

@@ -156,7 +156,8 @@ def _read(
 def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Any | None:
     """Take apart again what :data:`SELECT_JOINED` found; None where that could garble a value."""
     count, sound, decimal, position, confidence, *rest = found
-    present, texts = rest[: len(NULLABLE)], rest[len(NULLABLE) :]
+    present = rest[: len(NULLABLE)]
+    texts = rest[len(NULLABLE) :]
     if not count:
         return tables.SCHEMA.empty_table()
     if sound != count:
@@ -213,7 +214,8 @@ def one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
 
 
 def _rows_of(found: Iterable[Sequence[Any]]) -> Rows:
-    rows, faults = [], []
+    rows = []
+    faults = []
     for stored in found:
         row, wrong = _read_row(stored)
         rows.append(row)
@@ -241,7 +243,8 @@ def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
 
 def _characters_of_body(connection: sqlite3.Connection, position: int) -> int:
     """Count the characters of a text without holding all of it."""
-    decoder, count = getincrementaldecoder("utf-8")(), 0
+    decoder = getincrementaldecoder("utf-8")()
+    count = 0
     with connection.blobopen("memory_items", "body", position, readonly=True) as text:
         while piece := text.read(_PIECE):
             count += len(decoder.decode(piece))
@@ -308,10 +311,12 @@ def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
 
 def _with_signals(rows: Rows, names: Sequence[str], said: Mapping[int, Sequence[Any]]) -> Rows:
     """Return rows with a typed column per signal, a value for every position."""
-    table, faults = rows.table, [*rows.faults]
+    table = rows.table
+    faults = [*rows.faults]
     positions = table["position"].to_pylist() if names else []
     for place, name in enumerate(names):
-        kind, values = tables.SIGNALS.field(name).type, []
+        kind = tables.SIGNALS.field(name).type
+        values = []
         for position in positions:
             stored = said[position][place] if position in said else None
             value, wrong = (None, None) if stored is None else _meaning(kind, stored)

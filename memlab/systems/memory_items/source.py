@@ -131,7 +131,8 @@ class MemoryItems(base.Source):
     def facts_of(self, record: bytes) -> base.Facts:
         """Return a record's id, kind, tags and title."""
         texts = {name: v for name, v in json.loads(record).items() if isinstance(v, str)}
-        kind, tags = texts.get("kind", ""), texts.get("tags_json", "")
+        kind = texts.get("kind", "")
+        tags = texts.get("tags_json", "")
         return base.Facts(texts.get("memory_id"), kind, tags, texts.get("title"))
 
     def without_usage(self, record: bytes) -> bytes:
@@ -266,7 +267,8 @@ class _Writer(_Reader, base.Writer):
         *,
         planned: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - of an index
     ) -> int:
-        connection, others = self._connection, f"NOT ({_WANTED})"
+        connection = self._connection
+        others = f"NOT ({_WANTED})"
         selection.check_supersession(connection)
         positions = cast("Iterable[int]", links)
         stored.fill_positions(connection, "wanted", positions)

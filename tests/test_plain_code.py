@@ -1,0 +1,85 @@
+"""Two packing tricks stay out of the code: nothing honest needs them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+FILES = sorted(
+    path
+    for folder in ("memlab", "tests", ".ci", "data")
+    for path in (CHECKOUT / folder).rglob("*.py")
+)
+
+
+def starred_literals(tree: ast.AST) -> list[int]:
+    """Return the lines on which a literal tuple, list or set is unpacked in place."""
+    literals = (ast.Tuple, ast.List, ast.Set)
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Starred) and isinstance(node.value, literals)
+    ]
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names that an expression reads, dotted ones whole."""
+    return {
+        ast.unparse(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)
+    }
+
+
+def parallel_assignments(tree: ast.AST) -> list[int]:
+    """Return the lines that assign several values at once which do not depend on each other.
+
+    A swap reads what it assigns, an unpacked result has one value, and both are left alone.
+    """
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target = node.targets[0]
+        if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)):
+            continue
+        if any(isinstance(part, ast.Starred) for part in [*target.elts, *node.value.elts]):
+            continue
+        assigned = {ast.unparse(part) for part in target.elts}
+        if not assigned & names_in(node.value):
+            found.append(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("call(*(1, 2))", [1]),
+        ("[*[1], 2]", [1]),
+        ("call(*values)", []),
+    ],
+)
+def test_finds_literals_in_a_star(source: str, lines: list[int]) -> None:
+    assert starred_literals(ast.parse(source)) == lines
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("first, second = 1, call()", [1]),
+        ("left, right = right, left", []),
+        ("low, high = limits()", []),
+        ("low, high = high, low + high", []),
+    ],
+)
+def test_finds_parallel_assignment(source: str, lines: list[int]) -> None:
+    assert parallel_assignments(ast.parse(source)) == lines
+
+
+def test_no_literal_is_unpacked_in_place() -> None:
+    found = {str(path): starred_literals(ast.parse(path.read_text())) for path in FILES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_unrelated_values_are_assigned_one_a_line() -> None:
+    found = {str(path): parallel_assignments(ast.parse(path.read_text())) for path in FILES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
