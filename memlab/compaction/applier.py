@@ -16,7 +16,7 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, no_progress
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
@@ -37,7 +37,7 @@ def apply(
     *,
     store: SourceLike | None = None,
     now: datetime | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = no_progress,
     all_prunable: bool = False,
 ) -> Receipt:
     """Carry out a plan: archive what it deletes, delete it, verify.
@@ -141,7 +141,7 @@ def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
 
 
 def finish(
-    store: SourceLike, digest: str, *, now: datetime | None = None, watch: Watch = unwatched
+    store: SourceLike, digest: str, *, now: datetime | None = None, watch: Watch = no_progress
 ) -> Receipt:
     """Apply a plan that was cut short, as it stands in the archive, by its digest or its beginning.
 

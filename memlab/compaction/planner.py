@@ -30,7 +30,7 @@ from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import HELD, Decision, decision_of
 from memlab.policies.duplicates import supersedable
-from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
+from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, no_progress
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.records import fingerprint_of
 
@@ -63,7 +63,7 @@ def plan(
     retire: bool = False,
     log: Log = None,
     now: datetime | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = no_progress,
 ) -> Plan:
     """Say what a policy would delete from a store, or retire in it. Reads only.
 

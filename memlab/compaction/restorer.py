@@ -18,7 +18,7 @@ from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.base import Key, Source, Watch, Writer, archive_at, no_progress
 from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry, check_size
@@ -51,7 +51,7 @@ def restore(
     ids: Collection[str] | None = None,
     into: str | Path | None = None,
     now: datetime | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = no_progress,
 ) -> "Restored":
     """Put archived memories back: the same bytes, at the same place.
 

@@ -60,7 +60,7 @@ DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-def unwatched(step: str) -> None:
+def no_progress(step: str) -> None:
     """Take no notice."""
 
 
@@ -295,7 +295,7 @@ class Writer(Reader):
     rows_left_out: Mapping[str, int] = _NONE
     entries_left: Sequence[Key] = ()
 
-    def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
+    def delete(self, expected: Mapping[Key, str], *, watch: Watch = no_progress) -> int:
         """Delete memories that are still as planned, and what belongs to them, and verify it.
 
         Parameters
@@ -327,7 +327,7 @@ class Writer(Reader):
         """Say what stands in the way of putting memories back, other than keys that are taken."""
         return []
 
-    def insert(self, records: Records, *, watch: Watch = unwatched) -> int:
+    def insert(self, records: Records, *, watch: Watch = no_progress) -> int:
         """Put memories back at their keys, exactly, verify it, and return how many.
 
         Those whose own time to live has passed stay away.

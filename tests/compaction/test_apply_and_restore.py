@@ -23,7 +23,7 @@ from memlab.errors import (
     MemlabError,
     StalePlanError,
 )
-from memlab.sources.base import unwatched
+from memlab.sources.base import no_progress
 
 
 @given(rows=row_lists(), keep=st.integers(0, 12), chosen=st.sets(st.integers(0, 11)))
@@ -184,7 +184,7 @@ def test_a_trigger_that_changes_what_is_to_stay_rolls_all_back(store: Path, name
     run_sql(store, f"CREATE TRIGGER t AFTER {event} {body}")
     before = rows_of(store)
     with pytest.raises((CompactionError, ArchiveError), match="all was rolled back"):
-        operation.run(store, what, unwatched)
+        operation.run(store, what, no_progress)
     assert rows_of(store) == before
 
 

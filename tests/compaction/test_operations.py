@@ -46,7 +46,7 @@ from memlab.errors import (
     UnsafeDeletionError,
 )
 from memlab.policies import KeepRecent
-from memlab.sources.base import unwatched
+from memlab.sources.base import no_progress
 from memlab.store import database
 from memlab.store.archive.archive import Archive
 
@@ -146,7 +146,7 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
 
     refusal = REFUSED_AGAIN.get((name, step))
     with pytest.raises(refusal) if refusal else nullcontext():
-        operation.run(store, what, unwatched)
+        operation.run(store, what, no_progress)
     assert rows_of(store) == (before if refusal is ArchiveError else after)
     if name in _RECOVERING:
         assert_sound(archive_of(store))
@@ -186,9 +186,9 @@ def test_what_the_archive_cannot_note_is_told_and_noted_by_the_same_again(
         patch.setattr(Archive, method, full)
         words = rf"{done} .*; only the archive could not note it \(the disk is full\)"
         with pytest.raises(ArchiveError, match=words):
-            operation.run(store, what, unwatched)
+            operation.run(store, what, no_progress)
     assert rows_of(store) != before
-    operation.run(store, what, unwatched)
+    operation.run(store, what, no_progress)
     (entry,) = archived_plans(store)
     assert (entry.finished_at is not None, entry.restored) == (True, 6 * (name == "restore"))
 
@@ -221,7 +221,7 @@ def test_a_store_that_somebody_writes_to_is_refused_in_words(
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked by another process"):
-            run(store, what, unwatched)
+            run(store, what, no_progress)
     assert (rows_of(store), copies_of(store)) == (before, copies)
 
 
@@ -255,7 +255,7 @@ def test_what_lies_in_an_archives_place_is_refused(store: Path, name: str, what:
     before = rows_of(store)
     there = files_in(store.parent)
     mode = archive.lstat()
-    for use in (lambda: run(store, given, unwatched), lambda: memlab.load_past(store)):
+    for use in (lambda: run(store, given, no_progress), lambda: memlab.load_past(store)):
         with pytest.raises(ArchiveError, match=words):
             use()
     assert rows_of(store) == before

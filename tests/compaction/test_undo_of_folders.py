@@ -20,7 +20,7 @@ from shell import said
 import memlab
 from memlab.compaction import keep_copies, recover
 from memlab.errors import ChangedWhileReadError, MemlabError, StalePlanError, StoreError
-from memlab.sources.base import unwatched
+from memlab.sources.base import no_progress
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import Operation
 from memlab.systems.claude_code.index import MemoryIndex
@@ -477,14 +477,14 @@ def test_any_edit_in_the_midst_of_apply_or_undo_stays(
 
     is_applied = True
     try:
-        memlab.apply(plan, all_prunable=True, watch=hand if applies else unwatched)
+        memlab.apply(plan, all_prunable=True, watch=hand if applies else no_progress)
     except (StalePlanError, ChangedWhileReadError):
         is_applied = False
         assert seen
         assert seen[0][1] <= named(folder)
     if is_applied and not plan.is_empty:
         with suppress(ChangedWhileReadError):
-            memlab.restore(plan.digest, store=folder, watch=unwatched if applies else hand)
+            memlab.restore(plan.digest, store=folder, watch=no_progress if applies else hand)
         memlab.restore(plan.digest, store=folder)
         assert was_named & moved_by(plan) <= named(folder) | (
             was_named - named_then(seen, was_named)
