@@ -16,7 +16,7 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, no_progress
+from memlab.sources.base import Key, Reader, Source, StepCallback, Writer, archive_at, no_progress
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
@@ -37,7 +37,7 @@ def apply(
     *,
     store: SourceLike | None = None,
     now: datetime | None = None,
-    watch: Watch = no_progress,
+    watch: StepCallback = no_progress,
     all_prunable: bool = False,
 ) -> Receipt:
     """Carry out a plan: archive what it deletes, delete it, verify.
@@ -141,7 +141,11 @@ def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
 
 
 def finish(
-    store: SourceLike, digest: str, *, now: datetime | None = None, watch: Watch = no_progress
+    store: SourceLike,
+    digest: str,
+    *,
+    now: datetime | None = None,
+    watch: StepCallback = no_progress,
 ) -> Receipt:
     """Apply a plan that was cut short, as it stands in the archive, by its digest or its beginning.
 
@@ -230,7 +234,7 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
 
 
 def _carried_out(
-    writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime, watch: Watch
+    writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime, watch: StepCallback
 ) -> Receipt:
     """Do all of :func:`apply` that happens under the store's write lock."""
     if not plan.is_empty:
@@ -280,7 +284,7 @@ def _carried_out(
     return replace(done, deleted=len(leaving), retired=count, expired=len(expired))
 
 
-def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> None:
+def _note(archive: Archive, receipt: Receipt, source: Source, watch: StepCallback) -> None:
     watch("committed")
     if receipt.archive is None:
         return
@@ -299,7 +303,7 @@ def _done_by(receipt: Receipt) -> str:
 
 
 def _is_resumed(
-    writer: Writer, archive: Archive, entry: Entry, source: Source, plan: Plan, watch: Watch
+    writer: Writer, archive: Archive, entry: Entry, source: Source, plan: Plan, watch: StepCallback
 ) -> bool:
     """Finish a plan that was stopped after its deletion began; whether it was."""
     if entry.finished_at is not None:

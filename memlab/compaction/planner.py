@@ -30,7 +30,15 @@ from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import HELD, Decision, decision_of
 from memlab.policies.duplicates import supersedable
-from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, no_progress
+from memlab.sources.base import (
+    Key,
+    Reader,
+    Source,
+    StepCallback,
+    archive_at,
+    at_one_moment,
+    no_progress,
+)
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.records import fingerprint_of
 
@@ -63,7 +71,7 @@ def plan(
     retire: bool = False,
     log: Log = None,
     now: datetime | None = None,
-    watch: Watch = no_progress,
+    watch: StepCallback = no_progress,
 ) -> Plan:
     """Say what a policy would delete from a store, or retire in it. Reads only.
 
@@ -118,7 +126,7 @@ class _Request(NamedTuple):
     now: datetime
 
 
-def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) -> Plan:
+def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallback) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     policy, retire, _, now = request
     with_body = any(step.reads_bodies for step in policy.steps)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.errors import StoreError
-from memlab.sources.base import Source, Watch, no_progress
+from memlab.sources.base import Source, StepCallback, no_progress
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
 from memlab.store.database import check_table, opened_for_change, store_file
@@ -96,7 +96,7 @@ def space(path: str | Path | Source) -> Space:
     )
 
 
-def vacuum(path: str | Path, *, watch: Watch = no_progress) -> Vacuumed:
+def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
     """Rewrite a store without the room that deleted rows left, and shrink its file.
 
     Every row stays at its position. Stopped at any moment, the store is as before or as after.

@@ -18,7 +18,15 @@ from memlab.compaction.wire import entries_left_in_words, minute, some_of
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_moment, no_progress
+from memlab.sources.base import (
+    Key,
+    Loss,
+    Source,
+    StepCallback,
+    archive_at,
+    at_one_moment,
+    no_progress,
+)
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
 from memlab.store.archive.entries import RECOVERS, Apply, Archived, PlanText
@@ -118,7 +126,7 @@ class Recovery(Shown):
 
 
 def keep_copies(
-    store: SourceLike, *, now: datetime | None = None, watch: Watch = no_progress
+    store: SourceLike, *, now: datetime | None = None, watch: StepCallback = no_progress
 ) -> Copies:
     """Copy what is new or changed in a store into its archive, so that losses can be seen.
 
@@ -190,7 +198,7 @@ def recover(
     ids: Collection[str] | None = None,
     *,
     now: datetime | None = None,
-    watch: Watch = no_progress,
+    watch: StepCallback = no_progress,
 ) -> Recovery:
     """Put back what somebody else deleted or emptied: the same bytes, with its line of an index.
 

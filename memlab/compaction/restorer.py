@@ -18,7 +18,7 @@ from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import Key, Source, Watch, Writer, archive_at, no_progress
+from memlab.sources.base import Key, Source, StepCallback, Writer, archive_at, no_progress
 from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry, check_size
@@ -51,7 +51,7 @@ def restore(
     ids: Collection[str] | None = None,
     into: str | Path | None = None,
     now: datetime | None = None,
-    watch: Watch = no_progress,
+    watch: StepCallback = no_progress,
 ) -> "Restored":
     """Put archived memories back: the same bytes, at the same place.
 
@@ -140,7 +140,7 @@ class _Asked(NamedTuple):
             )
 
 
-def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
+def _put_back(asked: _Asked, now: datetime, watch: StepCallback) -> Restored:
     source = asked.source
     archive = asked.archive
     back = 0
@@ -174,7 +174,7 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
     return restored
 
 
-def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> Restored:
+def _take_back(asked: _Asked, into: str | Path | None, watch: StepCallback) -> Restored:
     plan = applier.plan_in(asked.archive, asked.archive.entry(asked.digest))
     if into is not None:
         raise ArchiveError(
@@ -196,7 +196,7 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> Restored
     return restored
 
 
-def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
+def _take_out(asked: _Asked, entry: Entry, watch: StepCallback) -> Restored:
     """Take out again what somebody else had deleted and memlab put back; load-bearing ones stay."""
     source = asked.source
     archive = asked.archive

@@ -50,7 +50,7 @@ Links = Mapping[Key, str | None]
 Fault = tuple[int, str, str]
 """What cannot be read of a memory: its position, the column, and what is wrong with its value."""
 
-Watch = Callable[[str], None]
+StepCallback = Callable[[str], None]
 """Called with the name of each step when it is done; what it raises stops the operation there."""
 
 DATABASES: Final = (".db", ".sqlite", ".sqlite3")
@@ -295,7 +295,7 @@ class Writer(Reader):
     rows_left_out: Mapping[str, int] = _NONE
     entries_left: Sequence[Key] = ()
 
-    def delete(self, expected: Mapping[Key, str], *, watch: Watch = no_progress) -> int:
+    def delete(self, expected: Mapping[Key, str], *, watch: StepCallback = no_progress) -> int:
         """Delete memories that are still as planned, and what belongs to them, and verify it.
 
         Parameters
@@ -327,7 +327,7 @@ class Writer(Reader):
         """Say what stands in the way of putting memories back, other than keys that are taken."""
         return []
 
-    def insert(self, records: Records, *, watch: Watch = no_progress) -> int:
+    def insert(self, records: Records, *, watch: StepCallback = no_progress) -> int:
         """Put memories back at their keys, exactly, verify it, and return how many.
 
         Those whose own time to live has passed stay away.

@@ -252,7 +252,7 @@ class BetterdbWriter(HashReader, base.Writer):
         self._written: dict[bytes, str] = {}
         """The fingerprints of what was put back."""
 
-    def insert(self, records: base.Records, *, watch: base.Watch = base.no_progress) -> int:
+    def insert(self, records: base.Records, *, watch: base.StepCallback = base.no_progress) -> int:
         """Write memories at their keys; take them out again where anything goes wrong."""
         try:
             return super().insert(records, watch=watch)

@@ -16,7 +16,7 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.recovery import keep_copies, recover
 from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
-from memlab.sources.base import Watch
+from memlab.sources.base import StepCallback
 
 LINK_STEPS = ("locked", "checked", "copied", "archived", "verified", "committed", "recorded")
 UNLINK_STEPS = ("locked", "verified", "committed")
@@ -26,7 +26,7 @@ class StoppedError(Exception):
     """Raised at a step, as if the process had been stopped there."""
 
 
-def stop_at(step: str | None) -> Watch:
+def stop_at(step: str | None) -> StepCallback:
     def watch(done: str) -> None:
         if done == step:
             raise StoppedError(step)
@@ -38,7 +38,7 @@ class Operation(NamedTuple):
     """Prepares a store and returns a text; takes both and a watch; is on the disk at a step."""
 
     prepare: Callable[[Path], str]
-    run: Callable[[Path, str, Watch], Any]
+    run: Callable[[Path, str, StepCallback], Any]
     steps: tuple[str, ...]
     done: str = "committed"
 
@@ -62,11 +62,11 @@ def cut_short(store: Path) -> str:
     return made.digest
 
 
-def carry_out(store: Path, plan: str, watch: Watch) -> Any:
+def carry_out(store: Path, plan: str, watch: StepCallback) -> Any:
     return apply(Plan.from_json(plan), store=store, now=NOON, watch=watch)
 
 
-def put_back(store: Path, digest: str, watch: Watch) -> Any:
+def put_back(store: Path, digest: str, watch: StepCallback) -> Any:
     return restore(digest, store=store, now=NOON, watch=watch)
 
 
