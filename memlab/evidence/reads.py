@@ -23,7 +23,7 @@ from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.files import ordinary_file
 from memlab.frame.loading import expect_log
 from memlab.settings import Settings
-from memlab.sources.base import MOST_READ, TODAY, FormerName, Orders, Source
+from memlab.sources.base import MOST_READ, TODAY, FormerName, IndexOrderings, Source
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
 from memlab.text import Sheet, Shown, Table, counted, refused
@@ -493,7 +493,7 @@ def cut_losses(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses
     )
 
 
-def _served(found: Orders, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
+def _served(found: IndexOrderings, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
     """Return how many reads found the memory's line loaded, in the order that was there then."""
     lines = found.lines[TODAY if order == MOST_READ else order]
     place = {name: (0, number) for number, name in enumerate(lines)}

@@ -144,7 +144,7 @@ TODAY: Final = "as it stands"
 MOST_READ: Final = "most read first"
 
 
-class Orders(NamedTuple):
+class IndexOrderings(NamedTuple):
     """What an index names from the top down in one order or another, and what of it is loaded."""
 
     written: Mapping[str, datetime]
@@ -654,7 +654,7 @@ class Source(ABC):
         """Return how many characters a start loads that belong to no memory, as an index's text."""
         return 0
 
-    def orders(self, reads: Mapping[str, int]) -> Orders:  # noqa: ARG002
+    def orders(self, reads: Mapping[str, int]) -> IndexOrderings:  # noqa: ARG002
         """Return what a start loads of an index, as it stands and in other orders of its lines."""
         raise errors.MemlabError(
             f"{self.name} has no index that is cut; name a folder of Claude Code's memory"

@@ -21,10 +21,10 @@ from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreEr
 from memlab.settings import Settings
 from memlab.sources.base import (
     About,
+    IndexOrderings,
     Key,
     Links,
     Loss,
-    Orders,
     Trouble,
     Writer,
     is_index_lost,
@@ -295,7 +295,7 @@ class ClaudeCode(FolderSource):
         """Return how many characters of the index a start loads that are no memory's lines."""
         return self.seen(lambda moment: self.view(moment).apart)
 
-    def orders(self, reads: Mapping[str, int]) -> Orders:
+    def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
         return self.seen(lambda moment: self.view(moment).orders(reads))
 

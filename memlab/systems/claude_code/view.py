@@ -19,7 +19,7 @@ from memlab.clock import moment_and_zone, shifted
 from memlab.columns import LISTED as LISTED_STATE
 from memlab.columns import REACHED, UNLISTED
 from memlab.errors import StoreError
-from memlab.sources.base import MOST_READ, TODAY, About, Key, Orders, Trouble, place_of
+from memlab.sources.base import MOST_READ, TODAY, About, IndexOrderings, Key, Trouble, place_of
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.opening import NOT_ENTERED
@@ -381,7 +381,7 @@ class FolderView:
         shown = [each for each in tables if each.rows]
         return About(Sheet(f"{INDEX} in {self.folder}", facts, shown), said)
 
-    def orders(self, reads: Mapping[str, int]) -> Orders:
+    def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return what the index has loaded, its entries in each order."""
         written = {name: self.dates[name].at for name in sorted(self.notes, key=self.position)}
         age = {name: number for number, name in enumerate(written)}
@@ -396,7 +396,7 @@ class FolderView:
         for order, key in keys.items():
             lines[order] = tuple(sorted(visible, key=key))
             fits[order] = len(self._files(self._reordered(key), _LOADED))
-        return Orders(written, lines, fits)
+        return IndexOrderings(written, lines, fits)
 
     def _files(self, index: MemoryIndex, states: Collection[State]) -> tuple[str, ...]:
         """Return the files that lines of some states name, from the top down."""
