@@ -28,7 +28,7 @@ from memforge_store import create_tables
 from servers import postgres_server, redis_server
 
 import memlab
-from memlab.sources.base import at_one_moment
+from memlab.sources.base import read_consistent
 from memlab.sources.opening import open_source
 
 TEXT = "the parser fails on tabs because a retry timed out when building docs; see the merge " * 4
@@ -95,7 +95,7 @@ def read_records(name: str) -> int:
         ]
         return sum(1 for _ in reader.records(keys))
 
-    return at_one_moment(open_source(name), look)
+    return read_consistent(open_source(name), look)
 
 
 def nothing(name: str) -> int:

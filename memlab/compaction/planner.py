@@ -36,8 +36,8 @@ from memlab.sources.base import (
     Source,
     StepCallback,
     archive_at,
-    at_one_moment,
     no_progress,
+    read_consistent,
 )
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.records import fingerprint_of
@@ -116,7 +116,7 @@ def plan(
     if log is not None:
         reads, _ = reads_in(log, settings_of(opened), call="memlab.plan", source=opened)
     request = _Request(policy, retire, reads, moment)
-    return at_one_moment(opened, lambda reader: _plan_of(reader, opened, request, watch))
+    return read_consistent(opened, lambda reader: _plan_of(reader, opened, request, watch))
 
 
 class _Request(NamedTuple):
@@ -437,7 +437,7 @@ def plan_supersession(
             supersedes=tuple(_links(_planned(reader, opened, columns, places, decision), chosen)),
         )
 
-    return at_one_moment(opened, planned)
+    return read_consistent(opened, planned)
 
 
 def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str, tuple[str, str]]:

@@ -24,8 +24,8 @@ from memlab.sources.base import (
     Source,
     StepCallback,
     archive_at,
-    at_one_moment,
     no_progress,
+    read_consistent,
 )
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
@@ -187,7 +187,7 @@ def plan_recovery(
     kept = {name: loss for name, loss in found.kept.items() if name in wanted}
     places = Counter(loss.key for loss in kept.values())
     others = [loss.key for loss in kept.values() if not _is_there(loss)]
-    there = at_one_moment(source, lambda reader: [key for key, _ in reader.records(others)])
+    there = read_consistent(source, lambda reader: [key for key, _ in reader.records(others)])
     _check_free(source, there + [key for key, count in places.items() if count > 1])
     chosen = found.frame[c.MEMORY_ID].isin(wanted)
     return Recovery(source.name, found.frame[chosen].reset_index(drop=True), kept)

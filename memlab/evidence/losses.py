@@ -28,8 +28,8 @@ from memlab.sources.base import (
     Search,
     Source,
     archive_at,
-    at_one_moment,
     is_index_lost,
+    read_consistent,
 )
 from memlab.sources.opening import SourceLike, settings_of
 from memlab.store.archive import copies
@@ -414,7 +414,7 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
                 found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
         return last, found
 
-    there = at_one_moment(source, look)
+    there = read_consistent(source, look)
     return read_archive(archive_at(source), read)
 
 

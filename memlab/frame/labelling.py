@@ -15,7 +15,7 @@ from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
 from memlab.frame import fields
 from memlab.items import REJECTED_PATH_TAG
-from memlab.sources.base import Fault, Reader, Rows, at_one_moment
+from memlab.sources.base import Fault, Reader, Rows, read_consistent
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source
 from memlab.sources.tables import AT_START, SCHEMA, as_numbers
 from memlab.store.database import COLUMNS
@@ -102,7 +102,7 @@ def read_memories(
         batches = reader.batches(with_body=with_body, columns=tuple(columns))
         return memories_of(batches, name=opened.name, protected=opened.protected, **how)
 
-    return at_one_moment(opened, look)
+    return read_consistent(opened, look)
 
 
 def memories_of(

@@ -536,7 +536,7 @@ class Source(ABC):
         """Open the source at one consistent moment, leaving no trace; StoreError where it cannot.
 
         A source that cannot be held still is looked at again when the block ends:
-        ChangedWhileReadError when somebody wrote meanwhile; :func:`at_one_moment` reads again.
+        ChangedWhileReadError when somebody wrote meanwhile; :func:`read_consistent` reads again.
         """
 
     @classmethod
@@ -864,7 +864,7 @@ def canonical(value: Any) -> bytes:
     return _JSON.encode(value).encode()
 
 
-def at_one_moment(source: Source, look: Callable[[Reader], Result]) -> Result:
+def read_consistent(source: Source, look: Callable[[Reader], Result]) -> Result:
     """Return ``look(reader)`` of one moment; look again, up to five times, if somebody wrote."""
 
     def read() -> Result:

@@ -180,7 +180,7 @@ class TableSource(base.FileSource):
 
     def about(self) -> base.About:
         """Return what there is to say of the database beside its frame."""
-        return base.at_one_moment(self, lambda reader: cast("TableReader", reader).about())
+        return base.read_consistent(self, lambda reader: cast("TableReader", reader).about())
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of the system's can have a record."""

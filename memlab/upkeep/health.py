@@ -29,7 +29,7 @@ from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import policy_seen
 from memlab.sources.archived import archive_meant, archives_of
-from memlab.sources.base import Reader, Source, archive_at, at_one_moment, losses_unknown
+from memlab.sources.base import Reader, Source, archive_at, losses_unknown, read_consistent
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
@@ -356,7 +356,7 @@ def _archive(source: Source) -> Check:
     def look(reader: Reader) -> Check:
         return read_archive(place, lambda archive: _against_store(reader, source, archive))
 
-    return at_one_moment(source, look)
+    return read_consistent(source, look)
 
 
 def _documents(path: SourceLike) -> Iterator[Check]:

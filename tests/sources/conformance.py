@@ -32,7 +32,7 @@ from shell import run as run_command
 import memlab
 from memlab import compaction, errors
 from memlab.compaction.contents import last_applied
-from memlab.sources.base import Key, Reader, Rows, Source, at_one_moment
+from memlab.sources.base import Key, Reader, Rows, Source, read_consistent
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
 from memlab.store.records import fingerprint_of
@@ -263,7 +263,7 @@ class Conformance:
             looks = 0
             while looks < 8:
                 with suppress(errors.ChangedWhileReadError):
-                    at_one_moment(open_source(lab.name), look)
+                    read_consistent(open_source(lab.name), look)
                     looks += 1
         finally:
             stop.set()
@@ -566,7 +566,7 @@ def source_of(lab: Lab | Path) -> Source:
 
 
 def table_of(lab: Lab | Path, *, with_body: bool = False) -> Any:
-    return at_one_moment(source_of(lab), lambda each: together(each.batches(with_body=with_body)))
+    return read_consistent(source_of(lab), lambda each: together(each.batches(with_body=with_body)))
 
 
 def keys_in(table: Any) -> list[Key]:
@@ -578,7 +578,7 @@ def keys_of(lab: Lab | Path) -> list[Key]:
 
 
 def records_of(lab: Lab | Path, keys: list[Key]) -> list[tuple[Key, bytes]]:
-    return at_one_moment(source_of(lab), lambda reader: list(reader.records(keys)))
+    return read_consistent(source_of(lab), lambda reader: list(reader.records(keys)))
 
 
 def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
