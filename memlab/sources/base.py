@@ -907,7 +907,7 @@ def losses_unknown(source: Source) -> str:
     return "not known: neither git nor copies would know what somebody else deleted"
 
 
-def place_of(milliseconds: int, tie: Key) -> int:
+def position_from_timestamp(milliseconds: int, tie: Key) -> int:
     """Return the position of a memory whose source orders by time.
 
     The same memory has the same position whenever it is read. Memories of one millisecond come in
@@ -938,6 +938,6 @@ def archive_elsewhere(name: str) -> Path:
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _TIE_BITS: Final = 20
 LEAST_PLACE_OF_TIME: Final = 10**12 << _TIE_BITS
-"""A :func:`place_of` since 2001 is at least that; no number of a row is."""
+"""A :func:`position_from_timestamp` since 2001 is at least that; no number of a row is."""
 _TIE_MASK: Final = (1 << _TIE_BITS) - 1
 _LAST_MILLISECOND: Final = (1 << (63 - _TIE_BITS)) - 1

@@ -486,9 +486,11 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
 
 def _place(memory_id: str, stored: Hash) -> int:
     try:
-        return base.place_of(_moment(stored.fields.get(b"created_at", b"")) // 1000, memory_id)
+        return base.position_from_timestamp(
+            _moment(stored.fields.get(b"created_at", b"")) // 1000, memory_id
+        )
     except ValueError:
-        return base.place_of(0, memory_id)
+        return base.position_from_timestamp(0, memory_id)
 
 
 def _mark(stored: Hash | None) -> int | None:

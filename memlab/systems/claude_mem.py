@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import About, Key, Writer, place_of
+from memlab.sources.base import About, Key, Writer, position_from_timestamp
 from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
@@ -289,7 +289,7 @@ class ObservationReader(TableReader):
 
 
 def _place(key: int, epoch: object) -> int:
-    return place_of(epoch if isinstance(epoch, int) else 0, key)
+    return position_from_timestamp(epoch if isinstance(epoch, int) else 0, key)
 
 
 def _strings(value: object) -> list[str]:

@@ -20,7 +20,7 @@ from memlab.columns import IMPORTANCE
 from memlab.errors import StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import About, Fault, Key, Records, Writer, place_of
+from memlab.sources.base import About, Fault, Key, Records, Writer, position_from_timestamp
 from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes
@@ -398,7 +398,7 @@ def _number(*values: object) -> float | None:
 
 def _place(key: int, created_at: object) -> int:
     at = moment_of_seconds(created_at)
-    return place_of(0 if at is None else int(at.timestamp() * 1_000), key)
+    return position_from_timestamp(0 if at is None else int(at.timestamp() * 1_000), key)
 
 
 def recognises(asked: Asked) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.base import Key, Trouble, Writer, place_of
+from memlab.sources.base import Key, Trouble, Writer, position_from_timestamp
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
@@ -373,9 +373,9 @@ def _position(session_id: str, fields: Mapping[str, Any]) -> int:
     """Return where an episode stands by its time of writing, which is all that odek goes by."""
     at = _microseconds(fields.get("created_at"))
     if at is None:
-        return place_of(0, session_id)
-    own = place_of(0, session_id) & 0x3FF
-    return place_of(at // 1_000, (at % 1_000) << 10 | own)
+        return position_from_timestamp(0, session_id)
+    own = position_from_timestamp(0, session_id) & 0x3FF
+    return position_from_timestamp(at // 1_000, (at % 1_000) << 10 | own)
 
 
 def _microseconds(created: object) -> int | None:

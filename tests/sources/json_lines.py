@@ -12,7 +12,15 @@ from typing import Any
 from memlab.clock import moment_of
 from memlab.errors import StoreError
 from memlab.files import limit_like, ordinary_file, write_whole
-from memlab.sources.base import FileSource, Key, Reader, WholeReader, WholeWriter, Writer, place_of
+from memlab.sources.base import (
+    FileSource,
+    Key,
+    Reader,
+    WholeReader,
+    WholeWriter,
+    Writer,
+    position_from_timestamp,
+)
 from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, listed, text, whole
@@ -87,7 +95,7 @@ class JsonLines(FileSource):
         key = said["id"]
         at = said["at"]
         tags = json.dumps(said["tags"])
-        place = place_of(int(moment_of(at).timestamp() * 1_000), key)
+        place = position_from_timestamp(int(moment_of(at).timestamp() * 1_000), key)
         row = {"position": place, "key": key, "memory_id": key, "created_at": at, "tags_json": tags}
         return {**row, "authored_by": "agent", **{n: said[n] for n in ("kind", "title", "body")}}
 

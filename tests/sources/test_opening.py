@@ -21,7 +21,7 @@ from stores import episodes, files_in, run_sql, write_rows
 import memlab
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.address import address_of
-from memlab.sources.base import archive_elsewhere, place_of
+from memlab.sources.base import archive_elsewhere, position_from_timestamp
 from memlab.sources.opening import find_below, open_source, recognise, start_words, usual_places
 from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
@@ -187,13 +187,15 @@ Place = tuple[int, int | str]
 
 @given(st.tuples(st.integers(), TIES), st.tuples(TIMES, TIES), st.integers(0, 2**20 - 2))
 def test_places_rise_with_time_and_fit_into_64_bits(one: Place, other: Place, first: int) -> None:
-    here = place_of(*one)
-    there = place_of(*other)
+    here = position_from_timestamp(*one)
+    there = position_from_timestamp(*other)
     assert min(here, there) >= 0
     assert max(here, there) < 2**63
     if one[0] < other[0]:
         assert here < there or one[0] < 0
-    assert place_of(other[0], first) + 1 == place_of(other[0], first + 1)
+    assert position_from_timestamp(other[0], first) + 1 == position_from_timestamp(
+        other[0], first + 1
+    )
 
 
 # URLs of servers, and the passwords in them

@@ -650,7 +650,7 @@ def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
     """Return a note that was first there at `born`; one that is not judged is load-bearing."""
     milliseconds = int(born.timestamp() * 1_000)
     place = {
-        "position": base.place_of(milliseconds, name),
+        "position": base.position_from_timestamp(milliseconds, name),
         "created_at": datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(),
         "loaded": loaded,
         "judged": judged,

@@ -19,7 +19,15 @@ from memlab.clock import moment_and_zone, shifted
 from memlab.columns import LISTED as LISTED_STATE
 from memlab.columns import REACHED, UNLISTED
 from memlab.errors import StoreError
-from memlab.sources.base import MOST_READ, TODAY, About, IndexOrderings, Key, Trouble, place_of
+from memlab.sources.base import (
+    MOST_READ,
+    TODAY,
+    About,
+    IndexOrderings,
+    Key,
+    Trouble,
+    position_from_timestamp,
+)
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.opening import NOT_ENTERED
@@ -198,7 +206,7 @@ class FolderView:
     def position(self, name: str) -> int:
         """Return where a file stands by when it was first there."""
         at, _, tie = self.dates[name]
-        return place_of(int(at.timestamp() * 1_000), tie)
+        return position_from_timestamp(int(at.timestamp() * 1_000), tie)
 
     def costs(self) -> dict[str, dict[State, str]]:
         """Return the lines that the index takes for each file that it names first."""
