@@ -20,7 +20,7 @@ from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.settings import REPLACED
 from memlab.store.archive.entries import check_depth
-from memlab.store.records import portions
+from memlab.store.records import batched
 from memlab.text import counted, shortened
 from memlab.versions import FileFormat, written_in
 
@@ -131,7 +131,7 @@ def iter_json(said: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -> I
             continue
         comma = "["
         lead = "\n " if in_lines else ""
-        for some in portions(value):
+        for some in batched(value):
             rows = _rows_as_json(some, keys[type(some[0])], sort_keys=not in_lines)
             yield comma + lead + f",{lead}".join(rows)
             comma = ","

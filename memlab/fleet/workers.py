@@ -25,7 +25,7 @@ from memlab import arguments
 from memlab.errors import MemlabError
 from memlab.fleet.names import Member
 from memlab.lazy import import_extra
-from memlab.store.records import portions
+from memlab.store.records import batched
 
 Row = TypeVar("Row")
 
@@ -185,7 +185,7 @@ def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
     large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
     small = [member for member in members if member.size <= LARGE]
     together = max(1, min(TOGETHER, len(small) // (8 * workers)))
-    return deque([*([each] for each in large), *portions(small, together)])
+    return deque([*([each] for each in large), *batched(small, together)])
 
 
 def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:

@@ -27,7 +27,7 @@ from memlab.store.archive.facts import RetiredMemories, retired_in
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
 from memlab.store.archive.opening import read_archive
 from memlab.store.database import check_wal
-from memlab.store.records import check_canonical, encoded, fingerprint_of, portions, without_place
+from memlab.store.records import batched, check_canonical, encoded, fingerprint_of, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Sheet, Shown
@@ -595,7 +595,7 @@ class Source(ABC):
 
     def rows_of(self, records: Records, *, with_body: bool = False) -> Iterator[Rows]:
         """Yield archived memories as :meth:`Reader.batches` yielded them; reads nothing else."""
-        for some in portions(records):
+        for some in batched(records):
             yield rows_of_each([self.row_of(record) for _, record in some], with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
@@ -834,7 +834,7 @@ class WholeReader(Reader):
         """Yield the memories as :meth:`Source.row_of` has them, in order of position."""
         check_asked(columns, (), self.source.name)
         rows = sorted(map(self.source.row_of, self.memories.values()), key=itemgetter("position"))
-        for some in portions(rows):
+        for some in batched(rows):
             yield rows_of_each(some, with_body=with_body)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:

@@ -12,7 +12,7 @@ from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources import base
 from memlab.store.database import check_encoding, exact, store_file
-from memlab.store.records import bound_value, check_canonical, jsonable, portions, quoted, selecting
+from memlab.store.records import batched, bound_value, check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
 
 _COLUMNS_OF_TABLES: Final = """
@@ -81,7 +81,7 @@ def exact_rows(
     """Yield the rows whose column has one of some values as JSON that keeps type and bytes."""
     columns = columns_of(connection, table)
     chosen = selecting(columns, "row")
-    for some in portions(values):
+    for some in batched(values):
         with exact(connection):
             rows = connection.execute(
                 f"SELECT {chosen} FROM main.{quoted(table)} AS row "
@@ -122,7 +122,7 @@ class TableReader(base.Reader):
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
         """Yield the memories in order of time, some at a time."""
         base.check_asked(columns, self.columns, self.table)
-        for some in portions(key for _, key in sorted(self._places())):
+        for some in batched(key for _, key in sorted(self._places())):
             found = self._exact(some)
             if lost := [key for key in some if key not in found]:
                 raise StoreError(
@@ -135,7 +135,7 @@ class TableReader(base.Reader):
 
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records of the memories that are there."""
-        for some in portions(keys):
+        for some in batched(keys):
             records = self._records(self._exact(some))
             yield from ((key, records[key]) for key in some if key in records)
 

@@ -95,7 +95,7 @@ def without_place(record: bytes) -> bytes:
     return record if at < 0 else record[:at] + b"}"
 
 
-def portions(each: Iterable[Item], size: int = AT_ONCE) -> Iterator[list[Item]]:
+def batched(each: Iterable[Item], size: int = AT_ONCE) -> Iterator[list[Item]]:
     """Yield some at a time, by default as many as one statement or transaction takes."""
     remaining = iter(each)
     while some := list(islice(remaining, size)):
@@ -106,7 +106,7 @@ def records_at(
     connection: sqlite3.Connection, layout: Layout, positions: Iterable[int]
 ) -> Iterator[Record]:
     """Yield the rows at `positions` that are there, in that order, some hundred at a time."""
-    for wanted in portions(positions):
+    for wanted in batched(positions):
         found = dict(_read_within(connection, layout, wanted))
         yield from [(position, found[position]) for position in wanted if position in found]
 

@@ -20,7 +20,7 @@ from memlab.sources import base
 from memlab.sources.address import Address, ServerSource
 from memlab.sources.valkey import Changes, Line, connected, host_and_port
 from memlab.store import shapes
-from memlab.store.records import fingerprint_of, portions
+from memlab.store.records import batched, fingerprint_of
 
 FOREVER: Final = -1
 """When a hash ends that has no time to live."""
@@ -162,7 +162,7 @@ class HashReader(base.Reader):
         for place, key in sorted((_place(self._id(key), each), key) for key, each in found.items()):
             last = max(place, last + 1)  # no two have one
             places.append((last, key))
-        for some in portions(places, _ROWS_AT_ONCE):
+        for some in batched(places, _ROWS_AT_ONCE):
             rows = [row_of(shown_key(k), self._id(k), found[k], place) for place, k in some]
             others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
             yield base.rows_of_each(rows, with_body=with_body, others=others)
@@ -170,7 +170,7 @@ class HashReader(base.Reader):
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records of those that are there, in the order of `keys`."""
         own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
-        for asked in portions(own, self.lot):
+        for asked in batched(own, self.lot):
             found = dict(self.hashes(asked))
             self._looked_at(asked, found)
             for key, stored in found.items():
@@ -180,7 +180,7 @@ class HashReader(base.Reader):
         self, keys: Iterable[bytes], names: Sequence[bytes] = ()
     ) -> Iterator[tuple[bytes, Hash]]:
         """Yield the hashes that are there, or some fields, some hundred of one moment at a time."""
-        for some in portions(keys, self.lot):
+        for some in batched(keys, self.lot):
             yield from _found_in(some, self.line.at_once(_asking_for(some, names)) or [], names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
@@ -277,7 +277,7 @@ class BetterdbWriter(HashReader, base.Writer):
         """Delete memories that are as expected, and count them as BetterDB counts evictions."""
         wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
-            for some in portions(wanted, self.lot):
+            for some in batched(wanted, self.lot):
                 if self._delete_some(some, wanted, undo):
                     continue
                 self._put_back(undo)
@@ -297,7 +297,7 @@ class BetterdbWriter(HashReader, base.Writer):
         """Write every field of memories, and the moment at which they end, unless it has passed."""
         soon = self._now() + _ENDING
         self._written = {}
-        for some in portions(records, self.lot):
+        for some in batched(records, self.lot):
             hashes = {raw_key(key): hash_of(record)[1] for key, record in some}
             living = {
                 k: each for k, each in hashes.items() if each.ends == FOREVER or each.ends > soon
@@ -384,7 +384,7 @@ class BetterdbWriter(HashReader, base.Writer):
     def _put_back(self, undo: IO[bytes]) -> None:
         """Undo what :meth:`delete` has done."""
         undo.seek(0)
-        for some in portions(map(hash_of, undo), self.lot):
+        for some in batched(map(hash_of, undo), self.lot):
             gone = {f"{self.prefix}{memory_id}".encode(): each for memory_id, each in some}
             if not self._write(gone):
                 raise errors.CompactionError(

@@ -21,7 +21,7 @@ from memlab.sources import base, postgres
 from memlab.sources.address import ServerSource
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
 from memlab.sources.reads import Asked, Found, Read
-from memlab.store.records import portions
+from memlab.store.records import batched
 from memlab.store.shapes import fields, listed, named, optional, text, whole
 
 TABLE: Final = "warm_tier"
@@ -206,7 +206,7 @@ class MemoryReader(base.Reader):
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         """Yield the records of those that are there, in the order of `keys`."""
         table = self.catalogue.table(TABLE)
-        for some in portions(keys):
+        for some in batched(keys):
             numbers = [str(key) for key in some if str(key).isdigit()]
             found: dict[str, dict[str, Any]] = {
                 memory_id: dict(row)
@@ -288,7 +288,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
     def conflicts(self, records: base.Records) -> list[str]:
         """Name agents that are gone, and memories that MemForge has brought back itself."""
         taken = []
-        for some in portions(records):
+        for some in batched(records):
             agents = {json.loads(record)["agent_id"] for _, record in some}
             query = "SELECT id::text FROM agents WHERE id = ANY (%s)"
             there = {each for (each,) in selected(self.connection, query, (list(agents),), str)}
@@ -313,7 +313,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
 
     def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
         """Lock the memories, in order, against changes of them and what refers to them; compare."""
-        for ids in portions(sorted(map(int, expected))):
+        for ids in batched(sorted(map(int, expected))):
             self.connection.execute(
                 f"SELECT 1 FROM {TABLE} WHERE id = ANY (%s) ORDER BY id FOR UPDATE", (ids,)
             )
@@ -329,7 +329,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
         cold = self.catalogue.table(COLD).types
         copied = {old: new for old, new in _COPIED.items() if old in warm and new in cold}
         try:
-            for ids in portions(sorted(map(int, expected))):
+            for ids in batched(sorted(map(int, expected))):
                 self.connection.execute(
                     f"INSERT INTO {COLD} (agent_id, source_table, source_id, "
                     f"{', '.join(copied.values())}) SELECT agent_id, '{TABLE}', id, "
@@ -346,7 +346,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
     def _insert(self, records: base.Records) -> int:
         """Put memories back with their rows; one that needs what is gone stays in the archive."""
         count = 0
-        for some in portions(records):
+        for some in batched(records):
             rows = [_own(json.loads(record)) for _, record in some]
             count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
             self.connection.execute(
@@ -355,7 +355,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 "AND c.content = w.content AND c.original_created_at = w.consolidated_at",
                 (TABLE, [int(key) for key, _ in some]),
             )
-        for some in portions(records):
+        for some in batched(records):
             self._put_others_back([json.loads(record) for _, record in some])
         return count
 

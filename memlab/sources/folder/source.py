@@ -303,7 +303,7 @@ class FolderSource(base.FileSource, Index):
 
     def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what was committed to git and is not there any more."""
-        for some in stored.portions(self._gone()):
+        for some in stored.batched(self._gone()):
             others = {name: [getattr(each, own) for each in some] for name, own in _OF_LOSS.items()}
             rows = [self.row_of(each.record) for each in some]
             yield base.rows_of_each(rows, with_body=with_body, others=others)

@@ -18,7 +18,7 @@ from memlab.store.archive import entries, formats
 from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
-from memlab.store.records import AT_ONCE, fingerprint_of, portions
+from memlab.store.records import AT_ONCE, batched, fingerprint_of
 from memlab.store.shapes import listed, pair, text, whole
 from memlab.text import shortened
 
@@ -241,7 +241,7 @@ class Archive:
                 yield from ((copy.key, record) for copy, record in copies)
             return
         with archive_errors(self.path):
-            for some in portions(keys):
+            for some in batched(keys):
                 if seen:
                     found = {
                         entries.key_in(key): self.format.record_in(*stored)

@@ -25,7 +25,7 @@ from memlab.sources import tables
 from memlab.sources.base import Fault, Rows
 from memlab.store.archive.facts import RetiredMemories
 from memlab.store.database import exact, values_up_to
-from memlab.store.records import Layout, Record, bound_value, portions, quoted
+from memlab.store.records import Layout, Record, batched, bound_value, quoted
 from memlab.store.signals import HAS_SIGNALS
 from memlab.store.signals import SIGNALS as SIDE_TABLE
 from memlab.text import shortened
@@ -368,7 +368,7 @@ _MEANINGS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], st
 
 def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> Iterator[Rows]:
     """Yield rows in the order of the records, as the scan of a store would have."""
-    for some in portions(records, _RECORDS_AT_ONCE):
+    for some in batched(records, _RECORDS_AT_ONCE):
         stored = [(position, json.loads(record)) for position, record in some]
         rows = _rows_of(
             (
