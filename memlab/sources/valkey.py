@@ -137,7 +137,7 @@ def _understood(command: str) -> Iterator[None]:
 
 
 def _blob(value: Any) -> None:
-    shapes.be(value, bytes, "bytes")
+    shapes.check_type(value, bytes, "bytes")
 
 
 def _number(value: Any) -> None:
@@ -154,8 +154,8 @@ def _pairs(value: Any) -> None:
 
 _ANSWERS: Final[dict[str, shapes.Shape]] = {
     **dict.fromkeys(("INFO", "PING", "WATCH", "CLIENT TRACKING"), _blob),
-    **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.whole()),
-    **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.whole()),
+    **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.integer()),
+    **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.integer()),
     "HGETALL": _pairs,
     "HKEYS": shapes.listed(_blob),
     "HMGET": shapes.listed(shapes.optional(_blob)),

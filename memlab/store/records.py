@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import COLUMNS, HIDING, exact, values_up_to
-from memlab.store.shapes import fields, listed, named, shown, some, stored, text, whole
+from memlab.store.shapes import fields, integer, listed, named, non_empty, shown, stored, text
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 Value = int | float | bytes | bytearray | None
@@ -188,7 +188,7 @@ def check_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
 
 def check_any_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
     """Check that a record of anybody's can be that of a row of ``memory_items``."""
-    whole()(key)
+    integer()(key)
     check_canonical(record, said)
     odd = {name: value for name, value in said.items() if type(value) is not str or name == SIGNALS}
     _ODD(odd)
@@ -351,7 +351,7 @@ _MAKE_WAY: Final = (
 )
 """Deletes what is left there of a row of the same id: none but the one just put back has it."""
 _KNOWN: Final = frozenset({*COLUMNS, SIGNALS})
-_ODD: Final = fields({SIGNALS: some(listed(named(stored)))}, absent={SIGNALS}, others=stored)
+_ODD: Final = fields({SIGNALS: non_empty(listed(named(stored)))}, absent={SIGNALS}, others=stored)
 """Of what a row has beside texts, which :func:`check_canonical` has looked at."""
 _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
 

@@ -12,7 +12,7 @@ _BEYOND: Final = 2**63
 
 def text(value: Any, errors: str = "strict") -> None:
     """Text that any file takes: no half of a character."""
-    be(value, str, "text")
+    check_type(value, str, "text")
     try:
         value.encode("utf-8", errors)
     except UnicodeEncodeError:
@@ -24,25 +24,25 @@ def raw_text(value: Any) -> None:
     text(value, "surrogateescape")
 
 
-def whole(least: int = -_BEYOND, most: int = _BEYOND - 1) -> Shape:
+def integer(least: int = -_BEYOND, most: int = _BEYOND - 1) -> Shape:
     """Return the shape of a whole number in a range, by default of 64 bits."""
 
     def check(value: Any) -> None:
-        be(value, int, "a whole number")
+        check_type(value, int, "a whole number")
         if not least <= value <= most:
             raise ValueError(f"{shown(value)} is out of range")
 
     return check
 
 
-def truth(value: Any) -> None:
+def boolean(value: Any) -> None:
     """Check for true or false."""
-    be(value, bool, "true or false")
+    check_type(value, bool, "true or false")
 
 
 def digits(value: Any) -> None:
     """Hexadecimal digits, two a byte."""
-    be(value, str, "text")
+    check_type(value, str, "text")
     try:
         bytes.fromhex(value)
     except ValueError:
@@ -65,7 +65,7 @@ def stored(value: Any) -> None:
         raise ValueError(f"{shown(value)} is no value of SQLite's")
 
 
-def either(plain: Shape, other: Shape) -> Shape:
+def text_or(plain: Shape, other: Shape) -> Shape:
     """Return the shape of a text of one shape, or of what is no text of another."""
 
     def check(value: Any) -> None:
@@ -74,7 +74,7 @@ def either(plain: Shape, other: Shape) -> Shape:
     return check
 
 
-def some(shape: Shape) -> Shape:
+def non_empty(shape: Shape) -> Shape:
     """Return a shape of what is not empty."""
 
     def check(value: Any) -> None:
@@ -99,7 +99,7 @@ def listed(shape: Shape, *, least: int = 0, most: int | None = None) -> Shape:
     """Return the shape of a list of values of a shape."""
 
     def check(value: Any) -> None:
-        be(value, list, "a list")
+        check_type(value, list, "a list")
         if len(value) < least or (most is not None and len(value) > most):
             raise ValueError(f"a list of {len(value):,} where there are others")
         for each in value:
@@ -131,7 +131,7 @@ def fields(
     needed = known.keys() - set(absent)
 
     def check(value: Any) -> None:
-        be(value, dict, "an object")
+        check_type(value, dict, "an object")
         if missing := needed - value.keys():
             raise ValueError(f"{min(missing)} is missing")
         for name, each in value.items():
@@ -147,7 +147,7 @@ def fields(
     return check
 
 
-def be(value: Any, kind: type, word: str) -> None:
+def check_type(value: Any, kind: type, word: str) -> None:
     """Check a value's type, which is no other that inherits from it."""
     if type(value) is not kind:
         raise ValueError(f"{shown(value)} is not {word}")
@@ -162,4 +162,4 @@ def anything(value: Any) -> None:
     """Check nothing."""
 
 
-_IN_64_BITS: Final = whole()
+_IN_64_BITS: Final = integer()

@@ -58,9 +58,9 @@ DEFAULT_NAME: Final = "betterdb_ac"
 """What BetterDB calls a store that nobody named."""
 
 _SHAPE: Final = shapes.fields(
-    {ID: shapes.text, ENDS: shapes.whole(0)},
+    {ID: shapes.text, ENDS: shapes.integer(0)},
     absent={ENDS},
-    others=shapes.either(shapes.text, shapes.fields({"blob": shapes.digits})),
+    others=shapes.text_or(shapes.text, shapes.fields({"blob": shapes.digits})),
 )
 
 

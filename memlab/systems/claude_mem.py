@@ -26,7 +26,7 @@ from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 from memlab.store.records import encoded, with_place
-from memlab.store.shapes import fields, stored, truth, whole
+from memlab.store.shapes import boolean, fields, integer, stored
 from memlab.text import Sheet, Table, in_shell
 
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
@@ -64,7 +64,7 @@ KNOWN_SCHEMA: Final = 52
 LISTED: Final = 10
 
 _TABLE: Final = "observations"
-_SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
+_SHAPE: Final = fields({"id": integer(), "place": fields({"loaded": boolean})}, others=stored)
 
 _OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
 SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END)

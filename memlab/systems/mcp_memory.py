@@ -55,7 +55,7 @@ _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ran
 """Fields of the metadata that a search changes."""
 _SHAPE: Final = shapes.fields(
     {
-        "id": shapes.whole(),
+        "id": shapes.integer(),
         "content_hash": shapes.text,
         VECTOR: shapes.fields({"data": shapes.digits, "store": shapes.stored}, absent={"store"}),
         EDGES: shapes.listed(shapes.named(shapes.stored)),
@@ -249,9 +249,9 @@ class MemoryReader(TableReader):
                 chunk = chunk_id
                 (data,) = self.connection.execute(chunk_of, (chunk,)).fetchone() or (b"",)
             try:
-                shapes.be(data, bytes, "a blob")
-                shapes.whole(1)(size)
-                shapes.whole(0, size - 1)(offset)
+                shapes.check_type(data, bytes, "a blob")
+                shapes.integer(1)(size)
+                shapes.integer(0, size - 1)(offset)
                 shapes.optional(shapes.text)(store)
             except ValueError as error:
                 raise StoreError(

@@ -22,7 +22,7 @@ from memlab.sources.address import ServerSource
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.records import batched
-from memlab.store.shapes import fields, listed, named, optional, text, whole
+from memlab.store.shapes import fields, integer, listed, named, optional, text
 
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
@@ -167,8 +167,8 @@ class Memforge(ServerSource):
             raise ValueError("its record is not written as records are")
         _MEMORY(said)
         row = self.row_in(said)
-        whole()(row["position"])
-        optional(whole())(row["access_count"])
+        integer()(row["position"])
+        optional(integer())(row["access_count"])
         if str(key) != said["id"]:
             raise ValueError(f"its id is {said['id']!r:.40}")
         if self.agent is not None and said["agent_id"] != self.agent:

@@ -23,7 +23,7 @@ from memlab.sources.base import (
 )
 from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
-from memlab.store.shapes import anything, fields, listed, text, whole
+from memlab.store.shapes import anything, fields, integer, listed, text
 
 MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": listed(text)}
 
@@ -102,7 +102,7 @@ class JsonLines(FileSource):
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that one line can say so."""
         super().check_record(key, record, said)
-        fields({"place": whole(0), "line": text}, others=anything)(said)
+        fields({"place": integer(0), "line": text}, others=anything)(said)
         same = "\n" not in said["line"] and record_of(said["line"]) == without_place(record)
         if not same or said["id"] != key:
             raise ValueError("it is not what its line says, or of another key")

@@ -23,7 +23,7 @@ from memlab.sources.folder.files import (
     is_file_path,
     opened_folder,
 )
-from memlab.store.shapes import anything, fields, listed, text, truth, whole
+from memlab.store.shapes import anything, boolean, fields, integer, listed, text
 from memlab.versions import FileFormat, written_in
 
 PENDING: Final = ".memlab"
@@ -370,11 +370,11 @@ def _file_name(value: Any) -> None:
         raise ValueError(f"{value!r:.80} is no file of the folder")
 
 
-_ENTRY: Final = fields({"key": text, "name": _file_name, "written": whole(), "said": anything})
+_ENTRY: Final = fields({"key": text, "name": _file_name, "written": integer(), "said": anything})
 _CONTENT: Final = {
-    _MARKER: whole(1),
-    _READABLE_FROM: whole(1),
-    "taking_out": truth,
+    _MARKER: integer(1),
+    _READABLE_FROM: integer(1),
+    "taking_out": boolean,
     "entries": listed(_ENTRY),
 }
 

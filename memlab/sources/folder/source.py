@@ -36,20 +36,36 @@ from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, strongest
 from memlab.store import records as stored
 from memlab.store.archive.kind import archive_of_kind
-from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, truth, whole
+from memlab.store.shapes import (
+    anything,
+    boolean,
+    digits,
+    fields,
+    integer,
+    listed,
+    pair,
+    text,
+    text_or,
+)
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Sheet, command, counted
 
 Result = TypeVar("Result")
 
-_ID: Final = whole(0, 2**32 - 2)
+_ID: Final = integer(0, 2**32 - 2)
 """Of a user or group; one more stands for nobody."""
 _OWNER: Final = pair(_ID, _ID)
-_BYTES: Final = either(text, fields({"text": digits}))
+_BYTES: Final = text_or(text, fields({"text": digits}))
 _FILE: Final = fields(
-    {"name": text, "mode": whole(0, 0o7777), "written": whole(), "owner": _OWNER, "data": _BYTES}
+    {
+        "name": text,
+        "mode": integer(0, 0o7777),
+        "written": integer(),
+        "owner": _OWNER,
+        "data": _BYTES,
+    }
 )
-_PLACE: Final = fields({"position": whole(), "said": listed(anything)}, others=anything)
+_PLACE: Final = fields({"position": integer(), "said": listed(anything)}, others=anything)
 _RECORD: Final = fields(
     {"memory_id": text, "index": listed(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
 )
@@ -578,7 +594,13 @@ _MARKS: Final = "#-*_=> \t\r"
 """What Markdown puts around a title."""
 _NOTHING: Final = listed(anything, most=0)
 _NOTE_PLACE: Final = fields(
-    {"position": whole(), "said": _NOTHING, "created_at": text, "loaded": truth, "judged": truth}
+    {
+        "position": integer(),
+        "said": _NOTHING,
+        "created_at": text,
+        "loaded": boolean,
+        "judged": boolean,
+    }
 )
 
 

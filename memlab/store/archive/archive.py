@@ -19,13 +19,13 @@ from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, 
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
 from memlab.store.records import AT_ONCE, batched, fingerprint_of
-from memlab.store.shapes import listed, pair, text, whole
+from memlab.store.shapes import integer, listed, pair, text
 from memlab.text import shortened
 
 MOST_TOLD: Final = 5
 """Faults that are named; others are counted."""
 _WITNESSES: Final = "witnesses"
-_NOTED: Final = listed(pair(whole(), text), most=500)
+_NOTED: Final = listed(pair(integer(), text), most=500)
 _OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
 """Errors of SQLite that one row of several may be to blame for."""
 
@@ -137,7 +137,7 @@ class Archive:
             "GROUP BY apply ORDER BY apply"
         ):
             with self.leaving_out(f"drop {number!r:.40}"):
-                whole(1)(number)
+                integer(1)(number)
                 deleted, at = map(entries.moment_in, moments, ("deleted_at", "dropped_at"))
                 dropped.append(Dropped(number, entries.digest_in(digest), count, deleted, at))
         return dropped

@@ -11,7 +11,7 @@ from memlab.store.archive.entries import Copy, Key
 from memlab.store.archive.location import ArchiveLocation, is_begun
 from memlab.store.archive.opening import read_archive
 from memlab.store.records import fingerprint_of
-from memlab.store.shapes import be, whole
+from memlab.store.shapes import check_type, integer
 
 _LAST: Final = "copied_at"
 _THERE: Final = "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
@@ -129,8 +129,8 @@ def copies_in(archive: Archive) -> Iterator[KeptCopy]:
         "ORDER BY memory_id, missed_at IS NULL, missed_at"
     ):
         with archive.leaving_out(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
-            be(digest, bytes, "a blob")
-            whole(0, 1)(is_empty)
+            check_type(digest, bytes, "a blob")
+            integer(0, 1)(is_empty)
             at = None if missed is None else entries.moment_in(missed, "missed_at")
             since = last if at is None else entries.moment_in(seen, "seen_at")
             yield KeptCopy(entries.text_in(name, "its id"), digest, bool(is_empty), since, at)
@@ -142,7 +142,7 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
         found = archive.format.packed_copies(copy.memory_id, copy.digest)
     for key, fingerprint, blob, dictionary in found:
         with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
-            be(fingerprint, bytes, "a blob")
+            check_type(fingerprint, bytes, "a blob")
             place = entries.key_in(key)
             whole_copy = Copy(place, fingerprint.hex(), "", None)
             if dictionary not in formats.DICTIONARIES:

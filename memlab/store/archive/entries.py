@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.store.records import fingerprint_of
-from memlab.store.shapes import be, shown, whole
+from memlab.store.shapes import check_type, integer, shown
 
 Key = int | str
 """A source's own address of a memory."""
@@ -162,8 +162,8 @@ def digest_in(value: object) -> str:
 def entry_of(row: tuple[Any, ...]) -> Entry:
     """Return a deletion: its number, its values, and what is known of its copies and its plan."""
     number, digest, memories, archived_at, finished_at, left, restored, planned, recovers = row
-    whole(1)(number)
-    whole(0, 2**53)(memories)
+    integer(1)(number)
+    integer(0, 2**53)(memories)
     if left and not memories:
         raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
     return Entry(
@@ -204,7 +204,7 @@ def record_of(value: bytes | bytearray, copy: Copy, check: Check) -> bytes:
         said = json.loads(record)
     except (ValueError, RecursionError):
         raise ValueError("its record is no JSON") from None
-    be(said, dict, "a JSON object")
+    check_type(said, dict, "a JSON object")
     check_depth(said, _DEEPEST)
     try:
         check(copy.key, record, said)
@@ -255,7 +255,7 @@ def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
 
 def unpacked(blob: Any, words: bytes = b"") -> bytes:
     """Return a text that was packed; one that nobody packed here may unpack to anything."""
-    be(blob, bytes, "a blob")
+    check_type(blob, bytes, "a blob")
     unpacking = zlib.decompressobj(zdict=words)
     try:
         found = unpacking.decompress(blob, _most(blob) + 1)

@@ -19,7 +19,7 @@ from memlab.items import MemoryKind
 from memlab.store.archive import entries
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Dropped, Entry, Key, moment_text, text_in
-from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
+from memlab.store.shapes import boolean, fields, integer, listed, optional, shown, text
 
 _KEY: Final = "facts_key"
 _KEY_BYTES: Final = 32
@@ -123,11 +123,11 @@ def _moment(value: Any) -> None:
 
 _FACTS: Final = fields(
     {
-        c.POSITION: whole(),
+        c.POSITION: integer(),
         c.KIND: _kind,
-        c.CHARS: whole(0, _MOST),
-        c.TOKENS: whole(0, _MOST),
-        c.LOAD_BEARING: truth,
+        c.CHARS: integer(0, _MOST),
+        c.TOKENS: integer(0, _MOST),
+        c.LOAD_BEARING: boolean,
         c.KEY: _hash,
         c.CREATED_AT: optional(_moment),
         **dict.fromkeys((c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY), optional(_hash)),
@@ -175,7 +175,7 @@ def retired_in(archive: Archive) -> RetiredMemories:
             since = None if is_cut_short else at
             if returned_at is not None:
                 since = entries.moment_in(returned_at, "returned_at")
-            whole(0, 2**31)(times)
+            integer(0, 2**31)(times)
             found[entries.key_in(key)] = Retired(text_in(name, "its name"), at, since, times)
     return found
 

@@ -25,7 +25,7 @@ from memlab.store.archive import entries
 from memlab.store.archive.entries import Archived, Copy, PlanText
 from memlab.store.database import COLUMNS, HIDING
 from memlab.store.records import PLACE, encoded, fingerprint_of
-from memlab.store.shapes import be, shown, whole
+from memlab.store.shapes import check_type, integer, shown
 from memlab.store.signals import SIGNALS
 from memlab.versions import FileFormat, Written, written_in
 
@@ -375,7 +375,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
 
     def fingerprint_in(self, value: object) -> str:
         """Return a fingerprint, which is kept in bytes."""
-        be(value, bytes, "a blob")
+        check_type(value, bytes, "a blob")
         digits = value.hex()  # type: ignore[attr-defined]
         if len(digits) != entries.FINGERPRINT_DIGITS:
             raise ValueError(f"its fingerprint is {shown(value)}")
@@ -389,7 +389,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
             return bytes(fields)
         layout = self._layouts.get(number)  # type: ignore[call-overload]
         if layout is None:
-            whole(1)(number)
+            integer(1)(number)
             layout = self._layout(int(number))  # type: ignore[call-overload]
         values = fields[1:-1].split(_BETWEEN)
         if len(values) != len(layout.heads):
@@ -458,14 +458,14 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         shortened = text.get(entries.SHORTENED)
         if shortened is None:
             return None
-        be(shortened, dict, "an object")
-        be(shortened.get("differing"), list, "a list")
+        check_type(shortened, dict, "an object")
+        check_type(shortened.get("differing"), list, "a list")
         differing = {}
         for each in shortened["differing"]:
-            be(each, list, "a list")
+            check_type(each, list, "a list")
             place, differs = each
-            whole(0)(place)
-            be(differs, dict, "an object")
+            integer(0)(place)
+            check_type(differs, dict, "an object")
             differing[place] = differs
         return self._planned_rows(apply, differing)
 
@@ -487,7 +487,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
                 said = json.loads(self.record_in(*stored))
             except RecursionError:
                 raise ValueError("a record is nested too deep") from None
-            be(said, dict, "a JSON object")
+            check_type(said, dict, "a JSON object")
             yield planned_row(copy, said, tokens) | differing.get(place, {})
             place += 1
         while "key" in differing.get(place, {}):
@@ -578,12 +578,12 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         if found is None:
             raise ValueError(f"there is no layout {number}, which names its values")
         written, has_place = found
-        whole(0, 1)(has_place)
+        integer(0, 1)(has_place)
         try:
             paths = json.loads(entries.text_in(written, "its layout", most=2**20))
         except RecursionError:
             raise ValueError("its layout is nested too deep") from None
-        be(paths, dict, "an object")
+        check_type(paths, dict, "an object")
         if len(paths) > _MOST_NAMES or (has_place and next(reversed(paths), "") != "place"):
             raise ValueError(f"its layout is {shown(written)}")
         if list(paths.values()) != [f"$[{place}]" for place in range(len(paths))]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from memlab.store.shapes import fields, listed, raw_text, some, text, truth, whole
+from memlab.store.shapes import boolean, fields, integer, listed, non_empty, raw_text, text
 from memlab.systems.claude_code import markdown
 
 INDEX: Final = "MEMORY.md"
@@ -28,9 +28,9 @@ RETIRED: Final = "RETIRED.md"
 
 ENTRY: Final = fields(
     {
-        "line": whole(0, 2**31),
-        "text": some(raw_text),
-        "entry": truth,
+        "line": integer(0, 2**31),
+        "text": non_empty(raw_text),
+        "entry": boolean,
         "whole": text,
         "also": text,
         **dict.fromkeys(("files", "above", "below"), listed(text)),

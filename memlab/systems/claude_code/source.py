@@ -39,7 +39,7 @@ from memlab.sources.opening import find_below
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.facts import RetiredMemories
-from memlab.store.shapes import fields, listed, text, truth, whole
+from memlab.store.shapes import boolean, fields, integer, listed, text
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.evidence import (
     EVIDENCE,
@@ -69,9 +69,9 @@ _GUARDED: Final = "semantic"
 _SUFFIX: Final = ".md"
 _PLACE: Final = fields(
     {
-        "position": whole(),
+        "position": integer(),
         "said": listed(indexes.ENTRY),
-        "loaded": truth,
+        "loaded": boolean,
         **dict.fromkeys(("created_at", "dated", "at_start", "retired_at", "index_state"), text),
         **dict.fromkeys(("retired", "pointer"), listed(indexes.ENTRY)),
         **dict.fromkeys(("links", "hubs"), listed(text)),
