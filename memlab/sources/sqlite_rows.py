@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, cast
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources import base
-from memlab.store.database import check_encoding, exact, store_file
+from memlab.store.database import check_encoding, store_file, text_as_bytearray
 from memlab.store.records import batched, bound_value, check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
 
@@ -82,7 +82,7 @@ def exact_rows(
     columns = columns_of(connection, table)
     chosen = selecting(columns, "row")
     for some in batched(values):
-        with exact(connection):
+        with text_as_bytearray(connection):
             rows = connection.execute(
                 f"SELECT {chosen} FROM main.{quoted(table)} AS row "
                 f"WHERE row.{quoted(column)} IN ({', '.join('?' * len(some))})",

@@ -294,7 +294,7 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 
 
 @contextmanager
-def exact(
+def text_as_bytearray(
     connection: sqlite3.Connection, text: Callable[[bytes], Any] = bytearray
 ) -> Iterator[None]:
     """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
-from memlab.store.database import COLUMNS, HIDING, exact, values_up_to
+from memlab.store.database import COLUMNS, HIDING, text_as_bytearray, values_up_to
 from memlab.store.shapes import fields, integer, listed, named, non_empty, shown, stored, text
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
@@ -296,7 +296,7 @@ def _rows_at(
         if last - first < 2 * len(positions):
             where = "BETWEEN ? AND ?"
             bound = [first, last]
-    with exact(connection, text):
+    with text_as_bytearray(connection, text):
         return connection.execute(
             f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "
             f"WHERE rowid {where}",
@@ -332,7 +332,7 @@ def signals_at(
         return {}
     marks = ", ".join("?" * len(positions))
     chosen = selecting(layout.signals, "signal")
-    with exact(connection):
+    with text_as_bytearray(connection):
         found = connection.execute(
             f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
             f"signal ON {HAS_SIGNALS} WHERE item.rowid IN ({marks})",

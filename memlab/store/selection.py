@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from memlab.errors import BadRowError, CompactionError, UnsafeDeletionError
 from memlab.items import is_load_bearing_stored
-from memlab.store.database import exact
+from memlab.store.database import text_as_bytearray
 from memlab.store.records import fingerprint_under_triggers, quoted
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
@@ -157,7 +157,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
     )
     verdict = cache(is_load_bearing_stored)
     load_bearing = 0
-    with exact(connection):
+    with text_as_bytearray(connection):
         # Once a pair is known to be prunable, its rows are passed over in SQL.
         for position, kind, tags_json, active in connection.execute(
             f"SELECT rowid, kind, tags_json, superseded_by IS NULL FROM memory_items "

@@ -30,7 +30,7 @@ from memlab.store.archive.location import (
     touch_archive,
 )
 from memlab.store.archive.worktree import keep_out_of_git
-from memlab.store.database import check_encoding, check_side_files, exact, transaction
+from memlab.store.database import check_encoding, check_side_files, text_as_bytearray, transaction
 from memlab.store.records import layout_of, positions_where, records_at
 from memlab.store.selection import check_deletion
 from memlab.store.snapshot import read_snapshot
@@ -245,7 +245,7 @@ def _compared(location: ArchiveLocation, archive: Archive) -> tuple[int, int]:
 
 def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
     """Return the digests of rows by position, whatever their values are."""
-    with exact(connection, bytes):
+    with text_as_bytearray(connection, bytes):
         found = connection.execute(f"SELECT rowid, memory_id, created_at {rows}").fetchall()
     return {
         place: hashlib.blake2b(repr((place, *said)).encode(), digest_size=8).hexdigest()

@@ -24,7 +24,7 @@ from memlab.clock import moment_of
 from memlab.sources import tables
 from memlab.sources.base import Fault, Rows
 from memlab.store.archive.facts import RetiredMemories
-from memlab.store.database import exact, values_up_to
+from memlab.store.database import text_as_bytearray, values_up_to
 from memlab.store.records import Layout, Record, batched, bound_value, quoted
 from memlab.store.signals import HAS_SIGNALS
 from memlab.store.signals import SIGNALS as SIDE_TABLE
@@ -227,7 +227,7 @@ def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
     """Read one row whose body may be large; its characters are counted in pieces."""
     instead = "CASE typeof(body) WHEN 'text' THEN '' WHEN 'blob' THEN x'' ELSE body END"
     columns = (instead if name == "body" else name for name in _COLUMNS)
-    with exact(connection):
+    with text_as_bytearray(connection):
         query = f"SELECT {', '.join(columns)} {BETWEEN}"
         stored = connection.execute(query, rowid).fetchone()
     if stored is None:
@@ -333,7 +333,7 @@ def _fetched(
     """Return what a query finds between the positions of rows, with text made by `factory`."""
     at = rows.table["position"]
     bounds = (at[0].as_py(), at[-1].as_py()) if len(at) else (0, -1)
-    with exact(connection, factory):
+    with text_as_bytearray(connection, factory):
         return connection.execute(query, bounds).fetchall()
 
 
