@@ -4,7 +4,7 @@ from memlab.compaction.contents import archived_plans as archived_plans
 from memlab.compaction.contents import archived_rows as archived_rows
 from memlab.compaction.contents import dropped_plans as dropped_plans
 from memlab.compaction.contents import export_archived as export_archived
-from memlab.compaction.drops import Drop as Drop
+from memlab.compaction.drops import ArchiveErasure as ArchiveErasure
 from memlab.compaction.drops import drop_archived as drop_archived
 from memlab.compaction.drops import what_drops as what_drops
 from memlab.compaction.effects import CapEffect as CapEffect

@@ -32,7 +32,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, repr=False)
-class Drop(Shown):
+class ArchiveErasure(Shown):
     """What dropping erases, or has erased.
 
     `entries` are the deletions whose copies go; `passed_over` says which are not dropped by a
@@ -109,7 +109,7 @@ def drop_archived(
     digest: str | None = None,
     facts_too: bool = False,
     now: datetime | None = None,
-) -> Drop:
+) -> ArchiveErasure:
     """Erase the words of deleted memories from the archive for good; keep the facts of each.
 
     The room that they took goes back to the disk. :func:`what_drops` says what it would erase.
@@ -159,7 +159,7 @@ def what_drops(
     before: datetime | None = None,
     digest: str | None = None,
     facts_too: bool = False,
-) -> Drop:
+) -> ArchiveErasure:
     """Say what :func:`drop_archived` would erase, of the same arguments. Reads only."""
     until = _until(before, digest)
     source = open_archived(store, digest or "")
@@ -178,7 +178,7 @@ def _until(before: datetime | None, digest: str | None) -> datetime:
 
 def _chosen(
     source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
-) -> Drop:
+) -> ArchiveErasure:
     """Return what goes, and how many copies with it."""
     dropped = archive.dropped() if facts_too else []
     doubts = dict[Entry, str]()
@@ -195,7 +195,7 @@ def _chosen(
             latest = max(latest, entry.archived_at)
         facts = [each for each in dropped if each.deleted_at < until]
         entries = [entry for entry, doubt in doubts.items() if not doubt]
-    return Drop(
+    return ArchiveErasure(
         source.name,
         tuple(entries),
         facts_too,
@@ -241,7 +241,7 @@ def _taken_by(source: Source) -> "pd.Series[int]":
     return find_references(past)[c.TARGET_POSITION].map(deletion_at)
 
 
-def _with_cost(found: Drop, taken_by: "pd.Series[int]") -> Drop:
+def _with_cost(found: ArchiveErasure, taken_by: "pd.Series[int]") -> ArchiveErasure:
     going = [each.apply for each in found.entries] + [each.apply for each in found.facts]
     return replace(found, references=int(taken_by.isin(going).sum()))
 
