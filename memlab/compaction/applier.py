@@ -203,7 +203,7 @@ def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, 
 
 
 @contextmanager
-def noting(done: str) -> Iterator[None]:
+def explain_unrecorded(done: str) -> Iterator[None]:
     """Say what is done where only the archive's note of it fails."""
     try:
         yield
@@ -288,7 +288,7 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: StepCallbac
     watch("committed")
     if receipt.archive is None:
         return
-    with noting(f"{_done_by(receipt)} in {source.name}"):
+    with explain_unrecorded(f"{_done_by(receipt)} in {source.name}"):
         archive.finish(receipt.digest, receipt.applied_at)
     watch("recorded")
 

@@ -164,7 +164,7 @@ def _put_back(asked: _Asked, now: datetime, watch: StepCallback) -> Restored:
     gone = missing.wanted if entry.finished_at is None else [copy.key for copy in copies]
     marked = set(gone) - left_out
     unmarked = [copy.key for copy in copies if copy.restored_at is None and copy.key in marked]
-    with applier.noting(f"{back:,} memories were restored into {source.name}"):
+    with applier.explain_unrecorded(f"{back:,} memories were restored into {source.name}"):
         archive.mark_restored(entry.digest, unmarked, now)
     watch("recorded")
     restored = Restored(back)
