@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Law, Project, reach_of
+from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Project, ReachPrior, reach_of
 from memlab.evidence.usage import SIZES, LookBack, look_back, served_by
 
 Ints = npt.NDArray[np.int64]
@@ -245,7 +245,7 @@ def _days(times: Iterable[str]) -> Ints:
     return np.array([time[:10] for time in times], "datetime64[D]").astype(np.int64)
 
 
-def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
+def fit(histories: Sequence[History], *, worth: float | None = None) -> ReachPrior:
     """Fit the law; with `worth` given, all but that."""
     law = _without_worth(histories)
     if worth is None:
@@ -257,7 +257,7 @@ def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
     return replace(law, worth=round(worth, 1))
 
 
-def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARES) -> Law:
+def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARES) -> ReachPrior:
     stretches = [stretch for history in histories for stretch in history.stretches]
     projects = [history.project for history in histories for _ in history.stretches]
     project = np.unique(projects, return_inverse=True)[1]
@@ -268,7 +268,7 @@ def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARE
         reach = np.array([quantile(stretch.reach, share) for stretch in stretches])
         columns.append((*_restricted_likelihood(reach, project, noise / count), noise))
     fitted = [tuple(column.tolist()) for column in np.array(columns).T.round(DIGITS)]
-    return Law(
+    return ReachPrior(
         tuple(shares),
         reach=fitted[0],
         between=fitted[1],
@@ -331,7 +331,7 @@ def _noise(histories: Sequence[History], share: float) -> float:
     return share * (1 - share) * (float(np.mean(spacing)) / (2 * half)) ** 2
 
 
-def _most_likely_worth(histories: Sequence[History], others: dict[str, Law]) -> float:
+def _most_likely_worth(histories: Sequence[History], others: dict[str, ReachPrior]) -> float:
     """Return the worth under which the projects' own pasts forecast them best."""
     cases = [each for one in histories for each in _forecasts(one, others[one.project])]
     own, next_one, references, ahead = np.array([case[:4] for case in cases]).T
@@ -346,7 +346,7 @@ def _most_likely_worth(histories: Sequence[History], others: dict[str, Law]) -> 
     return float(np.exp(minimize_scalar(loss, bounds=(0, 10), method="bounded").x))
 
 
-def _forecasts(history: History, law: Law) -> Iterator[tuple[float, ...]]:
+def _forecasts(history: History, law: ReachPrior) -> Iterator[tuple[float, ...]]:
     """Yield what was known before each stretch, and what came, for each share of the law."""
     for stretch in history.stretches:
         before = history.part(0, stretch.begun)

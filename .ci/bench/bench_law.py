@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Law, Terms
+from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, ReachPrior, Terms
 from memlab.sizing.history import History, Ranked
 from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 
@@ -75,7 +75,7 @@ def cuts_for(name: str, project: fit_law.History) -> list[int]:
 
 def tried(
     project: fit_law.History,
-    law: Law,
+    law: ReachPrior,
     cuts: str,
     until: Callable[[int, int], float],
     asked: argparse.Namespace,

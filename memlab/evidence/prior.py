@@ -68,7 +68,7 @@ class Project(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Law:
+class ReachPrior:
     """The reach that serves a share of needs, and how projects differ from it."""
 
     shares: tuple[float, ...]
@@ -143,15 +143,15 @@ class Law:
 
 
 @cache
-def fitted_law(evidence: Evidence = "references") -> Law:
+def fitted_law(evidence: Evidence = "references") -> ReachPrior:
     """Return the law as fitted on public histories of one kind of evidence."""
     if evidence not in EVIDENCE:
         raise ValueError(f"evidence must be one of {', '.join(EVIDENCE)}, not {evidence!r}")
     text = files("memlab.evidence").joinpath("laws", f"{evidence}.json").read_text("utf-8")
-    return Law.from_json(text)
+    return ReachPrior.from_json(text)
 
 
-def law_of(reads: float) -> Law:
+def law_of(reads: float) -> ReachPrior:
     """Return the law of needs of which a share are reads, the others references by name."""
     return fitted_law("references").joined(fitted_law("reads"), reads)
 
@@ -247,7 +247,7 @@ class Terms:
 
     confidence: float = DEFAULT_CONFIDENCE
     until: float = DEFAULT_UNTIL
-    law: Law = field(default_factory=fitted_law)
+    law: ReachPrior = field(default_factory=fitted_law)
 
     def __post_init__(self) -> None:
         arguments.confidence("confidence", self.confidence)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from memlab.columns import KIND
-from memlab.evidence.prior import Law, fitted_law, law_of
+from memlab.evidence.prior import ReachPrior, fitted_law, law_of
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
@@ -57,12 +57,12 @@ class Cohort:
     0 to 1; `told` has what each store said that was counted.
     """
 
-    law: Law
+    law: ReachPrior
     stores: int
     references: int
     weights: tuple[float, ...]
     told: Mapping[str, Told] = field(default_factory=dict, repr=False, compare=False)
-    public: Law = field(default_factory=fitted_law, repr=False)
+    public: ReachPrior = field(default_factory=fitted_law, repr=False)
 
     @property
     def prior(self) -> "Cohort":
@@ -117,7 +117,7 @@ def told_by(where: str) -> Told:
     return Told(references.sittings, reach[np.searchsorted(upto, wanted)], reads)
 
 
-def fit_cohort(said: Mapping[str, Told], law: Law | None = None) -> Cohort:
+def fit_cohort(said: Mapping[str, Told], law: ReachPrior | None = None) -> Cohort:
     """Fit what stores share, by what each of them says."""
     told = {name: each for name, each in said.items() if each.references >= FEWEST}
     if law is None:
@@ -136,7 +136,7 @@ def fit_cohort(said: Mapping[str, Told], law: Law | None = None) -> Cohort:
     return Cohort(shared, len(told), int(count.sum()), tuple(weight.tolist()), told, law)
 
 
-def _posterior(reach: Floats, count: Floats, law: Law) -> tuple[Floats, Floats, Floats]:
+def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, Floats, Floats]:
     """Return mean and spread of the stores for each share, and the weight of the fleet's own."""
     public = np.array(law.between) ** 2
     within = np.array(law.within) ** 2

@@ -12,7 +12,14 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Gaps, Memories, gaps_of, in_reach, with_gaps
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, Posterior, Terms, law_of
+from memlab.evidence.prior import (
+    DEFAULT_CONFIDENCE,
+    DEFAULT_UNTIL,
+    Posterior,
+    ReachPrior,
+    Terms,
+    law_of,
+)
 from memlab.evidence.references import with_references
 from memlab.frame.fields import Ints
 from memlab.sizing import record
@@ -323,7 +330,7 @@ def prepare_sizing(
     *,
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
-    law: Law | None = None,
+    law: ReachPrior | None = None,
 ) -> Sizing:
     """Prepare a frame for look-ups at many caps and targets.
 
@@ -342,7 +349,7 @@ def prepare_sizing(
         given, both kinds by how many of each the store has.
     """
     call = "memlab.sizing.prepare_sizing"
-    arguments.expect(law, Law, call=call, name="law", optional=True)
+    arguments.expect(law, ReachPrior, call=call, name="law", optional=True)
     return prepared(frame, references, confidence, until, law, call=call)
 
 
@@ -372,7 +379,7 @@ def prepared(
     references: pd.DataFrame | None,
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
-    law: Law | None = None,
+    law: ReachPrior | None = None,
     *,
     call: str,
 ) -> Sizing:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.evidence.past import rows_of_gaps
-from memlab.evidence.prior import LEVELS, Law, rank_at, reach_of
+from memlab.evidence.prior import LEVELS, ReachPrior, rank_at, reach_of
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
 from memlab.text import Table
@@ -258,7 +258,7 @@ class Ranked:
         part = slice(*np.searchsorted(self.at, [first, last]))
         return Ranked(**{each.name: getattr(self, each.name)[part] for each in fields(self)})
 
-    def beyond_gaps(self, law: Law) -> "Ranked":
+    def beyond_gaps(self, law: ReachPrior) -> "Ranked":
         """Return the references, those to gaps as far back as the law expects in the middle."""
         lost = self.lost
         if not lost.any():
