@@ -151,7 +151,7 @@ def fitted_law(evidence: Evidence = "references") -> ReachPrior:
     return ReachPrior.from_json(text)
 
 
-def law_of(reads: float) -> ReachPrior:
+def mixture_prior(reads: float) -> ReachPrior:
     """Return the law of needs of which a share are reads, the others references by name."""
     return fitted_law("references").joined(fitted_law("reads"), reads)
 

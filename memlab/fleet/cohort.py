@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from memlab.columns import KIND
-from memlab.evidence.prior import ReachPrior, fitted_law, law_of
+from memlab.evidence.prior import ReachPrior, fitted_law, mixture_prior
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
@@ -123,7 +123,7 @@ def fit_cohort(said: Mapping[str, Told], law: ReachPrior | None = None) -> Cohor
     if law is None:
         counts = [each.references for each in told.values()]
         reads = [each.reads for each in told.values()]
-        law = law_of(float(np.average(reads, weights=counts)) if told else 0.0)
+        law = mixture_prior(float(np.average(reads, weights=counts)) if told else 0.0)
     if len(told) < STORES:
         return Cohort(law, 0, 0, (0.0,) * len(law.shares), told, law)
     reach = np.array([each.reach for each in told.values()])

@@ -18,7 +18,7 @@ from memlab.evidence.prior import (
     Posterior,
     ReachPrior,
     Terms,
-    law_of,
+    mixture_prior,
 )
 from memlab.evidence.references import with_references
 from memlab.frame.fields import Ints
@@ -387,7 +387,7 @@ def prepared(
     frame, references = in_reach(*with_references(frame, references, call=call))
     logged = references[c.KIND] == "log"  # without any, what suits its system
     reads = float(logged.mean() if len(logged) else c.LOADED_AT_START in frame)
-    law = law_of(reads) if law is None else law
+    law = mixture_prior(reads) if law is None else law
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)

@@ -77,11 +77,11 @@ def test_reads_reach_farther_back_than_references_and_are_the_more_cautious_evid
 
 @given(share=st.floats(0, 1), level=st.floats(0.02, 0.98))
 def test_a_law_of_both_kinds_lies_between_by_how_many(share: float, level: float) -> None:
-    near, joined, far = (prior.law_of(reads) for reads in (0.0, share, 1.0))
+    near, joined, far = (prior.mixture_prior(reads) for reads in (0.0, share, 1.0))
     reach = [float(law.reach_at(np.array([level]))[0]) for law in (near, joined, far)]
     assert reach[0] - 0.01 <= reach[1] <= reach[2] + 0.01
     assert near.worth >= joined.worth >= far.worth
-    more = prior.law_of((1 + share) / 2)
+    more = prior.mixture_prior((1 + share) / 2)
     assert float(more.reach_at(np.array([level]))[0]) >= reach[1] - 0.01
 
 

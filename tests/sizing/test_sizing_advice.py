@@ -15,7 +15,7 @@ from stores import run_sql
 
 import memlab
 from memlab import columns as c
-from memlab.evidence.prior import law_of
+from memlab.evidence.prior import mixture_prior
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
 from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
@@ -64,15 +64,15 @@ def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> No
     reads = told.assign(kind=pd.Categorical(["log"] * len(told), REFERENCE_KINDS))
     both = pd.concat([told[::2], reads[1::2]])
     laws = [prepare_sizing(frame, each).terms.law for each in (told, reads, both)]
-    assert laws == [law_of(0), law_of(1), law_of(0.5)]
+    assert laws == [mixture_prior(0), mixture_prior(1), mixture_prior(0.5)]
     shares = [prepare_sizing(frame, each).reads for each in (told, reads, both)]
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
     # and what one task reads is read at moments of its own
     of_one_task = frame.assign(source_task_ref="session:1")
     assert prepare_sizing(of_one_task, reads).references.sittings > 100
     searched = make_episodes(100).assign(loaded_at_start=False)
-    assert prepare_sizing(searched).terms.law == law_of(1)
-    assert prepare_sizing(make_episodes(100)).terms.law == law_of(0)
+    assert prepare_sizing(searched).terms.law == mixture_prior(1)
+    assert prepare_sizing(make_episodes(100)).terms.law == mixture_prior(0)
     assert recommend_cap(searched).likely > recommend_cap(make_episodes(100)).likely
 
 
