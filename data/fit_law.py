@@ -42,7 +42,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Project, ReachPrior, reach_of
+from memlab.evidence.prior import (
+    EVIDENCE,
+    STRETCH,
+    Evidence,
+    Project,
+    ReachPrior,
+    log_rank_fraction,
+)
 from memlab.evidence.usage import SIZES, LookBack, look_back, served_by
 
 Ints = npt.NDArray[np.int64]
@@ -128,7 +135,7 @@ class History:
     def part(self, first: float, last: float) -> Stretch:
         """Return the references that arose from `first` up to and without `last` memories."""
         within = (self.at >= first) & (self.at < last)
-        reach = reach_of(self.rank[within], self.at[within])
+        reach = log_rank_fraction(self.rank[within], self.at[within])
         order = np.argsort(reach, kind="stable")
         return Stretch(int(first), self.at[within][order], reach[order])
 

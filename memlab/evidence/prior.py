@@ -156,7 +156,7 @@ def mixture_prior(reads: float) -> ReachPrior:
     return fitted_law("references").joined(fitted_law("reads"), reads)
 
 
-def reach_of(rank: Numbers, written: Numbers) -> Floats:
+def log_rank_fraction(rank: Numbers, written: Numbers) -> Floats:
     """Return the power of the memories written that an age rank is: 0 for none, 1 for all."""
     found: Floats = np.log1p(rank) / np.maximum(np.log1p(written), np.log(2))
     return found

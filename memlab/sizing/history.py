@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.evidence.past import rows_of_gaps
-from memlab.evidence.prior import LEVELS, ReachPrior, rank_at, reach_of
+from memlab.evidence.prior import LEVELS, ReachPrior, log_rank_fraction, rank_at
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS, Flags, Floats, Ints
 from memlab.text import Table
@@ -263,7 +263,7 @@ class Ranked:
         lost = self.lost
         if not lost.any():
             return self
-        least = reach_of(self.rank[lost], self.written[lost])
+        least = log_rank_fraction(self.rank[lost], self.written[lost])
         share = np.interp(least, law.reach_at(LEVELS), LEVELS)
         expected = rank_at(law.reach_at((1 + share) / 2), self.written[lost])
         rank = self.rank.copy()
@@ -278,7 +278,7 @@ class Ranked:
     @cached_property
     def reach(self) -> tuple[Floats, Floats]:
         """How far each of those reached, in increasing order, and the memories written then."""
-        reach = reach_of(self.rank[self.losable], self.written[self.losable])
+        reach = log_rank_fraction(self.rank[self.losable], self.written[self.losable])
         order = np.argsort(reach, kind="stable")
         return reach[order], self.written[self.losable][order].astype(np.float64)
 

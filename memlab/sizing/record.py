@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from memlab.evidence.prior import Posterior, Terms, reach_of
+from memlab.evidence.prior import Posterior, Terms, log_rank_fraction
 from memlab.frame.fields import Ints
 from memlab.sizing.history import History, Ranked
 
@@ -79,7 +79,9 @@ class Cut:
     def surprise(self, target: float) -> float:
         """Return by how many standard deviations more was needed than expected; 0 for less."""
         expected, _, high = self.plain.cap_for(target)
-        middle, limit, came = reach_of([expected, high, self.needed(target)], self.plain.middle)
+        middle, limit, came = log_rank_fraction(
+            [expected, high, self.needed(target)], self.plain.middle
+        )
         quantile = NormalDist().inv_cdf(self.plain.terms.confidence)
         surprise = quantile * float((came - middle) / max(limit - middle, 1e-3))
         return min(max(surprise, 0.0), MOST_SURPRISING)

@@ -156,7 +156,7 @@ def caps_along(
     for first, last in ((now / 2**n, now / 2 ** (n - 1)) for n in doublings):
         inside = found.losable & (found.written >= first) & (found.written < last)
         if inside.sum() >= prior.FEWEST_AHEAD:
-            reach = prior.reach_of(found.rank[inside], found.written[inside])
+            reach = prior.log_rank_fraction(found.rank[inside], found.written[inside])
             middle = np.quantile(reach, share, method="inverted_cdf")
             cap = prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)
             rows.append((int(first), float(cap)))
