@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, ReachPrior, Terms
+from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, PosteriorSettings, ReachPrior
 from memlab.sizing.history import History, Ranked
 from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 
@@ -54,7 +54,7 @@ def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
 
 
 def caps_at(
-    history: History, references: Ranked, terms: Terms, *, cut: int, target: float
+    history: History, references: Ranked, terms: PosteriorSettings, *, cut: int, target: float
 ) -> tuple[int, int]:
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before = history.until(cut)
@@ -89,7 +89,7 @@ def tried(
         if len(after) < FEWEST:
             continue
         known = references if asked.own else nothing
-        terms = Terms(asked.confidence, asked.until, law)
+        terms = PosteriorSettings(asked.confidence, asked.until, law)
         safe, likely = caps_at(history, known, terms, cut=cut, target=asked.target)
         rank = np.sort(after.rank)
         needed = rank[int(np.ceil(asked.target * len(rank) - 1e-9)) - 1]

@@ -242,7 +242,7 @@ _BLUR: Final = 1e-6
 
 
 @dataclass(frozen=True)
-class Terms:
+class PosteriorSettings:
     """What a number goes by beside the store: how surely, for how long, and what others needed."""
 
     confidence: float = DEFAULT_CONFIDENCE
@@ -261,7 +261,7 @@ class Posterior:
     A normal prior, the law, and the store's own reach, share by share, weighed by `weight`.
     """
 
-    terms: Terms
+    terms: PosteriorSettings
     memories: int
     own: Floats
     recency: Floats
@@ -472,7 +472,7 @@ def law(
     share = arguments.share("share", share)
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
-    terms = Terms(confidence, until, fitted)
+    terms = PosteriorSettings(confidence, until, fitted)
     caps = _ahead(terms, memories).cap_for(share)
     fewest, most = fitted.seen
     seen = fewest <= memories <= most
@@ -495,7 +495,7 @@ def law_lines(
     share = arguments.share("share", share)
     fitted = fitted_law(evidence)
     sizes = np.geomspace(*fitted.seen, _ALONG).round().astype(np.int64)
-    terms = Terms(confidence, until, fitted)
+    terms = PosteriorSettings(confidence, until, fitted)
     caps = [_ahead(terms, int(size)).cap_for(share) for size in sizes]
     itself = pd.DataFrame(caps, columns=[CAP, LOW, HIGH]).assign(
         **{c.MEMORIES: sizes, PROJECT: None}
@@ -512,11 +512,11 @@ def in_words(number: int) -> str:
     return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"
 
 
-def _ahead(terms: Terms, memories: int) -> Posterior:
+def _ahead(terms: PosteriorSettings, memories: int) -> Posterior:
     return Posterior(terms, memories, np.empty(0), np.empty(0), 0)
 
 
-def _project_lines(terms: Terms, share: float) -> list[pd.DataFrame]:
+def _project_lines(terms: PosteriorSettings, share: float) -> list[pd.DataFrame]:
     """Return each project's cap at the beginning of its stretches, between shares by its reach."""
     lines = []
     for project in terms.law.projects:

@@ -16,8 +16,8 @@ from memlab.evidence.prior import (
     DEFAULT_CONFIDENCE,
     DEFAULT_UNTIL,
     Posterior,
+    PosteriorSettings,
     ReachPrior,
-    Terms,
     mixture_prior,
 )
 from memlab.evidence.references import with_references
@@ -112,7 +112,7 @@ class Sizing:
     present: Present
     references: Ranked
     misfits: int = 0
-    terms: Terms = field(default_factory=Terms)
+    terms: PosteriorSettings = field(default_factory=PosteriorSettings)
     source: str = ""
     gaps: Gaps = field(default_factory=Gaps)
     lacks_past: bool = False
@@ -398,7 +398,7 @@ def prepared(
         Present.of(frame),
         fitting.beyond_gaps(law),
         len(references) - len(fitting),
-        Terms(confidence, until, law),
+        PosteriorSettings(confidence, until, law),
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lacks_past=lacks_past,

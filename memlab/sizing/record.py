@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from memlab.evidence.prior import Posterior, Terms, log_rank_fraction
+from memlab.evidence.prior import Posterior, PosteriorSettings, log_rank_fraction
 from memlab.frame.fields import Ints
 from memlab.sizing.history import History, Ranked
 
@@ -87,7 +87,7 @@ class Cut:
         return min(max(surprise, 0.0), MOST_SURPRISING)
 
 
-def posterior_of(history: History, references: Ranked, terms: Terms) -> Posterior:
+def posterior_of(history: History, references: Ranked, terms: PosteriorSettings) -> Posterior:
     """Return what the next stretch of a history will take, by what is known at its end."""
     written = int(history.prunable_before[-1])
     found = references
@@ -95,7 +95,7 @@ def posterior_of(history: History, references: Ranked, terms: Terms) -> Posterio
 
 
 def cuts_of(
-    history: History, references: Ranked, terms: Terms, shares: Sequence[float]
+    history: History, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
 ) -> list[Cut]:
     """Return a history as it was at some moments, and what followed each."""
     n = len(history)

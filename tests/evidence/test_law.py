@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab.evidence import prior
-from memlab.evidence.prior import LEVELS, Posterior, Terms
+from memlab.evidence.prior import LEVELS, Posterior, PosteriorSettings
 from memlab.evidence.usage import other_stores
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -165,7 +165,7 @@ def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
 def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> Posterior:
     """A store whose own references reached this far."""
     same = np.ones(len(reach))
-    return Posterior(Terms(), memories, np.sort(reach), same, len(reach), always)
+    return Posterior(PosteriorSettings(), memories, np.sort(reach), same, len(reach), always)
 
 
 def test_the_more_references_of_its_own_the_less_the_law_has_to_say() -> None:
