@@ -16,7 +16,7 @@ from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED,
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
-from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
+from memlab.evidence.past import Memories, names_a_store, present_rows, resolve_history
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.references import Evidence, evidence_of
 from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows, rows_in_state
@@ -367,7 +367,7 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
         How many of the newest prunable memories stay, newest by position.
     """
     keep_recent = whole_number("keep_recent", keep_recent)
-    frame = present_rows(past_in(frame, call="memlab.compaction.cap_effect"))
+    frame = present_rows(resolve_history(frame, call="memlab.compaction.cap_effect"))
     stays = _stays(frame, keep_recent)
     memories = arrays_of(frame)
     kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
@@ -384,7 +384,7 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
 
 def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
     """Return the memories that the compaction of :func:`cap_effect` would leave, as they stand."""
-    frame = present_rows(past_in(frame, call="memlab.compaction.survivors"))
+    frame = present_rows(resolve_history(frame, call="memlab.compaction.survivors"))
     return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
 
 

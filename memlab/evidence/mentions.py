@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pandas as pd
 
 from memlab import columns as c
-from memlab.evidence.past import Memories, past_in
+from memlab.evidence.past import Memories, resolve_history
 from memlab.sources.base import Source, TextVersion
 from memlab.sources.opening import open_source
 from memlab.text import counted
@@ -92,7 +92,7 @@ def find_mentions(memories: Memories) -> pd.DataFrame:
     """
     source = None if isinstance(memories, pd.DataFrame) else open_source(memories)
     call = "memlab.evidence.find_mentions"
-    past = past_in(memories if source is None else source, call=call, with_body=True)
+    past = resolve_history(memories if source is None else source, call=call, with_body=True)
     if c.BODY not in past:
         raise ValueError("the frame has no texts; load it with with_body=True, or name the store")
     return mentions_of(past, source)

@@ -85,7 +85,7 @@ def names_a_store(memories: object) -> TypeGuard[SourceLike]:
     return isinstance(memories, str | PathLike | SqliteMemoryStore | Source)
 
 
-def past_in(
+def resolve_history(
     memories: Memories, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return a frame as it is, and of a store its whole past, on behalf of a public call."""

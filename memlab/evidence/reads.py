@@ -19,7 +19,7 @@ from memlab.arguments import expect
 from memlab.clock import moment_and_zone
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
-from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.evidence.past import Memories, present_rows, resolve_history
 from memlab.files import ordinary_file
 from memlab.frame.loading import expect_log
 from memlab.settings import Settings
@@ -353,7 +353,9 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
         written.
     """
     if not isinstance(frame, pd.DataFrame):
-        frame = present_rows(past_in(frame, call="memlab.evidence.reading_chances", log=log))
+        frame = present_rows(
+            resolve_history(frame, call="memlab.evidence.reading_chances", log=log)
+        )
     last = _last_beginning(log)
     read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
     too_new = ~(frame[c.CREATED_AT] <= last).to_numpy()  # all of them where the log is empty

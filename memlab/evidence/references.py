@@ -14,7 +14,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now, now_utc
-from memlab.evidence.past import Memories, names_a_store, past_in, rows_of_gaps, with_gaps
+from memlab.evidence.past import Memories, names_a_store, resolve_history, rows_of_gaps, with_gaps
 from memlab.evidence.reads import Log, log_option, reads_in
 from memlab.frame.fields import Flags, Ints, Objects, Times
 from memlab.frame.labelling import called
@@ -190,7 +190,7 @@ def evidence_of(
         settings = settings_of(source)
         name = str(opened) if isinstance(opened, str | PathLike) else source.name
     reads, file = reads_in(log, settings, call=call, source=source)
-    past = past_in(memories, call=call, with_body=with_body, log=reads)
+    past = resolve_history(memories, call=call, with_body=with_body, log=reads)
     found = references_and_counts(past, reads, only_log=only_log, now=now)
     name = name or str(past.attrs.get(c.SOURCE, ""))
     option = log_option(reads, file, settings)
@@ -203,7 +203,7 @@ def with_references(
     """Return what a public call is about: memories, and the references to them, given or found."""
     expect_references(references, call=call, optional=True)
     if references is not None:
-        return past_in(frame, call=call, with_body=with_body), references
+        return resolve_history(frame, call=call, with_body=with_body), references
     found = evidence_of(frame, call=call, with_body=with_body)
     return found.past, found.references
 
@@ -223,7 +223,7 @@ def references_and_counts(
             now = now or now_utc()
         settings = settings_of(source)
         log, _ = reads_in(log, settings, call="memlab.find_references", source=source)
-    frame = with_gaps(past_in(frame, call="memlab.find_references", log=log))
+    frame = with_gaps(resolve_history(frame, call="memlab.find_references", log=log))
     mentions = _Mentions()
     if not only_log:
         _add_named(mentions, frame)

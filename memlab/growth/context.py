@@ -60,9 +60,9 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from memlab.evidence.past import past_in
+    from memlab.evidence.past import resolve_history
 
-    frame = past_in(frame, call="memlab.growth.boot_context")
+    frame = resolve_history(frame, call="memlab.growth.boot_context")
     sizes = part_sizes(arrays_of(frame))
     listed = [part for part in PARTS if part not in _IF_ANY or sizes[part].memories]
     index = pd.Index(listed, dtype="str", name=c.PART)
@@ -203,9 +203,9 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     """
     import pandas as pd
 
-    from memlab.evidence.past import past_in
+    from memlab.evidence.past import resolve_history
 
-    frame = past_in(frame, call="memlab.growth_curve")
+    frame = resolve_history(frame, call="memlab.growth_curve")
     expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
     memories = arrays_of(frame)
     born, ended, gone = lifetimes(memories)

@@ -189,9 +189,9 @@ def summarize(
     threshold : int, optional
         The backlog that is still all right, such as a cap; more is what the forecast looks for.
     """
-    from memlab.evidence.past import past_in  # pandas, which ``memlab show`` does without
+    from memlab.evidence.past import resolve_history  # pandas, which ``memlab show`` does without
 
-    frame = past_in(frame, call="memlab.growth.summarize")
+    frame = resolve_history(frame, call="memlab.growth.summarize")
     return summary_of(
         arrays_of(frame),
         now=moment_or_now(now, call="memlab.growth.summarize"),
