@@ -15,7 +15,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import moment_or_now
-from memlab.evidence.past import BY_OTHERS, Deletion, gone_and_deleted, of_others, past_of, sound
+from memlab.evidence.past import BY_OTHERS, Deletion, load_deleted, of_others, past_of, sound
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
@@ -294,7 +294,7 @@ def losses_of(
     reads, _ = reads_in(log, settings_of(opened), call="memlab.lost", source=opened)
     searches = list(opened.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
-    _, deletions = gone_and_deleted(opened, with_body=bool(searches))
+    _, deletions = load_deleted(opened, with_body=bool(searches))
     missing = frame[~(frame[EMPTIED] | frame[UNLISTED])]
     theirs = [Deletion(missing[c.DELETED_AT], missing, BY_OTHERS)] if len(missing) else []
     past = past_of(present, [*deletions, *theirs])

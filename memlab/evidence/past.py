@@ -99,12 +99,12 @@ def resolve_history(
 
 def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
     """Return what was deleted and kept: by the system, as the archive has it, and as git does."""
-    gone, deletions = gone_and_deleted(source, **how)
+    gone, deletions = load_deleted(source, **how)
     number = BY_OTHERS if c.WRITTEN_AT in gone else 0
     return [*deletions, Deletion(gone[c.DELETED_AT], gone, number)] if len(gone) else deletions
 
 
-def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list[Deletion]]:
+def load_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list[Deletion]]:
     """Return what somebody else deleted, as the source knows it, and what memlab did."""
     if source.name == ":memory:":
         return pd.DataFrame(), []
