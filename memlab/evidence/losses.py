@@ -15,7 +15,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import moment_or_now
-from memlab.evidence.past import BY_OTHERS, Deletion, load_deleted, of_others, past_of, sound
+from memlab.evidence.past import BY_OTHERS, Deletion, exclude_archived, load_deleted, past_of, sound
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
@@ -464,7 +464,7 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     told = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
     frame = pd.concat([frame, told], axis=1)
     if len(frame) and is_begun(archive_at(source)):
-        return read_archive(archive_at(source), lambda archive: of_others(frame, archive))
+        return read_archive(archive_at(source), lambda archive: exclude_archived(frame, archive))
     return frame
 
 

@@ -124,7 +124,7 @@ def load_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list
         return gone, []
 
     def deleted(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
-        others = gone if c.WRITTEN_AT not in gone else of_others(gone, archive)
+        others = gone if c.WRITTEN_AT not in gone else exclude_archived(gone, archive)
         theirs = {*others[c.KEY]} if c.WRITTEN_AT in others else set()
         entries = list[Entry]()
 
@@ -160,7 +160,7 @@ def sound(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
 
-def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
+def exclude_archived(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
     """Leave out what an archive holds as deleted, or did: nobody has written it since."""
     places = {*gone[c.KEY if c.KEY in gone else c.POSITION]}
     last = dict[str, datetime]()
