@@ -361,7 +361,7 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
     return Gaps(len(free), int(free[-1]), cap)
 
 
-def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
+def fill_missing_rows(past: pd.DataFrame) -> pd.DataFrame:
     """Return a past with a prunable, deleted row of mean size for every memory that is unknown."""
     if c.DELETED_AT not in past or _GAP in past:
         return past

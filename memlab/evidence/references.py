@@ -14,7 +14,13 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now, now_utc
-from memlab.evidence.past import Memories, names_a_store, resolve_history, rows_of_gaps, with_gaps
+from memlab.evidence.past import (
+    Memories,
+    fill_missing_rows,
+    names_a_store,
+    resolve_history,
+    rows_of_gaps,
+)
 from memlab.evidence.reads import Log, log_option, reads_in
 from memlab.frame.fields import Flags, Ints, Objects, Times
 from memlab.frame.labelling import called
@@ -223,7 +229,7 @@ def references_and_counts(
             now = now or now_utc()
         settings = settings_of(source)
         log, _ = reads_in(log, settings, call="memlab.find_references", source=source)
-    frame = with_gaps(resolve_history(frame, call="memlab.find_references", log=log))
+    frame = fill_missing_rows(resolve_history(frame, call="memlab.find_references", log=log))
     mentions = _Mentions()
     if not only_log:
         _add_named(mentions, frame)

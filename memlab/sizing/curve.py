@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.past import Gaps, Memories, gaps_of, in_reach, with_gaps
+from memlab.evidence.past import Gaps, Memories, fill_missing_rows, gaps_of, in_reach
 from memlab.evidence.prior import (
     DEFAULT_CONFIDENCE,
     DEFAULT_UNTIL,
@@ -390,7 +390,7 @@ def prepared(
     law = mixture_prior(reads) if law is None else law
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
-    frame = with_gaps(frame)
+    frame = fill_missing_rows(frame)
     history = History.of(frame)
     fitting = Ranked.of(frame, history, references)
     return Sizing(

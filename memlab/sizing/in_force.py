@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from memlab.columns import LOAD_BEARING
 from memlab.errors import MemlabError, PolicyError, StoreError
-from memlab.evidence.past import load_past, rows_in_reach, with_gaps
+from memlab.evidence.past import fill_missing_rows, load_past, rows_in_reach
 from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in, replaced_in
@@ -49,7 +49,7 @@ def policy_in_force(source: Source) -> InForce:
         return InForce(policy, words)
     if policy is None or sized is None:
         return InForce(policy)
-    past = rows_in_reach(with_gaps(load_past(source)))
+    past = rows_in_reach(fill_missing_rows(load_past(source)))
     written = int((~past[LOAD_BEARING]).sum())
     name = _number_of(settings)
     found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"

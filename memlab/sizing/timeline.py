@@ -9,7 +9,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence import prior
-from memlab.evidence.past import Memories, resolve_history, rows_in_reach, with_gaps
+from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, rows_in_reach
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import History
@@ -42,7 +42,9 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
         ``at`` (UTC; the earliest time by which so many rows were dated, whatever order they were
         inserted in), ``memories`` and ``tokens``; sorted by cap as given, then by ``written``.
     """
-    frame = with_gaps(rows_in_reach(resolve_history(frame, call="memlab.sizing.boot_over_time")))
+    frame = fill_missing_rows(
+        rows_in_reach(resolve_history(frame, call="memlab.sizing.boot_over_time"))
+    )
     wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
     moments = arguments.whole_number("moments", moments, least=2)
     n = len(frame)

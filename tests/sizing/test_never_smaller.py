@@ -19,7 +19,7 @@ from stores import Row, episodes, row, run_sql, write_rows
 import memlab
 from memlab import columns as c
 from memlab.compaction import archived_plans, drop_archived
-from memlab.evidence.past import gaps_of, load_past, with_gaps
+from memlab.evidence.past import fill_missing_rows, gaps_of, load_past
 from memlab.policies import KeepRecent, TokenBudget
 from memlab.sizing import Verdict, recommend_cap
 from memlab.store import SqliteMemoryStore
@@ -134,7 +134,7 @@ def test_a_frame_that_is_no_past_has_no_gaps_to_size_by(tmp_path: Path) -> None:
         opened.compact_episodic(5)
     frame = memlab.load(store)
     assert memlab.recommend_cap(frame).verdict is not Verdict.HISTORY_INCOMPLETE
-    pd.testing.assert_frame_equal(with_gaps(frame), frame)
+    pd.testing.assert_frame_equal(fill_missing_rows(frame), frame)
 
 
 def test_no_more_names_are_lost_than_memories_were(tmp_path: Path) -> None:
