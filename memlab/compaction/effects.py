@@ -18,7 +18,7 @@ from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, names_a_store, present_rows, resolve_history
 from memlab.evidence.reads import CHANCE, Log, describe_log
-from memlab.evidence.references import Evidence, evidence_of
+from memlab.evidence.references import Evidence, collect_evidence
 from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows, rows_in_state
 from memlab.growth.context import Boot, boot_of, size_of
 from memlab.items import Size
@@ -177,7 +177,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         frame = source = open_source(frame)
         policy, words = policy_seen(source) if policy is None else (policy, "")
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
-    evidence = evidence_of(frame, log, call=call, with_body=with_body, now=now)
+    evidence = collect_evidence(frame, log, call=call, with_body=with_body, now=now)
     past = evidence.past
     reads = evidence.log
     facts = [("memlab.toml", each) for each in (evidence.settings.not_obeyed, words) if each]
@@ -452,7 +452,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")
-    found = evidence_of(plan.store if store is None else store, log, call=call)
+    found = collect_evidence(plan.store if store is None else store, log, call=call)
     settings = found.settings
     past = found.past
     references = found.references

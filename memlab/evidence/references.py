@@ -177,7 +177,7 @@ class Evidence(NamedTuple):
         return self._replace(name=called(self.name), log_option=log)
 
 
-def evidence_of(
+def collect_evidence(
     memories: Memories,
     log: Log = None,
     *,
@@ -210,7 +210,7 @@ def with_references(
     expect_references(references, call=call, optional=True)
     if references is not None:
         return resolve_history(frame, call=call, with_body=with_body), references
-    found = evidence_of(frame, call=call, with_body=with_body)
+    found = collect_evidence(frame, call=call, with_body=with_body)
     return found.past, found.references
 
 

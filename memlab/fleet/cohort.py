@@ -17,7 +17,7 @@ import numpy as np
 
 from memlab.columns import KIND
 from memlab.evidence.prior import ReachPrior, fitted_law, mixture_prior
-from memlab.evidence.references import evidence_of
+from memlab.evidence.references import collect_evidence
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Progress, Runner
@@ -106,7 +106,7 @@ def sample_of(members: Members) -> list[Member]:
 
 def told_by(where: str) -> Told:
     """Return what one store says; a reference counts as the memories written then."""
-    found = evidence_of(where, call="memlab.fleet.size")
+    found = collect_evidence(where, call="memlab.fleet.size")
     references = prepare_sizing(found.past, found.references).references
     if references.sittings < FEWEST:
         return Told(references.sittings, np.empty(0))
@@ -286,7 +286,7 @@ def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
 
 def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore:
     """Return the recommendation for one store, by what is known of it from others."""
-    found = evidence_of(where, call="memlab.fleet.size")
+    found = collect_evidence(where, call="memlab.fleet.size")
     question = Question.of(found.settings, **asked)
     law = prior.law if prior.stores else None
     sizing = prepare_sizing(

@@ -21,7 +21,7 @@ from memlab import columns as col
 from memlab.arguments import expect, refusal, whole_number
 from memlab.evidence.past import Memories, load_past, names_a_store
 from memlab.evidence.reads import Log
-from memlab.evidence.references import evidence_of, with_references
+from memlab.evidence.references import collect_evidence, with_references
 from memlab.frame.fields import Flags
 from memlab.frame.loading import expect_references
 from memlab.policies import KeepAll, KeepRecent, NearDuplicate, Policy, TokenBudget
@@ -277,7 +277,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     expect_references(references, call=call, optional=True)
     given = None if policies is None else _policies_of(policies)
     with_body = any(step.reads_bodies for policy in given or () for step in policy.steps)
-    found = evidence_of(frame, log, call=call, with_body=with_body)
+    found = collect_evidence(frame, log, call=call, with_body=with_body)
     past = found.past
     references = found.references if references is None else references
     searched = bool(past.attrs.get(col.RECALLED))

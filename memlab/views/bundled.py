@@ -115,11 +115,13 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     parameters["reads"] = str(logs[0]) if logs else None
     parameters["stores"] = [name]
     parameters["projects"] = str(source.like.parent.parent) if source.like is not None else None
-    from memlab.evidence.references import evidence_of  # names of bundled stores need no pandas
+    from memlab.evidence.references import (
+        collect_evidence,  # names of bundled stores need no pandas
+    )
 
     has = {"copy": source.agents_own, "folder": source.cuts_index}
     try:
-        evidence = evidence_of(source, log, call="memlab lab", now=now)
+        evidence = collect_evidence(source, log, call="memlab lab", now=now)
     except MemlabError:  # a notebook says why a store cannot be read, where it is read
         has |= dict.fromkeys(("memories", "prunable", "loaded", "references", "reads"), True)
     else:

@@ -12,7 +12,7 @@ from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import CutLosses, Log, cut_losses
-from memlab.evidence.references import evidence_of
+from memlab.evidence.references import collect_evidence
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, summarize
@@ -149,7 +149,7 @@ def examine(
     memories: Memories, *, log: Log = None, now: datetime | None = None, **asked: Any
 ) -> Findings:
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
-    found = evidence_of(memories, log, call="memlab.views.examine", now=now)
+    found = collect_evidence(memories, log, call="memlab.views.examine", now=now)
     question = Question.of(found.settings, **asked)
     sizing, advice = advised(found.past, found.references, question, tokens=False)
     summary = summarize(found.past, now=found.now)

@@ -15,7 +15,12 @@ from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import Log
-from memlab.evidence.references import Evidence, counted_in_words, evidence_of, not_counted_in_words
+from memlab.evidence.references import (
+    Evidence,
+    collect_evidence,
+    counted_in_words,
+    not_counted_in_words,
+)
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
@@ -297,7 +302,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
     asked: dict[str, Any] = {"target": target, "token_budget": token_budget}
     asked |= {"confidence": confidence, "until": until}
-    found = evidence_of(frame, log, call=call, only_log=only_log, now=now)
+    found = collect_evidence(frame, log, call=call, only_log=only_log, now=now)
     if only_log and found.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
     goal = Question.of(found.settings, **asked)
