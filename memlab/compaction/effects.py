@@ -194,7 +194,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     if reads is None:
         facts.append((READS, _NO_LOG))
     else:
-        found[CHANCE] = reading.reading_chances(present, reading.own_reads(reads, past, now))
+        found[CHANCE] = reading.reading_chances(present, reading.reads_of_store(reads, past, now))
         if reading.is_anothers(reads, past):
             facts.append((READS, reading.ANOTHERS))
         elif len(reads):

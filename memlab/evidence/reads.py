@@ -372,7 +372,7 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
 ANOTHERS: Final = "not one line names a memory of this store; is it another store's log?"
 
 
-def own_reads(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.DataFrame:
+def reads_of_store(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.DataFrame:
     """Return the reads of what was ever in a store, until a moment."""
     return log[log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)]
 

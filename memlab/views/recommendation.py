@@ -113,7 +113,7 @@ class Recommendation(Shown):
         now = self.evidence.now
         if log is None:
             return None
-        return reading.reading_chances(present_rows(past), reading.own_reads(log, past, now))
+        return reading.reading_chances(present_rows(past), reading.reads_of_store(log, past, now))
 
     @cached_property
     def mentioned(self) -> str:
