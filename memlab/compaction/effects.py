@@ -195,7 +195,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
         facts.append((READS, _NO_LOG))
     else:
         found[CHANCE] = reading.reading_chances(present, reading.reads_of_store(reads, past, now))
-        if reading.is_anothers(reads, past):
+        if reading.is_other_stores_log(reads, past):
             facts.append((READS, reading.ANOTHERS))
         elif len(reads):
             facts.append((READS, reading.describe_chances(found[CHANCE].dropna())))

@@ -190,7 +190,7 @@ def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[st
     if passed_over:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
         said.append(f"the log: lines passed over: {reasons}")
-    if past is not None and not is_anothers(log, past):
+    if past is not None and not is_other_stores_log(log, past):
         unknown = describe_unknown(log, past)
         said += [f"the log: {unknown}"] if unknown else []
     if without := log.attrs.get(c.WITHOUT_ZONE, 0):
@@ -377,7 +377,7 @@ def reads_of_store(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.D
     return log[log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)]
 
 
-def is_anothers(log: pd.DataFrame, past: pd.DataFrame) -> bool:
+def is_other_stores_log(log: pd.DataFrame, past: pd.DataFrame) -> bool:
     """Whether a log holds reads, and none of what was ever in a store."""
     return len(log) > 0 and not log[c.MEMORY_ID].isin(past[c.MEMORY_ID]).any()
 

@@ -239,7 +239,7 @@ class Recommendation(Shown):
         if zoneless := past.attrs[c.WITHOUT_ZONE]:
             yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
         if log is not None and self.chances is not None:
-            if reading.is_anothers(log, past):
+            if reading.is_other_stores_log(log, past):
                 yield "the log", reading.ANOTHERS
             else:
                 if len(log):
