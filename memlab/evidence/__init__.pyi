@@ -4,12 +4,12 @@ from memlab.evidence.ingestion import harvest as harvest
 from memlab.evidence.mentions import find_mentions as find_mentions
 from memlab.evidence.prior import law_lines as law_lines
 from memlab.evidence.reads import CutLosses as CutLosses
-from memlab.evidence.reads import cut_losses as cut_losses
 from memlab.evidence.reads import describe_chances as describe_chances
 from memlab.evidence.reads import describe_log as describe_log
 from memlab.evidence.reads import follow_names as follow_names
 from memlab.evidence.reads import read_access_log as read_access_log
 from memlab.evidence.reads import reading_chances as reading_chances
+from memlab.evidence.reads import reads_missed_by_index_cut as reads_missed_by_index_cut
 from memlab.evidence.references import count_references as count_references
 from memlab.evidence.references import find_references as find_references
 from memlab.evidence.usage import AgeOrUse as AgeOrUse

@@ -464,7 +464,7 @@ class CutLosses(Shown):
         return Sheet("what the cut of the index loses", facts, [self.table()])
 
 
-def cut_losses(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
+def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
     """Say which reads found the memory's line loaded, and in which order more would have.
 
     That is for the index as it stands, and for its entries newest first, oldest first and most read

@@ -11,7 +11,7 @@ import pandas as pd
 from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.past import Memories, present_rows
-from memlab.evidence.reads import CutLosses, Log, cut_losses
+from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
 from memlab.evidence.references import collect_evidence
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
@@ -94,7 +94,7 @@ class Findings(Recommendation):
         source = self.evidence.source
         if source is None or not source.cuts_index:
             return None
-        return cut_losses(source, self.evidence.log)
+        return reads_missed_by_index_cut(source, self.evidence.log)
 
     @property
     def cap(self) -> int | None:

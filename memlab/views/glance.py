@@ -114,11 +114,11 @@ def show(
     reads = None
     option = tuple[str, ...]()
     if log is not None:
-        from memlab.evidence.reads import cut_losses, log_option, reads_in
+        from memlab.evidence.reads import log_option, reads_in, reads_missed_by_index_cut
 
         reads, file = reads_in(log, settings, call=call, source=source)
         option = log_option(reads, file, settings)
-        more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
+        more["cut"] = reads_missed_by_index_cut(source, reads) if source.cuts_index else ""
     more |= {"lost": losses_unknown(source), "past": source.past_note()}
     more |= {"number": number, "settings": settings.not_obeyed}
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
