@@ -50,7 +50,7 @@ from memlab.evidence.prior import (
     ReachPrior,
     log_rank_fraction,
 )
-from memlab.evidence.usage import SIZES, LookBack, look_back, served_by
+from memlab.evidence.usage import SIZES, LookBack, score_recency_vs_use, served_by
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -239,7 +239,7 @@ def _looked_back(folder: Path, name: str) -> LookBack:
     memories = list(rows_of(folder / f"{name}-memories.csv.gz"))
     best = [row for row in rows_of(folder / f"{name}-reads.csv.gz") if row["best"] == "1"]
     chars = np.array([int(row["chars"] or 2_000) for row in memories])
-    return look_back(
+    return score_recency_vs_use(
         _days(row["born"] for row in memories),
         _days(row["deleted"] or "9999-12-31" for row in memories),
         -(-chars // 4),

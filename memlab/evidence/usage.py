@@ -66,7 +66,9 @@ class LookBack(NamedTuple):
     times: Ints
 
 
-def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) -> LookBack:
+def score_recency_vs_use(
+    written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints
+) -> LookBack:
     """Look at reads in whole days, once a day, of what was there when the day began."""
     day, target = np.unique(np.stack([day, target]), axis=1)
     there = (written[target] < day) & (day <= left[target])
@@ -327,7 +329,7 @@ def age_or_use(
     log = references[(references[c.KIND] == "log").to_numpy()]
     on = references_on_rows(past[prunable], log)
     written = _days(past[c.CREATED_AT])
-    reads = look_back(
+    reads = score_recency_vs_use(
         written[prunable],
         _left(past, written)[prunable],
         past[c.TOKENS].to_numpy(np.int64)[prunable],

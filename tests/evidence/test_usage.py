@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.evidence import AgeOrUse, age_or_use, find_references
-from memlab.evidence.usage import GROUPS, HALF_LIFE, TIMES, look_back, other_stores
+from memlab.evidence.usage import GROUPS, HALF_LIFE, TIMES, other_stores, score_recency_vs_use
 
 STORE = memlab.store_path("looked_up")
 
@@ -62,7 +62,7 @@ def reaches(history: History) -> list[list[float]]:
 def test_a_read_reaches_as_far_as_its_memory_stands_in_each_order(history: Any) -> None:
     written, left, tokens, reads = history
     day, target = np.array(reads, np.int64).reshape(-1, 2).T
-    back = look_back(*map(np.array, (written, left, tokens)), day, target)
+    back = score_recency_vs_use(*map(np.array, (written, left, tokens)), day, target)
     assert back.reach == pytest.approx(np.reshape(reaches(history), (-1, 4)))
     for part in (slice(len(TIMES)), slice(len(TIMES), None)):
         assert back.seen[:, part].sum(axis=1).tolist() == [1] * len(back.day)
