@@ -26,7 +26,7 @@ from memlab.policies import KeepRecent, Policy, decide
 from memlab.policies.activation import activity_of, per_length
 from memlab.settings import NUMBERS
 from memlab.sizing import Verdict
-from memlab.sizing.goal import Question, prepared_for
+from memlab.sizing.goal import SizingGoal, prepared_for
 from memlab.sizing.in_force import policy_seen
 from memlab.sources.opening import SourceLike, open_source
 from memlab.text import Cell, Sheet, Shown, Table, as_text, counted, for_terminal, or_dash
@@ -458,7 +458,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> 
     references = found.references
     gone = {memory.memory_id for memory in plan.memories}
     to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
-    asked = Question.of(settings)
+    asked = SizingGoal.of(settings)
     lost = None
     limits = None
     safe = None

@@ -24,7 +24,7 @@ from memlab.fleet.workers import FleetTask, Progress, Runner
 from memlab.frame.fields import Floats
 from memlab.settings import NOTHING
 from memlab.sizing import advise, prepare_sizing
-from memlab.sizing.goal import Question
+from memlab.sizing.goal import SizingGoal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,7 +268,7 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
         where there is none.
     """
     asked = {"target": target, "token_budget": token_budget, "until": until}
-    Question.of(NOTHING, **asked)  # what is out of its range is said once, not of each store
+    SizingGoal.of(NOTHING, **asked)  # what is out of its range is said once, not of each store
     members = members_of(sources)
     shared = cohort_of(members, runner=runner) if cohort is None else cohort
 
@@ -287,7 +287,7 @@ def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
 def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore:
     """Return the recommendation for one store, by what is known of it from others."""
     found = collect_evidence(where, call="memlab.fleet.size")
-    question = Question.of(found.settings, **asked)
+    question = SizingGoal.of(found.settings, **asked)
     law = prior.law if prior.stores else None
     sizing = prepare_sizing(
         found.past, found.references, confidence=question.confidence, until=question.until, law=law

@@ -18,7 +18,7 @@ _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts that come without any number."""
 
 
-class Question(NamedTuple):
+class SizingGoal(NamedTuple):
     """What is asked of a store: a cap to look at, or else what the recommended one has to meet."""
 
     keep_recent: int | None = None
@@ -75,7 +75,7 @@ def recommend_cap(
 
 
 def advised(
-    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, tokens: bool
+    past: pd.DataFrame, references: pd.DataFrame, asked: SizingGoal, *, tokens: bool
 ) -> tuple[Sizing, Advice]:
     """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""
     sizing = prepared_for(past, references, asked, tokens=tokens)
@@ -83,7 +83,7 @@ def advised(
 
 
 def prepared_for(
-    past: pd.DataFrame, references: pd.DataFrame, asked: Question, *, tokens: bool
+    past: pd.DataFrame, references: pd.DataFrame, asked: SizingGoal, *, tokens: bool
 ) -> Sizing:
     """Return a store prepared for sizing, by caps or by budgets in tokens."""
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)

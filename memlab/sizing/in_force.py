@@ -9,7 +9,7 @@ from memlab.evidence.references import collect_evidence
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in, replaced_in
 from memlab.settings import NUMBERS, REPLACED, Settings
-from memlab.sizing.goal import Question, advised
+from memlab.sizing.goal import SizingGoal, advised
 from memlab.sizing.record import Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
@@ -82,7 +82,7 @@ def _found_now(source: Source) -> InForce:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
     found = collect_evidence(source, call="memlab.sizing")
     settings = found.settings
-    asked = Question.of(settings)
+    asked = SizingGoal.of(settings)
     tokens = (settings.policy or {})["name"] == "tokens"
     _, advice = advised(found.past, found.references, asked, tokens=tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:

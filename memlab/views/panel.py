@@ -25,7 +25,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
 from memlab.settings import NOTHING, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
-from memlab.sizing.goal import Question
+from memlab.sizing.goal import SizingGoal
 from memlab.sources.opening import SourceLike, open_source, remember, settings_of
 from memlab.text import command, counted, for_terminal
 
@@ -326,7 +326,7 @@ def explore(
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
-    asked = Question.of(settings, token_budget=token_budget, until=until)
+    asked = SizingGoal.of(settings, token_budget=token_budget, until=until)
     if target is None:
         target = min(max(asked.target, 0.5), 0.99)  # as far as the slider goes
     if not 0.5 <= arguments.share("target", target) <= 0.99:

@@ -25,7 +25,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import BudgetSizing, Sizing
-from memlab.sizing.goal import Question, advised
+from memlab.sizing.goal import SizingGoal, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.opening import remember
@@ -58,7 +58,7 @@ class Recommendation(Shown):
     """
 
     evidence: Evidence
-    asked: Question
+    asked: SizingGoal
     sizing: Sizing
     advice: Advice
     kept: dict[str, Any] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Recommendation(Shown):
     def next_steps(self) -> list[str]:
         """Say what to run next: retire by use where that is the answer, and look at the number."""
         found = self.evidence
-        plain = Question.of(found.settings)._asdict()
+        plain = SizingGoal.of(found.settings)._asdict()
         asked = [
             word
             for name, value in self.asked._asdict().items()
@@ -305,7 +305,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     found = collect_evidence(frame, log, call=call, only_log=only_log, now=now)
     if only_log and found.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
-    goal = Question.of(found.settings, **asked)
+    goal = SizingGoal.of(found.settings, **asked)
     sizing, advice = advised(found.past, found.references, goal, tokens=unit == "tokens")
     log_file = None if log is None else found.log_file
     kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
