@@ -74,7 +74,7 @@ def recommend_cap(
     return advise(sizing, target=target, token_budget=token_budget)
 
 
-def advised(
+def recommend(
     past: pd.DataFrame, references: pd.DataFrame, asked: SizingGoal, *, tokens: bool
 ) -> tuple[Sizing, Advice]:
     """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""

@@ -9,7 +9,7 @@ from memlab.evidence.references import collect_evidence
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in, replaced_in
 from memlab.settings import NUMBERS, REPLACED, Settings
-from memlab.sizing.goal import SizingGoal, advised
+from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
@@ -84,7 +84,7 @@ def _found_now(source: Source) -> InForce:
     settings = found.settings
     asked = SizingGoal.of(settings)
     tokens = (settings.policy or {})["name"] == "tokens"
-    _, advice = advised(found.past, found.references, asked, tokens=tokens)
+    _, advice = recommend(found.past, found.references, asked, tokens=tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:

@@ -19,7 +19,7 @@ from memlab.growth import StoreSummary, summarize
 from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
 from memlab.sizing.advice import share_in_words
-from memlab.sizing.goal import SizingGoal, advised
+from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sources.base import TODAY
 from memlab.text import Sheet, command, counted
 from memlab.views.recommendation import Recommendation
@@ -151,6 +151,6 @@ def examine(
     """Look at a store once, and at what was read of it; `asked` as :meth:`Question.of` takes it."""
     found = collect_evidence(memories, log, call="memlab.views.examine", now=now)
     question = SizingGoal.of(found.settings, **asked)
-    sizing, advice = advised(found.past, found.references, question, tokens=False)
+    sizing, advice = recommend(found.past, found.references, question, tokens=False)
     summary = summarize(found.past, now=found.now)
     return Findings(found, question, sizing, advice, summary=summary)

@@ -25,7 +25,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import BudgetSizing, Sizing
-from memlab.sizing.goal import SizingGoal, advised
+from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.opening import remember
@@ -306,7 +306,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     if only_log and found.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
     goal = SizingGoal.of(found.settings, **asked)
-    sizing, advice = advised(found.past, found.references, goal, tokens=unit == "tokens")
+    sizing, advice = recommend(found.past, found.references, goal, tokens=unit == "tokens")
     log_file = None if log is None else found.log_file
     kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
     kept = {name: value for name, value in kept.items() if value is not None}
