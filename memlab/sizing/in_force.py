@@ -16,7 +16,7 @@ from memlab.sources.opening import settings_of
 from memlab.text import command
 
 
-class InForce(NamedTuple):
+class EffectivePolicy(NamedTuple):
     """A policy, and what there is to say of its number; nothing of one that a person typed."""
 
     policy: Policy | None
@@ -29,15 +29,15 @@ class InForce(NamedTuple):
         return self.policy.keep if isinstance(self.policy, KeepRecent) else None
 
 
-def policy_seen(source: Source) -> InForce:
+def policy_seen(source: Source) -> EffectivePolicy:
     """Return the policy in force for whoever only looks: none, and why, where it speaks no more."""
     try:
         return policy_in_force(source)
     except MemlabError as error:
-        return InForce(None, str(error))
+        return EffectivePolicy(None, str(error))
 
 
-def policy_in_force(source: Source) -> InForce:
+def policy_in_force(source: Source) -> EffectivePolicy:
     """Return the policy that a store is kept by; none where none is remembered."""
     settings = settings_of(source)
     if settings.is_auto:
@@ -46,16 +46,16 @@ def policy_in_force(source: Source) -> InForce:
     sized = settings.sized
     if replaced := replaced_in(settings):
         words = f"memlab.toml names {replaced}, which {REPLACED[replaced]} has replaced"
-        return InForce(policy, words)
+        return EffectivePolicy(policy, words)
     if policy is None or sized is None:
-        return InForce(policy)
+        return EffectivePolicy(policy)
     past = rows_in_reach(fill_missing_rows(load_past(source)))
     written = int((~past[LOAD_BEARING]).sum())
     name = _number_of(settings)
     found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
     if written < sized.until:
         until = f"speaks until {sized.until:,} are written, and {written:,} are"
-        return InForce(policy, f"{name} was {found}; it {until}")
+        return EffectivePolicy(policy, f"{name} was {found}; it {until}")
     raise settings.error(
         "policy",
         f"{name} was {found} and spoke until {sized.until:,} were written, and {written:,} are: "
@@ -78,7 +78,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
     return policy, words
 
 
-def _found_now(source: Source) -> InForce:
+def _found_now(source: Source) -> EffectivePolicy:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
     found = collect_evidence(source, call="memlab.sizing")
     settings = found.settings
@@ -86,14 +86,16 @@ def _found_now(source: Source) -> InForce:
     tokens = (settings.policy or {})["name"] == "tokens"
     _, advice = recommend(found.past, found.references, asked, tokens=tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
-        return InForce(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
+        return EffectivePolicy(KeepAll(), f"{_number_of(settings)}: {advice.verdict.meaning}")
     if advice.policy is None:
         raise settings.error(
             "policy",
             f"{_number_of(settings)} finds no number, for {advice.verdict.meaning}; "
             f"{_size(source, settings).removesuffix(' --save')} shows what can be had",
         )
-    return InForce(policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}")
+    return EffectivePolicy(
+        policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}"
+    )
 
 
 def _number_of(settings: Settings) -> str:
