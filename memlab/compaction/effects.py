@@ -27,7 +27,7 @@ from memlab.policies.activation import activity_of, per_length
 from memlab.settings import NUMBERS
 from memlab.sizing import Verdict
 from memlab.sizing.goal import SizingGoal, prepared_for
-from memlab.sizing.in_force import policy_seen
+from memlab.sizing.in_force import effective_policy
 from memlab.sources.opening import SourceLike, open_source
 from memlab.text import Cell, Sheet, Shown, Table, as_text, counted, for_terminal, or_dash
 
@@ -175,7 +175,7 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     words = ""
     if names_a_store(frame):
         frame = source = open_source(frame)
-        policy, words = policy_seen(source) if policy is None else (policy, "")
+        policy, words = effective_policy(source) if policy is None else (policy, "")
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
     evidence = collect_evidence(frame, log, call=call, with_body=with_body, now=now)
     past = evidence.past

@@ -29,7 +29,7 @@ class EffectivePolicy(NamedTuple):
         return self.policy.keep if isinstance(self.policy, KeepRecent) else None
 
 
-def policy_seen(source: Source) -> EffectivePolicy:
+def effective_policy(source: Source) -> EffectivePolicy:
     """Return the policy in force for whoever only looks: none, and why, where it speaks no more."""
     try:
         return policy_in_force(source)

@@ -27,7 +27,7 @@ from memlab.frame.fields import retired_rows, rows_in_state
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
-from memlab.sizing.in_force import policy_seen
+from memlab.sizing.in_force import effective_policy
 from memlab.sources.archived import archive_meant, archives_of
 from memlab.sources.base import Reader, Source, archive_at, losses_unknown, read_consistent
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
@@ -145,7 +145,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         if file is not None:
             yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return
-    found = policy_seen(source)
+    found = effective_policy(source)
     threshold = found.keep(settings_of(source)) if threshold is None else threshold
     yield _memory_integrity(source, frame, threshold)
     if found.words:

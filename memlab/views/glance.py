@@ -105,9 +105,9 @@ def show(
     keep = settings.keep_recent
     number = ""
     if settings.sized is not None or settings.is_auto:
-        from memlab.sizing.in_force import policy_seen
+        from memlab.sizing.in_force import effective_policy
 
-        found = policy_seen(source)
+        found = effective_policy(source)
         keep = found.keep(settings)
         number = found.words
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
