@@ -11,7 +11,7 @@ from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, Sizing, TradeEnd
 from memlab.sizing.history import Floor
-from memlab.sizing.record import Record, Verdict
+from memlab.sizing.record import TrackRecord, Verdict
 from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import Sheet, Shown, Table, command, counted, or_dash
@@ -160,7 +160,7 @@ class Advice(Shown):
     @property
     def poor_record(self) -> str:
         """What to say beside the number where too many earlier ones missed; else nothing."""
-        if not Record(self.measured, self.missed).poor:
+        if not TrackRecord(self.measured, self.missed).poor:
             return ""
         return f"but at {self.missed} of {self.measured} earlier cuts such a number missed"
 

@@ -34,7 +34,7 @@ PRIOR: Final = 4.0
 """Cuts' worth of belief that limits are as wide as they should be."""
 
 
-class Record(NamedTuple):
+class TrackRecord(NamedTuple):
     """How often a number would have met a target."""
 
     measured: int
@@ -111,14 +111,14 @@ def cuts_of(
     return cuts
 
 
-def record_of(cuts: Sequence[Cut], target: float) -> Record:
+def record_of(cuts: Sequence[Cut], target: float) -> TrackRecord:
     """Return how often a number for this target would have met it."""
     numbers = [
         (cut.posterior.cap_for(target)[2], cut.needed(target)) for cut in cuts if len(cut.after)
     ]
     missed = sum(chosen < needed for chosen, needed in numbers)
     times = [chosen / max(needed, 1) for chosen, needed in numbers]
-    return Record(len(numbers), missed, median(times) if times else None)
+    return TrackRecord(len(numbers), missed, median(times) if times else None)
 
 
 def widening(cuts: Sequence[Cut]) -> float:

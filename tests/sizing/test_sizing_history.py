@@ -10,7 +10,7 @@ import memlab
 from memlab import columns as c
 from memlab.evidence.prior import STRETCH, middle_of
 from memlab.sizing import cap_curve, caps_along, prepare_sizing, recommend_cap
-from memlab.sizing.record import Record, posterior_of, record_of, widening
+from memlab.sizing.record import TrackRecord, posterior_of, record_of, widening
 from memlab.sizing.timeline import age_rank_quantiles, age_ranks, backtest_cap, boot_over_time
 
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
@@ -116,7 +116,7 @@ def test_a_record_counts_only_cuts_that_references_followed() -> None:
 
 def test_more_than_one_miss_in_four_is_a_poor_record() -> None:
     counts = [(0, 0), (4, 0), (4, 1), (4, 2), (3, 1), (1, 1)]
-    assert [Record(*each).poor for each in counts] == [False, False, False, True, True, True]
+    assert [TrackRecord(*each).poor for each in counts] == [False, False, False, True, True, True]
 
 
 def with_gaps() -> pd.DataFrame:
