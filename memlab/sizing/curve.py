@@ -128,7 +128,7 @@ class Sizing:
         return int(self.references.lost.sum())
 
     @cached_property
-    def cuts(self) -> list[record.Cut]:
+    def cuts(self) -> list[record.BacktestSplit]:
         """The store as it was at earlier moments, and what was referred to afterwards."""
         return record.cuts_of(self.history, self.references, self.terms, record.CUTS)
 

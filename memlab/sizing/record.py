@@ -48,7 +48,7 @@ class TrackRecord(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cut:
+class BacktestSplit:
     """A store as it was, and what was referred to in the fifth that followed."""
 
     share: float
@@ -96,7 +96,7 @@ def posterior_of(history: History, references: Ranked, terms: PosteriorSettings)
 
 def cuts_of(
     history: History, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
-) -> list[Cut]:
+) -> list[BacktestSplit]:
     """Return a history as it was at some moments, and what followed each."""
     n = len(history)
     cuts = []
@@ -107,11 +107,11 @@ def cuts_of(
         seen = references.between(0, first)
         after = references.between(first, last if last < n else n + 1)
         plain = posterior_of(before, seen, terms)
-        cuts.append(Cut(share, before, seen, plain, np.sort(after.rank)))
+        cuts.append(BacktestSplit(share, before, seen, plain, np.sort(after.rank)))
     return cuts
 
 
-def record_of(cuts: Sequence[Cut], target: float) -> TrackRecord:
+def record_of(cuts: Sequence[BacktestSplit], target: float) -> TrackRecord:
     """Return how often a number for this target would have met it."""
     numbers = [
         (cut.posterior.cap_for(target)[2], cut.needed(target)) for cut in cuts if len(cut.after)
@@ -121,7 +121,7 @@ def record_of(cuts: Sequence[Cut], target: float) -> TrackRecord:
     return TrackRecord(len(numbers), missed, median(times) if times else None)
 
 
-def widening(cuts: Sequence[Cut]) -> float:
+def widening(cuts: Sequence[BacktestSplit]) -> float:
     """Return by how much more than expected the past surprised at the worst share: 1 or more."""
     telling = [cut for cut in cuts if len(cut.after) >= FEWEST_AFTER]
     scales = [1.0]

@@ -13,7 +13,7 @@ from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, r
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import History
-from memlab.sizing.record import CUTS, Cut, choose_cap, cuts_of
+from memlab.sizing.record import CUTS, BacktestSplit, choose_cap, cuts_of
 from memlab.text import Table
 
 WRITTEN: Final = "written"
@@ -218,7 +218,7 @@ def backtest_cap(
     return backtest_of(sizing, found, target)
 
 
-def backtest_of(sizing: Sizing, cuts: Sequence[Cut], target: float) -> pd.DataFrame:
+def backtest_of(sizing: Sizing, cuts: Sequence[BacktestSplit], target: float) -> pd.DataFrame:
     """Return the table of `backtest_cap`."""
     rows = []
     for cut in cuts:
