@@ -26,7 +26,7 @@ import fit_law
 
 from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, PosteriorSettings, ReachPrior
 from memlab.sizing.history import History, Ranked
-from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
+from memlab.sizing.record import CUTS, backtest_splits, posterior_of, widening
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EARLY = {"references": (250, 500, 1_000, 2_000), "reads": (16, 32, 64, 128)}
@@ -59,7 +59,7 @@ def caps_at(
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before = history.until(cut)
     seen = references.between(0, cut)
-    record = cuts_of(before, seen, terms, CUTS)
+    record = backtest_splits(before, seen, terms, CUTS)
     plain = posterior_of(before, seen, terms)
     likely, _, safe = replace(plain, widened=widening(record)).cap_for(target)
     return safe, likely

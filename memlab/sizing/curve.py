@@ -130,7 +130,7 @@ class Sizing:
     @cached_property
     def cuts(self) -> list[record.BacktestSplit]:
         """The store as it was at earlier moments, and what was referred to afterwards."""
-        return record.cuts_of(self.history, self.references, self.terms, record.CUTS)
+        return record.backtest_splits(self.history, self.references, self.terms, record.CUTS)
 
     @cached_property
     def ahead(self) -> Posterior:

@@ -60,7 +60,7 @@ class BacktestSplit:
     @cached_property
     def posterior(self) -> Posterior:
         """What would have been said then."""
-        earlier = cuts_of(self.history, self.references, self.plain.terms, CUTS)
+        earlier = backtest_splits(self.history, self.references, self.plain.terms, CUTS)
         return replace(self.plain, widened=widening(earlier))
 
     @property
@@ -94,7 +94,7 @@ def posterior_of(history: History, references: Ranked, terms: PosteriorSettings)
     return Posterior(terms, written, *found.reach, found.sittings, found.always)
 
 
-def cuts_of(
+def backtest_splits(
     history: History, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
 ) -> list[BacktestSplit]:
     """Return a history as it was at some moments, and what followed each."""

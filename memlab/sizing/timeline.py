@@ -13,7 +13,7 @@ from memlab.evidence.past import Memories, fill_missing_rows, resolve_history, r
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import History
-from memlab.sizing.record import CUTS, BacktestSplit, choose_cap, cuts_of
+from memlab.sizing.record import CUTS, BacktestSplit, backtest_splits, choose_cap
 from memlab.text import Table
 
 WRITTEN: Final = "written"
@@ -214,7 +214,7 @@ def backtest_cap(
     target = arguments.share("target", target)
     shares = [arguments.share("cut", cut) for cut in cuts]
     sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
-    found = cuts_of(sizing.history, sizing.references, sizing.terms, shares)
+    found = backtest_splits(sizing.history, sizing.references, sizing.terms, shares)
     return backtest_of(sizing, found, target)
 
 
