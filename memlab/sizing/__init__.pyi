@@ -1,7 +1,7 @@
 from memlab.sizing.advice import Advice as Advice
 from memlab.sizing.advice import BudgetAdvice as BudgetAdvice
+from memlab.sizing.curve import CurvePoint as CurvePoint
 from memlab.sizing.curve import Sizing as Sizing
-from memlab.sizing.curve import TradeEnd as TradeEnd
 from memlab.sizing.curve import cap_curve as cap_curve
 from memlab.sizing.curve import prepare_sizing as prepare_sizing
 from memlab.sizing.goal import advise as advise

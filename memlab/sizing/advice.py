@@ -9,7 +9,7 @@ import pandas as pd
 
 from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
-from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, Sizing, TradeEnd
+from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, CurvePoint, Sizing
 from memlab.sizing.history import Floor
 from memlab.sizing.record import TrackRecord, Verdict
 from memlab.sources import opening
@@ -92,8 +92,8 @@ class Advice(Shown):
     boot_tokens: int | None
     boot_tokens_p95: int | None
     prunable: int
-    within_budget: TradeEnd | None
-    trade: tuple[TradeEnd, ...]
+    within_budget: CurvePoint | None
+    trade: tuple[CurvePoint, ...]
     floor: Floor
     would_change: tuple[str, ...]
 

@@ -53,7 +53,7 @@ FEWEST_EXACT: Final = 24
 
 
 @dataclass(frozen=True)
-class TradeEnd:
+class CurvePoint:
     """What one cap serves and costs.
 
     `boot_tokens` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
@@ -74,7 +74,7 @@ class TradeEnd:
 
 
 @dataclass(frozen=True)
-class BudgetEnd(TradeEnd):
+class BudgetEnd(CurvePoint):
     """What one budget in tokens serves and costs: it keeps `keep_recent` memories now."""
 
     max_tokens: int
@@ -182,7 +182,7 @@ class Sizing:
         """The number that keeps all that is there now."""
         return self.present.prunable
 
-    def end(self, number: int) -> TradeEnd:
+    def end(self, number: int) -> CurvePoint:
         """Return what a number serves and costs; of past starts under a budget nothing."""
         row = {name: values[0].item() for name, values in self._columns(np.array([number])).items()}
         p95 = row.get("boot_tokens_p95")
@@ -190,7 +190,7 @@ class Sizing:
         costs = row["served"], limits, row["boot_tokens"], p95, row["days"]
         if "kept" in row:
             return BudgetEnd(row["kept"], *costs, max_tokens=number)
-        return TradeEnd(number, *costs)
+        return CurvePoint(number, *costs)
 
     def _served(self, caps: Ints) -> Columns:
         """Return the share that each cap serves, estimated, and its limits."""

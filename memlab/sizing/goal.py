@@ -10,7 +10,14 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import BudgetSizing, Sizing, TradeEnd, in_tokens, prepare_sizing, prepared
+from memlab.sizing.curve import (
+    BudgetSizing,
+    CurvePoint,
+    Sizing,
+    in_tokens,
+    prepare_sizing,
+    prepared,
+)
 from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
@@ -144,9 +151,9 @@ def advise(
 def _under_budget(
     sizing: Sizing,
     verdict: Verdict,
-    needed: TradeEnd,
+    needed: CurvePoint,
     token_budget: int | None,
-    fits: TradeEnd | None,
+    fits: CurvePoint | None,
 ) -> Verdict:
     if token_budget is None:
         return verdict
