@@ -28,7 +28,7 @@ from memlab.evidence.references import find_references
 from memlab.frame.fields import Flags, as_instant, retired_rows, rows_in_state
 from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
-from memlab.policies.base import HELD, Decision, decision_of
+from memlab.policies.base import PINNED, Decision, decision_of
 from memlab.policies.duplicates import supersedable
 from memlab.sources.base import (
     Key,
@@ -223,7 +223,7 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
     for step in policy.steps:
         if isinstance(step, CappedPolicy) and (room := step.slots) is not None:
             _leave_out(held, latest, step, room, candidates)
-    decision = decision_of(candidates.assign(**{HELD: held}), policy, now=now)
+    decision = decision_of(candidates.assign(**{PINNED: held}), policy, now=now)
     keep = decision.keep.copy()
     reason = decision.reason.copy()
     reason[needed & keep & ~load_bearing] = len(decision.reasons)

@@ -27,7 +27,7 @@ from memlab.frame.fields import (
 )
 from memlab.policies.typed import check_settings
 
-HELD: Final = "held"
+PINNED: Final = "held"
 """Column of a frame that marks what stays whatever a policy says, in the room that there is."""
 
 STAYS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
@@ -240,7 +240,7 @@ class DatedPolicy(Policy):
 def spared(rows: pd.DataFrame) -> Flags:
     """Whether rows stay whatever a policy says: they are load-bearing, or held."""
     floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-    return floor | rows[HELD].to_numpy(dtype=bool) if HELD in rows else floor
+    return floor | rows[PINNED].to_numpy(dtype=bool) if PINNED in rows else floor
 
 
 def evicted(
