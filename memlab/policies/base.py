@@ -212,7 +212,7 @@ class CappedPolicy(Policy):
         def keys_of(some: Ints) -> Keys:
             return tuple(key[some] for key in keys())
 
-        for lowest in evicted(self, self.scopes(rows), size, left, ~spared(rows), keys_of):
+        for lowest in evicted(self, self.scopes(rows), size, left, ~is_exempt(rows), keys_of):
             left[lowest] = False
         return np.flatnonzero(here & ~left)
 
@@ -237,7 +237,7 @@ class DatedPolicy(Policy):
         return pd.Series(self.reason, index=due, dtype="str")
 
 
-def spared(rows: pd.DataFrame) -> Flags:
+def is_exempt(rows: pd.DataFrame) -> Flags:
     """Whether rows stay whatever a policy says: they are load-bearing, or held."""
     floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     return floor | rows[PINNED].to_numpy(dtype=bool) if PINNED in rows else floor
@@ -455,7 +455,7 @@ def named_by(
     named = policy.evict(part, now=now)
     _check_named(policy, named, len(where))
     gone = where[named.index.to_numpy(dtype=np.int64)]
-    may_go = ~spared(rows)[gone]
+    may_go = ~is_exempt(rows)[gone]
     return gone[may_go], named.to_numpy(dtype=object)[may_go]
 
 
