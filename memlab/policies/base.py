@@ -212,7 +212,9 @@ class CappedPolicy(Policy):
         def keys_of(some: Ints) -> Keys:
             return tuple(key[some] for key in keys())
 
-        for lowest in evicted(self, self.scopes(rows), size, left, ~is_exempt(rows), keys_of):
+        for lowest in iter_evictions(
+            self, self.scopes(rows), size, left, ~is_exempt(rows), keys_of
+        ):
             left[lowest] = False
         return np.flatnonzero(here & ~left)
 
@@ -243,7 +245,7 @@ def is_exempt(rows: pd.DataFrame) -> Flags:
     return floor | rows[PINNED].to_numpy(dtype=bool) if PINNED in rows else floor
 
 
-def evicted(
+def iter_evictions(
     policy: CappedPolicy,
     scopes: Iterable[Scope],
     size: Ints,

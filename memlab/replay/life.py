@@ -26,7 +26,7 @@ from memlab.policies import (
     duplicates,
 )
 from memlab.policies.activation import Trial, Uses, days_of, trial_of, uses_of
-from memlab.policies.base import evicted, lowest_beyond, named_by, numbers, runner_for, times
+from memlab.policies.base import iter_evictions, lowest_beyond, named_by, numbers, runner_for, times
 from memlab.sizing.history import History
 
 _EPOCH = np.datetime64(0, "us")
@@ -305,7 +305,7 @@ class Capped(Runner):
         if not self.signals.any_back:
             grown = {number for row in self.signals.new for number in self._scopes_of[row]}
             scopes = [self._scopes[number] for number in grown]
-        for lowest in evicted(self.policy, scopes, self._size, here, self._may_go, keys_of):
+        for lowest in iter_evictions(self.policy, scopes, self._size, here, self._may_go, keys_of):
             here[lowest] = False
             yield lowest, self.reason()
 
