@@ -278,10 +278,10 @@ def lowest_beyond(
     if not len(candidates):
         return candidates
     keys = keys_of(candidates)
-    return candidates[lowest_of(keys, size[candidates], surplus, fill=policy.fills)]
+    return candidates[select_victims(keys, size[candidates], surplus, fill=policy.fills)]
 
 
-def lowest_of(
+def select_victims(
     keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int, *, fill: bool = False
 ) -> Ints:
     """Return the places of the lowest that take up the surplus; `fill` spares what still fits."""
