@@ -30,7 +30,7 @@ from memlab.policies.typed import check_settings
 PINNED: Final = "held"
 """Column of a frame that marks what stays whatever a policy says, in the room that there is."""
 
-STAYS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
+KEEP_REASONS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
 """Reasons for which a memory stays."""
 
 Runner = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates", "steps"]
@@ -422,12 +422,12 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     code: Ints = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[retired_rows(frame)] = 3
     for state in (col.REACHED, col.UNLISTED):
-        code[rows_in_state(frame, state)] = STAYS.index(state)
+        code[rows_in_state(frame, state)] = KEEP_REASONS.index(state)
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
     numbers, reasons = pd.factorize(why, sort=True)
-    code[gone] = numbers + len(STAYS)
+    code[gone] = numbers + len(KEEP_REASONS)
     used, code = np.unique(code, return_inverse=True)
-    named_so = [*STAYS, *reasons]
+    named_so = [*KEEP_REASONS, *reasons]
     keep = np.ones(len(frame), dtype=bool)
     keep[gone] = False
     return Decision(keep, code, [named_so[place] for place in used.tolist()])
@@ -480,7 +480,7 @@ def _check_named(policy: Policy, named: Any, count: int) -> None:
 
 def _check_reasons(policy: Policy, reasons: Iterable[Any]) -> None:
     for reason in reasons:
-        if not isinstance(reason, str) or reason in STAYS:
+        if not isinstance(reason, str) or reason in KEEP_REASONS:
             raise ValueError(
                 f"{type(policy).__qualname__}.evict let rows go for {reason!r}, which is no reason "
                 f"to: {_WANTED}"
