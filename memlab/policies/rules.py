@@ -347,7 +347,7 @@ class ImportanceBudget(base.CappedPolicy):
 
     def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
         """Return the rows of each agent; rows without one share a budget."""
-        return scopes_apart(rows, self.scope)
+        return partition_by_scope(rows, self.scope)
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:  # noqa: ARG002
         """Return the importance, and whether it is NaN, which PostgreSQL sorts above infinity."""
@@ -389,7 +389,7 @@ def single(values: Floats) -> npt.NDArray[np.float32]:
         return values.astype(np.float32)
 
 
-def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
+def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
     """Return a scope for each combination of values in the fields that the frame has."""
     present = [name for name in fields if name in rows]
     if not present:
