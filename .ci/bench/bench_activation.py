@@ -31,7 +31,7 @@ from memlab.frame.loading import load
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.policies import Activation, KeepRecent, Policy, TokenBudget, activation
 from memlab.replay.by_use import GROWN
-from memlab.replay.life import Life, life_of
+from memlab.replay.life import ReplayHistory, life_of
 from memlab.replay.walk import walk_through
 from memlab.store.sqlite_store import SqliteMemoryStore
 
@@ -48,7 +48,7 @@ CHOSEN = {
 }
 
 
-def lives(folder: Path) -> Iterator[tuple[str, Life]]:
+def lives(folder: Path) -> Iterator[tuple[str, ReplayHistory]]:
     """Yield each store's name, and its notes with the best hit of each search."""
     for path in sorted(folder.glob("recalls-*-memories.csv.gz")):
         name = path.name.removesuffix("-memories.csv.gz")
@@ -72,7 +72,7 @@ def lives(folder: Path) -> Iterator[tuple[str, Life]]:
         yield name, life_of(frame, needs[~again])
 
 
-def pairs_for(life: Life) -> Iterator[tuple[str, Policy, Policy]]:
+def pairs_for(life: ReplayHistory) -> Iterator[tuple[str, Policy, Policy]]:
     """Yield the policies to compare: by number, then by tokens."""
     for share in SHARES:
         cap = round(share * len(life))
@@ -82,7 +82,9 @@ def pairs_for(life: Life) -> Iterator[tuple[str, Policy, Policy]]:
         yield f"tokens {share}", TokenBudget(budget), Activation(max_tokens=budget)
 
 
-def kept(life: Life, policy: Policy, *, retire: bool = True, silent: bool = False) -> Flags:
+def kept(
+    life: ReplayHistory, policy: Policy, *, retire: bool = True, silent: bool = False
+) -> Flags:
     """Return which reads found their memory loaded."""
     done = walk_through(replace(life, silent=silent), policy, retire=retire)
     return done.references["kept"].to_numpy(dtype=bool)
@@ -129,7 +131,7 @@ def measure_chosen(folder: Path) -> None:
             print(name, value, (100 * np.mean(served, axis=0)).round(1), flush=True)
 
 
-def stretch(life: Life, share: float, first: float, last: float) -> tuple[float, float]:
+def stretch(life: ReplayHistory, share: float, first: float, last: float) -> tuple[float, float]:
     """Return what a share of the tokens served between two moments, and its noise's variance."""
     counts = (life.at >= first) & (life.at < last)
     if counts.sum() < ENOUGH:

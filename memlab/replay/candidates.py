@@ -14,7 +14,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.policies import Activation, KeepRecent, Pipeline, Policy, TimeToLive
 from memlab.policies.named import label_of
-from memlab.replay.life import Life
+from memlab.replay.life import ReplayHistory
 from memlab.replay.walk import BOOT_TOKENS, Replay, walk_through
 
 BY_USE: Final = Activation
@@ -168,7 +168,7 @@ def missing_signals(past: pd.DataFrame) -> Iterator[str]:
         yield "trust is not known here: odek's rule takes every memory as trusted"
 
 
-def rooms_of(life: Life, *, searched: bool, token_budget: int | None = None) -> list[Room]:
+def rooms_of(life: ReplayHistory, *, searched: bool, token_budget: int | None = None) -> list[Room]:
     """Return the rooms in which rules are compared: shares of what is prunable now.
 
     With a budget of tokens it is the newest that fit into that, if any are left out by it.
@@ -201,7 +201,9 @@ def cost_of(replay: Replay) -> float:
     return float(replay.boot[BOOT_TOKENS].mean())
 
 
-def replay_at_cost(life: Life, rule: Rule, room: Room, cost: float, *, every: int) -> Replay | None:
+def replay_at_cost(
+    life: ReplayHistory, rule: Rule, room: Room, cost: float, *, every: int
+) -> Replay | None:
     """Replay a rule at the size whose mean cost is nearest to `cost`; None where none is as much.
 
     A larger size keeps more, so sizes are tried in between those that cost too much and too little.

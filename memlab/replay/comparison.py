@@ -40,7 +40,7 @@ from memlab.replay.candidates import (
     rooms_of,
     rules_for,
 )
-from memlab.replay.life import Life, life_of, reads_leave_no_trace
+from memlab.replay.life import ReplayHistory, life_of, reads_leave_no_trace
 from memlab.replay.noise import difference_with_limits
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, bound_of, walk_through
 from memlab.sizing.history import mean_p95_max
@@ -141,7 +141,7 @@ def replay_each(
 
 
 def _replays(
-    life: Life, asked: list[Try], *, every: int, workers: int | None, progress: bool
+    life: ReplayHistory, asked: list[Try], *, every: int, workers: int | None, progress: bool
 ) -> list[Replay | None]:
     """Replay a history that has been prepared; see :func:`replay_each`."""
     every = whole_number("every", every, least=1)
@@ -173,7 +173,7 @@ def _replays(
             raise
 
 
-def _find_duplicates(life: Life, asked: list[Try], *, progress: bool) -> None:
+def _find_duplicates(life: ReplayHistory, asked: list[Try], *, progress: bool) -> None:
     """Look for the near-duplicates that policies ask for, once for all replays and processes."""
     policies = [each.policy for each in asked if each.policy is not None]
     policies += [each.rule.policy(1) for each in asked if each.rule is not None]
@@ -187,7 +187,7 @@ _shared: dict[str, Any] = {}
 """In a worker: the history that it replays, handed over once."""
 
 
-def _share(life: Life, every: int) -> None:
+def _share(life: ReplayHistory, every: int) -> None:
     _shared.update(life=life, every=every)
 
 
@@ -214,7 +214,7 @@ def _policies_of(policies: object) -> list[Policy]:
     return given
 
 
-def _replay_one(life: Life, asked: Try, every: int) -> Replay | None:
+def _replay_one(life: ReplayHistory, asked: Try, every: int) -> Replay | None:
     if asked.policy is not None:
         return walk_through(life, asked.policy, every=every, retire=asked.retire)
     if asked.rule is None or asked.room is None:
@@ -328,7 +328,7 @@ def can_harvest(scheme: str) -> bool:
 
 
 def _tries(
-    life: Life, rules: list[Rule], rooms: list[Room], every: int, *, retire: bool
+    life: ReplayHistory, rules: list[Rule], rooms: list[Room], every: int, *, retire: bool
 ) -> list[Try]:
     """Return what is replayed by default: defaults, then each rule in as many tokens as others."""
     tries = [Try(rule.default, rule=rule) for rule in rules if rule.default is not None]
@@ -350,7 +350,7 @@ def _revised(source: Source | None, past: pd.DataFrame) -> frozenset[str]:
 def _with_verdicts(
     table: pd.DataFrame,
     told: list[tuple[Try, Replay]],
-    life: Life,
+    life: ReplayHistory,
     revised: frozenset[str],
 ) -> pd.DataFrame:
     """Add to a table which rows are compared at equal tokens, and what tells them apart.

@@ -33,7 +33,7 @@ _EPOCH = np.datetime64(0, "us")
 
 
 @dataclass(frozen=True)
-class Life:
+class ReplayHistory:
     """Rows in order of writing, and references; those of moment ``m`` come before row ``m``.
 
     Where it is `silent` and memories are retired, a read of one that is loaded leaves no trace.
@@ -150,20 +150,22 @@ def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
     return bool(frame.attrs.get(col.SOURCE)) and not frame.attrs.get(col.RECALLED)
 
 
-def life_of(frame: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False) -> Life:
+def life_of(
+    frame: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False
+) -> ReplayHistory:
     """Return a frame and those of its references that fit it as a history to walk through."""
     frame, references = in_reach(frame, references)
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)
     fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
-    return Life(rows, fitting, target, at, History.of(rows), silent=silent)
+    return ReplayHistory(rows, fitting, target, at, History.of(rows), silent=silent)
 
 
 class Signals(Mapping[str, Any]):
     """Which rows are there at a moment, and their columns then; a served reference is an access."""
 
-    def __init__(self, life: Life, *, silent: bool = False) -> None:
+    def __init__(self, life: ReplayHistory, *, silent: bool = False) -> None:
         self.silent = silent
         """Whether nobody notes reads of what is loaded."""
         self.seen = np.zeros(len(life.at), dtype=bool)
@@ -251,7 +253,7 @@ class Runner:
 
     policy: Any
 
-    def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
+    def __init__(self, policy: Policy, life: ReplayHistory, signals: Signals) -> None:
         self.policy = policy
         self.life = life
         self.signals = signals
@@ -275,7 +277,7 @@ class Capped(Runner):
 
     policy: CappedPolicy
 
-    def __init__(self, policy: CappedPolicy, life: Life, signals: Signals) -> None:
+    def __init__(self, policy: CappedPolicy, life: ReplayHistory, signals: Signals) -> None:
         super().__init__(policy, life, signals)
         self._may_go = life.history.ever_prunable
         size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
@@ -345,7 +347,7 @@ class Dated(Runner):
 
     policy: DatedPolicy
 
-    def __init__(self, policy: DatedPolicy, life: Life, signals: Signals) -> None:
+    def __init__(self, policy: DatedPolicy, life: ReplayHistory, signals: Signals) -> None:
         super().__init__(policy, life, signals)
         self._due = policy.deadlines(life.frame)
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
@@ -365,7 +367,7 @@ class Repeating(Runner):
 
     policy: NearDuplicate
 
-    def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
+    def __init__(self, policy: NearDuplicate, life: ReplayHistory, signals: Signals) -> None:
         super().__init__(policy, life, signals)
         self._found = life.near_duplicates(policy)
         self._trust = duplicates.trust_in(life.frame)[self._found.by_age]
@@ -400,7 +402,7 @@ class Repeating(Runner):
         return [(rows, self.policy.reason)] if len(rows) else ()
 
 
-RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
+RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, Signals], Runner]]] = {
     "asked": Runner,
     "steps": Runner,
     "capped": Capped,
@@ -412,7 +414,7 @@ RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
 """Runners by the name that a policy calls for them with; of a pipeline's steps each has its own."""
 
 
-def runner_of(policy: Policy, life: Life, signals: Signals) -> Runner:
+def runner_of(policy: Policy, life: ReplayHistory, signals: Signals) -> Runner:
     """Return the runner for a policy of one step."""
     name = runner_for(policy)
     if name not in RUNNERS:

@@ -19,7 +19,7 @@ from memlab.evidence.references import with_references
 from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
-from memlab.replay.life import Life, Signals, life_of, runner_of
+from memlab.replay.life import ReplayHistory, Signals, life_of, runner_of
 from memlab.sizing.history import grouped
 from memlab.text import Sheet, Shown, counted
 
@@ -144,7 +144,7 @@ class Replay(Shown):
         return Sheet(f"replay of {self.policy}", facts)
 
 
-def _references(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
+def _references(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
     """Every reference, and of a lost one what had let its target go, and when."""
     lost = gone != STAYS
     at = pd.Series(life.positions[np.where(lost, gone, 0)], dtype="Int64").where(lost)
@@ -152,7 +152,7 @@ def _references(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
     return life.references.assign(**{KEPT: ~lost, DELETED_AT: at, STEP: why})
 
 
-def _deleted(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
+def _deleted(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
     rows = np.flatnonzero(gone != STAYS)
     rows = rows[np.argsort(gone[rows], kind="stable")]
     return pd.DataFrame(
@@ -251,7 +251,12 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
 
 
 def walk_through(
-    life: Life, policy: Policy, *, every: int = 1, now: datetime | None = None, retire: bool = False
+    life: ReplayHistory,
+    policy: Policy,
+    *,
+    every: int = 1,
+    now: datetime | None = None,
+    retire: bool = False,
 ) -> Replay:
     """Replay a history that has been prepared; see :func:`replay`."""
     walk = _Walk(life, policy, retire=retire)
@@ -269,7 +274,7 @@ def walk_through(
 class _Walk:
     """The rows that are there, and the runners of the policy's steps."""
 
-    def __init__(self, life: Life, policy: Policy, *, retire: bool) -> None:
+    def __init__(self, life: ReplayHistory, policy: Policy, *, retire: bool) -> None:
         self.life = life
         self.retire = retire
         self.signals = Signals(life, silent=retire and life.silent)
@@ -388,7 +393,7 @@ class _Night(NamedTuple):
     rows: int
 
 
-def _nights_of(life: Life) -> list[_Night]:
+def _nights_of(life: ReplayHistory) -> list[_Night]:
     """Return the midnights between which something happens; time never runs backward."""
     is_row = np.append(np.zeros(len(life.at), dtype=bool), np.ones(len(life), dtype=bool))
     place = np.append(2 * life.at, 2 * np.arange(len(life)) + 1)  # a reference before its row
@@ -439,7 +444,7 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
     return bound_of(life_of(past, found), slots)
 
 
-def bound_of(life: Life, slots: int) -> Bound:
+def bound_of(life: ReplayHistory, slots: int) -> Bound:
     """Return the bound of a history that has been prepared; see :func:`oracle`.
 
     To serve a reference is to hold its target since the one before, or its writing: the most such
@@ -462,7 +467,7 @@ def bound_of(life: Life, slots: int) -> Bound:
     return Bound(slots, kept, np.cumsum(change)[:-1])
 
 
-def _intervals(life: Life) -> tuple[Ints, Ints]:
+def _intervals(life: ReplayHistory) -> tuple[Ints, Ints]:
     """First moment after which each reference's target must be held, and the first it need not."""
     order = np.lexsort((life.at, life.target))
     target = life.target[order]
