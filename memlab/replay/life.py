@@ -162,7 +162,7 @@ def life_of(
     return ReplayHistory(rows, fitting, target, at, History.of(rows), silent=silent)
 
 
-class Signals(Mapping[str, Any]):
+class UsageState(Mapping[str, Any]):
     """Which rows are there at a moment, and their columns then; a served reference is an access."""
 
     def __init__(self, life: ReplayHistory, *, silent: bool = False) -> None:
@@ -253,7 +253,7 @@ class Runner:
 
     policy: Any
 
-    def __init__(self, policy: Policy, life: ReplayHistory, signals: Signals) -> None:
+    def __init__(self, policy: Policy, life: ReplayHistory, signals: UsageState) -> None:
         self.policy = policy
         self.life = life
         self.signals = signals
@@ -277,7 +277,7 @@ class Capped(Runner):
 
     policy: CappedPolicy
 
-    def __init__(self, policy: CappedPolicy, life: ReplayHistory, signals: Signals) -> None:
+    def __init__(self, policy: CappedPolicy, life: ReplayHistory, signals: UsageState) -> None:
         super().__init__(policy, life, signals)
         self._may_go = life.history.ever_prunable
         size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
@@ -347,7 +347,7 @@ class Dated(Runner):
 
     policy: DatedPolicy
 
-    def __init__(self, policy: DatedPolicy, life: ReplayHistory, signals: Signals) -> None:
+    def __init__(self, policy: DatedPolicy, life: ReplayHistory, signals: UsageState) -> None:
         super().__init__(policy, life, signals)
         self._due = policy.deadlines(life.frame)
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
@@ -367,7 +367,7 @@ class Repeating(Runner):
 
     policy: NearDuplicate
 
-    def __init__(self, policy: NearDuplicate, life: ReplayHistory, signals: Signals) -> None:
+    def __init__(self, policy: NearDuplicate, life: ReplayHistory, signals: UsageState) -> None:
         super().__init__(policy, life, signals)
         self._found = life.near_duplicates(policy)
         self._trust = duplicates.trust_in(life.frame)[self._found.by_age]
@@ -402,7 +402,7 @@ class Repeating(Runner):
         return [(rows, self.policy.reason)] if len(rows) else ()
 
 
-RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, Signals], Runner]]] = {
+RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = {
     "asked": Runner,
     "steps": Runner,
     "capped": Capped,
@@ -414,7 +414,7 @@ RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, Signals], Runner]]] = {
 """Runners by the name that a policy calls for them with; of a pipeline's steps each has its own."""
 
 
-def runner_of(policy: Policy, life: ReplayHistory, signals: Signals) -> Runner:
+def runner_of(policy: Policy, life: ReplayHistory, signals: UsageState) -> Runner:
     """Return the runner for a policy of one step."""
     name = runner_for(policy)
     if name not in RUNNERS:

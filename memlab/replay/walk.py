@@ -19,7 +19,7 @@ from memlab.evidence.references import with_references
 from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
-from memlab.replay.life import ReplayHistory, Signals, life_of, runner_of
+from memlab.replay.life import ReplayHistory, UsageState, life_of, runner_of
 from memlab.sizing.history import grouped
 from memlab.text import Sheet, Shown, counted
 
@@ -277,7 +277,7 @@ class _Walk:
     def __init__(self, life: ReplayHistory, policy: Policy, *, retire: bool) -> None:
         self.life = life
         self.retire = retire
-        self.signals = Signals(life, silent=retire and life.silent)
+        self.signals = UsageState(life, silent=retire and life.silent)
         self.is_by_name = (life.references[col.KIND] != "log").to_numpy(dtype=bool)
         self.come = np.arange(len(life))
         self.gone = np.full(len(life), STAYS)
