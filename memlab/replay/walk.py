@@ -32,7 +32,7 @@ BOOT_MEMORIES: Final = "boot_memories"
 BOOT_TOKENS: Final = "boot_tokens"
 HELD: Final = "held"
 
-STAYS: Final = np.iinfo(np.int64).max
+NO_END: Final = np.iinfo(np.int64).max
 """The moment from which a row that stays is gone."""
 
 
@@ -146,14 +146,14 @@ class Replay(Shown):
 
 def _references(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
     """Every reference, and of a lost one what had let its target go, and when."""
-    lost = gone != STAYS
+    lost = gone != NO_END
     at = pd.Series(life.positions[np.where(lost, gone, 0)], dtype="Int64").where(lost)
     why = pd.Series(step, dtype="str")
     return life.references.assign(**{KEPT: ~lost, DELETED_AT: at, STEP: why})
 
 
 def _deleted(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
-    rows = np.flatnonzero(gone != STAYS)
+    rows = np.flatnonzero(gone != NO_END)
     rows = rows[np.argsort(gone[rows], kind="stable")]
     return pd.DataFrame(
         {
@@ -280,11 +280,11 @@ class _Walk:
         self.signals = UsageState(life, silent=retire and life.silent)
         self.is_by_name = (life.references[col.KIND] != "log").to_numpy(dtype=bool)
         self.come = np.arange(len(life))
-        self.gone = np.full(len(life), STAYS)
+        self.gone = np.full(len(life), NO_END)
         self.step = np.full(len(life), None, dtype=object)
         self.earlier: list[tuple[int, int, int]] = []
         """Rows that came back, with the moments of their stay before."""
-        self.lost = np.full(len(life.at), STAYS)
+        self.lost = np.full(len(life.at), NO_END)
         """The moment from which the target of each reference was gone then."""
         self.why = np.full(len(life.at), None, dtype=object)
         self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
@@ -344,7 +344,7 @@ class _Walk:
         arising = np.arange(start, stop)
         target = self.life.target[start:stop]
         gone = self.gone[target]
-        is_lost = gone != STAYS
+        is_lost = gone != NO_END
         if is_lost.any():
             lost = arising[is_lost]
             self.lost[lost] = gone[is_lost]
@@ -365,7 +365,7 @@ class _Walk:
         is_active = self.life.history.end > moment
         back = np.zeros(len(self.life), dtype=bool)
         if self.retire:  # all that is retired is decided about anew
-            back = (self.gone != STAYS) & is_active
+            back = (self.gone != NO_END) & is_active
             self.signals.enter_again(back)
         for number, runner in enumerate(self.runners, start=1):
             for rows, reason in list(runner.gone(moment, now)):
@@ -381,7 +381,7 @@ class _Walk:
         for row in np.flatnonzero(back).tolist():
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
             self.come[row] = moment
-            self.gone[row] = STAYS
+            self.gone[row] = NO_END
             self.step[row] = None
 
 
