@@ -38,7 +38,7 @@ SAMPLE: Final = 200
 
 
 @dataclass(frozen=True)
-class Told:
+class StoreEstimate:
     """What one store's references say: the reach that serves each of the law's shares."""
 
     references: int
@@ -61,7 +61,7 @@ class Cohort:
     stores: int
     references: int
     weights: tuple[float, ...]
-    told: Mapping[str, Told] = field(default_factory=dict, repr=False, compare=False)
+    told: Mapping[str, StoreEstimate] = field(default_factory=dict, repr=False, compare=False)
     public: ReachPrior = field(default_factory=fitted_law, repr=False)
 
     @property
@@ -91,7 +91,7 @@ def cohort_of(
     stores that have eight references it is the public law.
     """
     members = Members(tuple(sample_of(members_of(sources))))
-    task = FleetTask("references", told_by, Told)
+    task = FleetTask("references", told_by, StoreEstimate)
     found = outcomes_of(task, members, runner=runner, progress=progress)
     return fit_cohort({each.name: each.value for each in found if each.value is not None})
 
@@ -104,20 +104,20 @@ def sample_of(members: Members) -> list[Member]:
     return there[:SAMPLE]
 
 
-def told_by(where: str) -> Told:
+def told_by(where: str) -> StoreEstimate:
     """Return what one store says; a reference counts as the memories written then."""
     found = collect_evidence(where, call="memlab.fleet.size")
     references = prepare_sizing(found.past, found.references).references
     if references.sittings < FEWEST:
-        return Told(references.sittings, np.empty(0))
+        return StoreEstimate(references.sittings, np.empty(0))
     reach, written = (each.astype(np.float64) for each in references.reach)
     upto = np.cumsum(written)
     wanted = np.array(fitted_law().shares) * upto[-1] * (1 - 1e-9)
     reads = float((found.references[KIND] == "log").mean())
-    return Told(references.sittings, reach[np.searchsorted(upto, wanted)], reads)
+    return StoreEstimate(references.sittings, reach[np.searchsorted(upto, wanted)], reads)
 
 
-def fit_cohort(said: Mapping[str, Told], law: ReachPrior | None = None) -> Cohort:
+def fit_cohort(said: Mapping[str, StoreEstimate], law: ReachPrior | None = None) -> Cohort:
     """Fit what stores share, by what each of them says."""
     told = {name: each for name, each in said.items() if each.references >= FEWEST}
     if law is None:

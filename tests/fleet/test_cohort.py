@@ -12,7 +12,7 @@ from stores import row, write_rows
 import memlab
 from memlab.evidence.prior import fitted_law
 from memlab.fleet import Serial, cohort_of, size
-from memlab.fleet.cohort import SAMPLE, Cohort, Told, fit_cohort, sample_of, size_task
+from memlab.fleet.cohort import SAMPLE, Cohort, StoreEstimate, fit_cohort, sample_of, size_task
 from memlab.fleet.names import Member, Members
 
 LAW = fitted_law()
@@ -21,7 +21,7 @@ AT = int(np.searchsorted(LAW.shares, 0.9))
 
 def simulated(
     stores: int, *, away: float = 0.0, spread: float = 0.04, references: int = 60, seed: int = 0
-) -> dict[str, Told]:
+) -> dict[str, StoreEstimate]:
     """Stores whose references reach as the law says, `away` further, and differ by `spread`."""
     rng = np.random.default_rng(seed)
     found = {}
@@ -29,12 +29,12 @@ def simulated(
         moved = away + spread * rng.standard_normal()
         reach = np.sort(np.clip(LAW.reach_at(rng.random(references)) + moved, 0.01, 1))
         served = np.searchsorted(np.arange(1, references + 1), np.array(LAW.shares) * references)
-        found[f"store-{number}"] = Told(references, reach[served])
+        found[f"store-{number}"] = StoreEstimate(references, reach[served])
     return found
 
 
 def test_the_public_law_stands_without_stores_that_have_references_and_more_weigh_more() -> None:
-    few = {f"silent-{n}": Told(3, np.empty(0)) for n in range(50)} | simulated(2)
+    few = {f"silent-{n}": StoreEstimate(3, np.empty(0)) for n in range(50)} | simulated(2)
     found = fit_cohort(few)
     assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
     weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (2, 3, 10, 80)]
