@@ -64,7 +64,7 @@ def outcomes_of(
 ) -> list[Outcome[Row]]:
     """Do a task to every store; return what became of each, in the order of their names."""
     members = members_of(sources).stores
-    parts = None if out is None else Parts(Path(out), task)
+    parts = None if out is None else ParquetShards(Path(out), task)
     found = {} if parts is None else parts.still_there(members)
     missing = [member for member in members if member.name not in found]
     if progress is not None and found:
@@ -123,7 +123,7 @@ def _line_of(outcome: Outcome[Any]) -> dict[str, Any]:
     return value | own | {"store_state": outcome.state, STORE: outcome.name}
 
 
-class Parts:
+class ParquetShards:
     """A folder of results of one task."""
 
     def __init__(self, folder: Path, task: FleetTask[Any]) -> None:

@@ -17,7 +17,7 @@ from stores import episodes, files_in, row, run_sql, write_rows
 import memlab
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, StoreLine, maintain, survey
-from memlab.fleet.sweep import Parts, start_over, survey_task
+from memlab.fleet.sweep import ParquetShards, start_over, survey_task
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source
@@ -159,7 +159,7 @@ def test_a_folder_of_other_things_or_columns_is_refused_and_left_alone(tmp_path:
     start_over(tmp_path / "mine")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
     fewer = make_dataclass("Fewer", [("scheme", str), ("memories", int)])
-    Parts(tmp_path / "out", replace(survey_task(NOW), row=fewer))
+    ParquetShards(tmp_path / "out", replace(survey_task(NOW), row=fewer))
     with pytest.raises(MemlabError, match="or those of another memlab; name a new folder"):
         survey(store, now=NOW, out=tmp_path / "out")
     start_over(tmp_path / "out")
