@@ -59,7 +59,7 @@ class Table(NamedTuple):
         return self._replace(rows=self.rows[:most], remark=remark)
 
 
-class Sheet(NamedTuple):
+class TextPage(NamedTuple):
     """A title, which may be empty, facts by name, and tables."""
 
     title: str
@@ -72,7 +72,7 @@ class Shown:
 
     __slots__ = ()
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return the page."""
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ def without_passwords(text: str) -> str:
     return _SECRET.sub(lambda found: found["mark"] if found["more"] else "", named)
 
 
-def as_text(sheet: Sheet, width: int | None = None) -> str:
+def as_text(sheet: TextPage, width: int | None = None) -> str:
     """Return the sheet for a terminal: columns aligned, nothing in it can steer the terminal.
 
     Within a `width`, what fits is as without one; else words are wrapped and a table goes on below
@@ -216,7 +216,7 @@ def _unbroken(line: str, width: int, indent: int) -> list[str]:
     return _wrap(line, width, subsequent_indent=" " * indent, break_long_words=False)
 
 
-def as_html(sheet: Sheet) -> str:
+def as_html(sheet: TextPage) -> str:
     """Return the sheet for a notebook: every character that means something to HTML is escaped."""
     facts = "".join(
         f"<tr><th style='text-align:left'>{_escaped(name)}</th>"
@@ -284,7 +284,7 @@ def numeric_columns(table: Table) -> list[bool]:
     return [all(map(reads_as_number, column)) for column in columns] or [False] * len(table.header)
 
 
-def _lines(sheet: Sheet, width: int | None) -> Iterator[str]:
+def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
     if sheet.title:
         yield from _beside("", sheet.title, width)
     names = max((len(for_terminal(name)) for name, _ in sheet.facts), default=0)

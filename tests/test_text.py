@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 import memlab
-from memlab.text import Sheet, Shown, Table, for_terminal
+from memlab.text import Shown, Table, TextPage, for_terminal
 
 for each in pkgutil.walk_packages(memlab.__path__, "memlab."):
     if not each.name.endswith("__main__"):
@@ -35,9 +35,9 @@ StoreSummary Vacuumed
 class Page(Shown):
     title: str
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         facts = [("who", "<b>somebody</b>"), ("how many", "3")]
-        return Sheet(self.title, facts, [Table("listed", ("name", "n"), [("a\x1b[31m", 1200)])])
+        return TextPage(self.title, facts, [Table("listed", ("name", "n"), [("a\x1b[31m", 1200)])])
 
 
 def test_every_answer_shows_itself() -> None:

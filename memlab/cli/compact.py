@@ -14,7 +14,7 @@ from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
 from memlab.errors import MemlabError, PlanError
 from memlab.files import check_writable, limit_like, read_whole, write_whole
-from memlab.text import Sheet, command, counted, for_terminal
+from memlab.text import TextPage, command, counted, for_terminal
 from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def compact(
         output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
-def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[Sheet | str]:
+def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[TextPage | str]:
     """List the costliest that a policy does not keep."""
     from memlab.compaction.effects import NOT_KEPT, table_of
     from memlab.policies.named import options_of
@@ -146,7 +146,7 @@ def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> l
     table = table._replace(heading="the costliest that would go")
     one = f"{command('restore', source.name)} DIGEST --id ID"
     back = f"undo: {one}    puts one back, by the DIGEST that --apply ends with"
-    return [Sheet("", [], [table]), f"next: {every}    all of them", back, ""]
+    return [TextPage("", [], [table]), f"next: {every}    all of them", back, ""]
 
 
 def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None:

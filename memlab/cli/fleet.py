@@ -17,7 +17,7 @@ from memlab.cli.policy import SettingsCommand, faults_of, policy_option
 from memlab.clock import now_utc
 from memlab.files import check_writable
 from memlab.lazy import import_extra
-from memlab.text import Cell, Sheet, Table, command, counted
+from memlab.text import Cell, Table, TextPage, command, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +132,7 @@ class Job:
                 wrong = list(zip(bad["store"], bad["error"], strict=True))
                 tables.append(Table("left out", (), wrong, whole=True).first(self.limit))
             facts = [*([("below", below)] if below else []), *facts]
-            output.print_lines(Sheet(title, facts, tables), *([""] if steps else []), *steps)
+            output.print_lines(TextPage(title, facts, tables), *([""] if steps else []), *steps)
         output.fail_if(fails or bool(table["error"].notna().any()))
 
 

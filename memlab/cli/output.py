@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.text import Sheet, Shown, as_text, fitted_line, for_terminal, json_values
+from memlab.text import Shown, TextPage, as_text, fitted_line, for_terminal, json_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ def print_records(table: "pd.DataFrame") -> None:
     print_text(table.to_json(orient="records", date_format="iso", indent=1))
 
 
-def print_lines(*parts: str | Sheet | Shown) -> None:
+def print_lines(*parts: str | TextPage | Shown) -> None:
     """Print lines and pages that may hold a store's own text."""
     quiet()
     width = terminal_width()

@@ -12,7 +12,7 @@ from memlab.cli import options, output
 from memlab.cli.policy import PolicyCommand, SettingsCommand, faults_of, made_each, policy_option
 from memlab.files import check_writable
 from memlab.store.snapshot import copy_store
-from memlab.text import Sheet, command, counted, for_terminal
+from memlab.text import TextPage, command, counted, for_terminal
 from memlab.views.bundled import store_path
 
 
@@ -106,7 +106,7 @@ def rows(
         heading = f"{store}: {counted(len(listed))}, by {order}"
         back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
         end = ["", back] if listed["label"].eq("deleted").any() else []
-        output.print_lines(Sheet(heading, listed.attrs[effects.FACTS], [table]), *end)
+        output.print_lines(TextPage(heading, listed.attrs[effects.FACTS], [table]), *end)
 
 
 @click.command(short_help="Find the stores below a folder.")

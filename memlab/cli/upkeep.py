@@ -10,7 +10,7 @@ import memlab.compaction
 from memlab.cli import options, output
 from memlab.clock import now_utc
 from memlab.errors import StoreError
-from memlab.text import Sheet, Table, counted, in_bytes
+from memlab.text import Table, TextPage, counted, in_bytes
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -120,7 +120,7 @@ def archive(
             shown = short[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
             shown = shown.dropna(axis=1, how="all").astype(object).fillna("–")
             table = Table("", tuple(shown.columns), list(shown.itertuples(index=False, name=None)))
-            page = Sheet(f"{counted(len(listed))} in the archive", [], [table])
+            page = TextPage(f"{counted(len(listed))} in the archive", [], [table])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             output.print_lines(
                 page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])

@@ -31,7 +31,7 @@ from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.facts import facts_in, key_of, retired_in
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import check_not_renamed, read_archive
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Shown, Table, TextPage, command, counted
 
 Result = TypeVar("Result")
 
@@ -89,7 +89,7 @@ class ArchiveListing(Shown):
         each = [*(e._asdict() for e in self.entries), *(d._asdict() for d in self.dropped)]
         return json.dumps(each, indent=2, default=datetime.isoformat)
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed; many deletions of a runtime's own in a row are one line."""
         rows: list[tuple[str, ...]] = []
 
@@ -111,7 +111,7 @@ class ArchiveListing(Shown):
         if self.copied is not None:
             at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
             title = f"copies of what was in {self.store}, last made {at}"
-        return Sheet(title, [], [Table("", (), rows, whole=True)] * bool(rows))
+        return TextPage(title, [], [Table("", (), rows, whole=True)] * bool(rows))
 
     def next_steps(self) -> list[str]:
         """Say how one that was cut short is finished, and how the last one is taken back."""

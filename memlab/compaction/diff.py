@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from memlab.compaction import plans
 from memlab.compaction.plans import Plan, PlannedLink
 from memlab.compaction.wire import in_words, minute, sized
-from memlab.text import Sheet, Shown
+from memlab.text import Shown, TextPage
 
 _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "store": attrgetter("store"),
@@ -72,7 +72,7 @@ class Difference(Shown):
             **found,
         }
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         title = f"plan {self.before.digest[:12]} -> plan {self.after.digest[:12]}"
         said = ((name, of(self.before), of(self.after)) for name, of in _FACTS.items())
@@ -95,7 +95,7 @@ class Difference(Shown):
             }
             listed = ((f"{words}: {len(m):,}", m) for words, m in told.items() if m)
             tables += [plans.table_of(*each).first(plans.LISTED) for each in listed]
-        return Sheet(title, facts, tables)
+        return TextPage(title, facts, tables)
 
 
 def difference_of(before: Plan, after: Plan) -> Difference:

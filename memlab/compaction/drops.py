@@ -24,7 +24,7 @@ from memlab.store.archive.copies import count_copies, erase_copies
 from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.facts import drop, drop_facts, make_key
 from memlab.store.archive.opening import check_not_renamed, open_archive
-from memlab.text import Sheet, Shown, counted
+from memlab.text import Shown, TextPage, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
 """memlab made no archive before this: an earlier time comes from a clock that was wrong."""
@@ -76,7 +76,7 @@ class ArchiveErasure(Shown):
             "passed_over": list(self.passed_over),
         }
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         plans = counted(len(self.entries), "plans")
         title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
@@ -99,7 +99,7 @@ class ArchiveErasure(Shown):
             kept = "position, time, kind, label, size, hashed names: references to them count on"
             facts.append(("facts kept", kept))
         facts += [("not by date", why) for why in self.passed_over]
-        return Sheet(title, facts)
+        return TextPage(title, facts)
 
 
 def drop_archived(

@@ -29,7 +29,7 @@ from memlab.sizing import Verdict
 from memlab.sizing.goal import SizingGoal, prepared_for
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.opening import SourceLike, open_source
-from memlab.text import Cell, Sheet, Shown, Table, as_text, counted, for_terminal, or_dash
+from memlab.text import Cell, Shown, Table, TextPage, as_text, counted, for_terminal, or_dash
 
 LABEL: Final = "label"
 AGE_DAYS: Final = "age_days"
@@ -298,7 +298,7 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
     header = tuple(_HEADERS.get(name, name) for name in columns)
     first = listed.head(most).assign(**{NEED: listed[NEED].map("{:.3f}".format)})
     cells = list(zip(*(map(_cell, first[name]) for name in columns), strict=True))
-    beside = as_text(Sheet("", (), [Table("", header, cells, whole=True)])).splitlines()
+    beside = as_text(TextPage("", (), [Table("", header, cells, whole=True)])).splitlines()
     room = max(width - 2 - max(map(len, beside), default=0), _SHORTEST)
     titles = [for_terminal(title[: room + 1]) for title in first[c.TITLE].fillna("")]
     titles = [text if len(text) <= room else f"{text[: room - 1]}…" for text in titles]
@@ -339,7 +339,7 @@ class CapEffect(Shown):
     newest_kept: datetime | None
     newest_deleted: datetime | None
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         ends = {
             "last episode to be deleted": self.newest_deleted,
@@ -353,7 +353,7 @@ class CapEffect(Shown):
             rows.append((name, boot.memories, boot.tokens, prunable))
         rows.append(("deleted", *self.deleted, ""))
         table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
-        return Sheet(f"keep_recent = {self.keep_recent:,}", facts, [table])
+        return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])
 
 
 def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
@@ -422,7 +422,7 @@ class Cost(Shown):
     references: int
     to_deleted: int
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         facts = []
         if self.lost is not None and self.lost_limits is not None:
@@ -435,7 +435,7 @@ class Cost(Shown):
         found = counted(self.references, "references")
         led = f"{self.to_deleted:,} of {found} led to what it deletes"
         facts.append(("so far", led if self.references else "no reference or read is known"))
-        return Sheet("what that costs", facts)
+        return TextPage("what that costs", facts)
 
 
 def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:

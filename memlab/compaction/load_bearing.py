@@ -14,7 +14,7 @@ from memlab.items import Size
 from memlab.policies.duplicates import WHY, supersedable
 from memlab.sizing.history import Floor, floor_of
 from memlab.sources.opening import SourceLike, open_source, start_words
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Shown, Table, TextPage, command, counted
 
 _LISTED: Final = 10
 """How many that could be superseded are shown; JSON and a plan have them all."""
@@ -48,7 +48,7 @@ class LoadBearing(Shown):
         said = {"store": self.store, "floor": asdict(self.floor), "loaded": self.loaded}
         return {**said, "supersedable": listed, "unseen": self.unseen}
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         floor = self.floor
         newer = self.supersedable
@@ -71,7 +71,7 @@ class LoadBearing(Shown):
         rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))
         listed = Table("A newer one could stand for", tuple(_NEWER.values()), rows)
         tables = [*floor.tables("By kind"), listed.first(_LISTED, "; --json has all")]
-        return Sheet(self.store, facts, [table for table in tables if table.rows])
+        return TextPage(self.store, facts, [table for table in tables if table.rows])
 
     def next_steps(self) -> list[str]:
         """Return lines that say what to run next."""

@@ -20,7 +20,7 @@ from memlab.sources.opening import start_words
 from memlab.store.archive.entries import PLANNED_TITLE, SHORTENED, PlanText
 from memlab.store.archive.worktree import git_words
 from memlab.store.selection import TriggerEffect
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Shown, Table, TextPage, command, counted
 
 TITLE: Final = PLANNED_TITLE
 """Characters of a title that a plan keeps for its reader."""
@@ -345,7 +345,7 @@ class Plan(Shown):
             )
         return plan
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         title = f"plan {self.digest[:12]} for {self.store}"
         floor = self.floor
@@ -371,7 +371,7 @@ class Plan(Shown):
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             heading = "what it supersedes, the costliest first"
             where = ", all in the plan's supersedes"
-            return Sheet(title, facts, [table_of(heading, costliest).first(LISTED, where)])
+            return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, where)])
         tables = []
         for fate in (RETIRES, RETURNS, "keeps") if self.moves else (DELETES, "keeps"):
             rows = [group[1:] for group in self.groups if group.fate == fate]
@@ -380,7 +380,7 @@ class Plan(Shown):
         tables += [_listing(fate, memories) for fate, memories in listed.items() if memories]
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
-        return Sheet(title, facts, tables)
+        return TextPage(title, facts, tables)
 
     def doubts(self) -> list[str]:
         """Say so when all goes."""
@@ -478,7 +478,7 @@ class Receipt(Shown):
         with wire.fields_checked("receipt"):
             return cls(**wire.fields_in(content, cls, KEYS))
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         facts = [("policy", wire.in_words(self.policy)), ("applied", wire.minute(self.applied_at))]
         facts += [(done, counted(count)) for done, count in self.done]
@@ -495,7 +495,7 @@ class Receipt(Shown):
             undo = command("restore", self.store, digest[:12])
             what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
             facts.append(("finished", f"{what}; undo: {undo}"))
-        return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)
+        return TextPage(f"plan {self.digest[:12]} applied to {self.store}", facts)
 
 
 def _out_of_reach(plan: Plan) -> Iterator[tuple[str, str]]:

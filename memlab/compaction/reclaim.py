@@ -16,7 +16,7 @@ from memlab.store.archive.location import archive_path
 from memlab.store.database import check_table, opened_for_change, store_file
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Sheet, Shown, in_bytes
+from memlab.text import Shown, TextPage, in_bytes
 
 _TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
 """Where SQLite makes its copy when no variable says so (sqlite.org/tempfiles.html, 5)."""
@@ -39,11 +39,11 @@ class Space(Shown):
     archive: int
     after_vacuum: int
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         sizes = {name: size for name, size in self.to_dict().items() if name != "store"}
         facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
-        return Sheet(f"disk space of {self.store}", facts)
+        return TextPage(f"disk space of {self.store}", facts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,14 +62,14 @@ class Vacuumed(Shown):
         """Return both sizes, and what that gives back."""
         return {"freed": self.freed, **super().to_dict()}
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         sizes = {"file": "file", "write-ahead log": "wal", "free pages": "free"}
         facts = [
             (name, f"{in_bytes(getattr(self.before, of))} -> {in_bytes(getattr(self.after, of))}")
             for name, of in sizes.items()
         ]
-        return Sheet(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
+        return TextPage(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
 
 
 def space(path: str | Path | Source) -> Space:

@@ -33,7 +33,7 @@ from memlab.store.archive.entries import RECOVERS, Apply, Archived, PlanText
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Cell, Sheet, Shown, Table, command, counted
+from memlab.text import Cell, Shown, Table, TextPage, command, counted
 
 _LISTED: Final = 20
 _REASON: Final = "deleted by somebody else"
@@ -57,7 +57,7 @@ class Copies(Shown):
         said = {"store": self.store, "archive": self.archive, "at": self.at.isoformat()}
         return said | self.counts._asdict()
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         memories, copied, gone = self.counts
         facts = [
@@ -65,7 +65,7 @@ class Copies(Shown):
             ("of before", f"{counted(gone, 'copies')} of what was changed or has gone since"),
             ("archive", self.archive),
         ]
-        return Sheet(f"copies of {self.store}, {minute(self.at)}", facts)
+        return TextPage(f"copies of {self.store}, {minute(self.at)}", facts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +113,7 @@ class Recovery(Shown):
             return []
         return ["nothing was changed; add --apply to do it" if self.kept else "nothing is lost"]
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         count = counted(len(self.kept))
         title = f"{count} restored into {self.store}" if self.applied else f"restore {count}"
@@ -122,7 +122,7 @@ class Recovery(Shown):
             facts.append(("index", entries_left_in_words(self.entries_left)))
         columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
         rows: list[tuple[Cell, ...]] = [*self.frame[columns].itertuples(index=False)]
-        return Sheet(title, facts, [Table("", ("tokens", "id", "title"), rows).first(_LISTED)])
+        return TextPage(title, facts, [Table("", ("tokens", "id", "title"), rows).first(_LISTED)])
 
 
 def keep_copies(

@@ -13,7 +13,7 @@ from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.conversion import room_for, upgrade
 from memlab.store.archive.opening import check_not_renamed, open_archive
-from memlab.text import Sheet, Shown, counted, in_bytes
+from memlab.text import Shown, TextPage, counted, in_bytes
 
 _OLDER: Final = (
     "one that knows format {} alone will not read it, nor delete from this store: update every "
@@ -68,7 +68,7 @@ class ArchiveUpgrade(Shown):
             "bytes_after": self.size_after or None,
         }
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         facts = [
             ("format", f"{self.format}; the newest is {self.newest}"),
@@ -81,7 +81,7 @@ class ArchiveUpgrade(Shown):
             room = f"up to {in_bytes(self.meanwhile)} beside it, {in_bytes(self.free)} are free"
             facts.append(("room meanwhile", room))
             facts.append(("older memlab", _OLDER.format(self.format)))
-        return Sheet(f"upgrade {self.archive}", facts)
+        return TextPage(f"upgrade {self.archive}", facts)
 
 
 def what_upgrades(store: SourceLike) -> ArchiveUpgrade:

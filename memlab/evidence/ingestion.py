@@ -25,7 +25,7 @@ from memlab.sources.opening import (
 )
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
-from memlab.text import Sheet, Shown, Table, command, counted, in_bytes, without_passwords
+from memlab.text import Shown, Table, TextPage, command, counted, in_bytes, without_passwords
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,7 +90,7 @@ class Harvest(Shown):
             return [f"next: memlab sizes no store of this kind yet; {frame}"]
         return [f"next: {command('size', self.store, '--log', self.log)}    sizes a cap by these"]
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is shown of it."""
         found = "none"
         if self.first is not None and self.last is not None:
@@ -113,7 +113,7 @@ class Harvest(Shown):
         facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
         rows = [(count, why) for why, count in self.left_out.items()]
         tables = [Table("not counted", (), rows)] if rows else []
-        return Sheet(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
+        return TextPage(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
 
 
 def harvest(

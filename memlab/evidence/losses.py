@@ -37,7 +37,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import Content, KeptCopy
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Shown, Table, TextPage, command, counted
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
@@ -220,7 +220,7 @@ class Losses(Shown):
             return [f"next: {copied}    keeps copies, by which later losses are known"]
         return []
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         facts = [("known by", ", ".join(self.known_by) or "nothing: neither git nor copies")]
         if self.unknown:
@@ -236,7 +236,7 @@ class Losses(Shown):
         tables = [
             _table(rows) for rows in (self.frame[~in_doubt], self.frame[in_doubt]) if len(rows)
         ]
-        return Sheet(title, facts, [*tables, below])
+        return TextPage(title, facts, [*tables, below])
 
     def _moved_in_words(self) -> str:
         """Say what was moved, with the first ones and where they are."""

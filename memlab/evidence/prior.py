@@ -20,7 +20,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.frame.fields import Floats, Ints
-from memlab.text import Sheet, Shown, counted
+from memlab.text import Shown, TextPage, counted
 
 Numbers = npt.ArrayLike
 
@@ -409,7 +409,7 @@ class PriorCap(Shown):
     evidence: Evidence = "references"
     until: float = DEFAULT_UNTIL
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         fewest, most = fitted_law(self.evidence).seen
         where = f"{fewest:,} to {counted(most, 'memories')}"
@@ -427,7 +427,7 @@ class PriorCap(Shown):
             f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of {self.evidence} where "
             f"{self.memories:,} memories have been written"
         )
-        return Sheet(title, facts)
+        return TextPage(title, facts)
 
 
 def law(

@@ -26,7 +26,7 @@ from memlab.settings import Settings
 from memlab.sources.base import MOST_READ, TODAY, FormerName, IndexOrderings, Source
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
-from memlab.text import Sheet, Shown, Table, counted, refused
+from memlab.text import Shown, Table, TextPage, counted, refused
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> how many of its lines are no read."""
@@ -452,7 +452,7 @@ class CutLosses(Shown):
         rows = [(*counts, f"{share:.1%}") for *counts, share in shares]
         return Table("", header, rows, HOW_JUDGED)
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         below = f"{self.below:,} of {self.named:,} named files have their line below the cut"
         facts = [
@@ -461,7 +461,7 @@ class CutLosses(Shown):
             ("lost", f"{self.lost:,} of memories whose line was cut"),
             ("unnamed", f"{self.unnamed:,} of files that no line names"),
         ]
-        return Sheet("what the cut of the index loses", facts, [self.table()])
+        return TextPage("what the cut of the index loses", facts, [self.table()])
 
 
 def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:

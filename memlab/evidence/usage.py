@@ -20,7 +20,7 @@ from memlab.evidence.past import Memories, in_reach
 from memlab.evidence.prior import DEFAULT_CONFIDENCE
 from memlab.evidence.references import references_on_rows, successors, with_references
 from memlab.frame.fields import Floats, Ints, passed_on
-from memlab.text import Sheet, Shown, Table, counted
+from memlab.text import Shown, Table, TextPage, counted
 
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
@@ -253,7 +253,7 @@ class AgeOrUse(Shown):
             f"{newest:.0%}"
         )
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return the answer and what it rests on, beside other stores."""
         others = other_stores()
         facts = [
@@ -281,7 +281,7 @@ class AgeOrUse(Shown):
             Table("Chance to be read next, in times the mean", header, chances),
             Table("Reads that found their memory", loaded, served),
         ]
-        return Sheet(self.answer, facts, tables if self.reads else ())
+        return TextPage(self.answer, facts, tables if self.reads else ())
 
 
 @cache

@@ -29,7 +29,7 @@ from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy
 from memlab.sources.opening import open_source, settings_of
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Shown, Table, TextPage, command, counted
 from memlab.upkeep.maintenance import StepOutcome
 from memlab.upkeep.maintenance import maintain as maintain_store
 
@@ -197,7 +197,7 @@ class FleetPlan(Shown):
             )
         return replace(plan, folder=folder)
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         totals = self.totals
         facts = [
@@ -218,7 +218,7 @@ class FleetPlan(Shown):
         tables = [Table("where most goes", header, rows, whole=True)] if rows else []
         tables += [Table("refused", (), refused, whole=True)] if refused else []
         tables = [each.first(LARGEST) for each in tables]
-        return Sheet(title, facts, tables)
+        return TextPage(title, facts, tables)
 
     def next_steps(self) -> list[str]:
         """Return lines that say what to run next."""

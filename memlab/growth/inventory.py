@@ -14,7 +14,7 @@ from memlab.frame.fields import CHARS_PER_TOKEN, arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
-from memlab.text import Sheet, Shown, Table, command, counted, or_dash
+from memlab.text import Shown, Table, TextPage, command, counted, or_dash
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Inventory(Shown):
         name = max(readable, key=lambda store: store.tokens_at_start or 0).where
         return [f"next: {command('show', name)}"]
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return the inventory as a page; paths are whole, for a person copies them."""
         facts = [("searched", ", ".join(self.searched) or "nothing: none of the places is there")]
         if self.shut:
@@ -70,7 +70,9 @@ class Inventory(Shown):
         table = Table("", header, [_row(store) for store in self.stores], whole=True)
         problems = [(store.where, store.problem) for store in self.stores if store.problem]
         wrong = Table("cannot be read", (), problems, whole=True)
-        return Sheet(counted(len(self.stores), "stores"), facts, [table] + [wrong] * bool(problems))
+        return TextPage(
+            counted(len(self.stores), "stores"), facts, [table] + [wrong] * bool(problems)
+        )
 
 
 def find(folder: str | PathLike[str] | None = None) -> Inventory:

@@ -23,7 +23,7 @@ from memlab.frame.fields import (
 from memlab.growth import context
 from memlab.growth.context import Boot
 from memlab.items import Size
-from memlab.text import Sheet, Shown, Table, counted
+from memlab.text import Shown, Table, TextPage, counted
 
 if TYPE_CHECKING:
     from memlab.evidence.past import Memories
@@ -135,7 +135,7 @@ class StoreSummary(Shown):
     token_rule: str
     apart: int = 0
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         boot = self.boot
         span = ""
@@ -165,7 +165,7 @@ class StoreSummary(Shown):
         if self.doubtful.memories:
             rows.append(("of all: doubtful, so load-bearing", *self.doubtful))
         title = f"{counted(self.rows.memories, 'memories')}{span}"
-        return Sheet(title, list(_facts(self)), [Table("", ("", "memories", "tokens"), rows)])
+        return TextPage(title, list(_facts(self)), [Table("", ("", "memories", "tokens"), rows)])
 
 
 def summarize(

@@ -16,7 +16,7 @@ from memlab.evidence.usage import FEWEST, share_with_limits
 from memlab.policies import Activation, TokenBudget
 from memlab.replay.life import life_of, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
-from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.text import Shown, Table, TextPage, command, counted
 
 LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens, tried until the lower limit meets the target."""
@@ -102,7 +102,7 @@ class BudgetByUse(Shown):
         """What to say beside the numbers of a store whose memories are loaded at start."""
         return [("loaded at start", _NO_PUBLIC_LOG)] if self.silent else []
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return the answer and every budget that was tried."""
         rows = [
             (f"{tokens:,}", *map("{:.0%}".format, shares))
@@ -111,7 +111,7 @@ class BudgetByUse(Shown):
         header = ("tokens", "served", "low", "high", "newest")
         facts = [("reads", f"{self.reads:,}")]
         facts += self.caveats
-        return Sheet(self.answer, facts, [Table("", header, rows)])
+        return TextPage(self.answer, facts, [Table("", header, rows)])
 
     @property
     def figures(self) -> dict[str, Any]:

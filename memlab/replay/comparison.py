@@ -47,7 +47,7 @@ from memlab.sizing.history import mean_p95_max
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
 from memlab.sources.opening import harvestable, settings_of
-from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell, or_dash
+from memlab.text import Cell, Shown, Table, TextPage, command, counted, in_shell, or_dash
 
 SIZES: Final[Mapping[str, Sequence[str]]] = {
     "count": ("50", "100", "200", "500", "1000"),
@@ -757,14 +757,14 @@ class Comparison(Shown):
         """Return a JSON object for each policy."""
         return self.fitting.reset_index().to_json(orient="records", indent=2)
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return policies side by side, what to doubt, and how to read it."""
         memories, tokens = (self.table[f"floor_{each}"].iloc[0] for each in ("memories", "tokens"))
         floor = f"{counted(memories)}, {counted(tokens, 'tokens')}, are load-bearing"
         if self.fitting.empty:
             least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
             title = f"nothing that was tried stays within {self.token_budget:,} tokens: {least}"
-            return Sheet(title, [("floor", floor)])
+            return TextPage(title, [("floor", floor)])
         known = f"{self.references:,}" if self.references else "none"
         if self.references < FEW:
             known += (
@@ -781,7 +781,7 @@ class Comparison(Shown):
             names = ", ".join(self.not_compared)
             facts.append(("not compared", f"{names}: no size of it costs as many tokens"))
         facts += [("not known", words) for words in self.not_known]
-        return Sheet(f"policies on the past of {self.store}", facts, self._tables())
+        return TextPage(f"policies on the past of {self.store}", facts, self._tables())
 
     def _tables(self) -> list[Table]:
         """Return the policies, shares as exact as the references allow, and how to read them."""

@@ -21,7 +21,7 @@ from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.life import ReplayHistory, UsageState, life_of, runner_of
 from memlab.sizing.history import grouped
-from memlab.text import Sheet, Shown, counted
+from memlab.text import Shown, TextPage, counted
 
 Steps = npt.NDArray[np.object_]
 
@@ -128,7 +128,7 @@ class Replay(Shown):
         table.attrs = {**self.told, col.GOES_BY: self.policy.goes_by}
         return table
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         found = len(self.references)
         served = (
@@ -141,7 +141,7 @@ class Replay(Shown):
             *([("came back", counted(self.returned, "times"))] if self.retire else []),
             ("held", f"at most {counted(self.most_held, 'prunable memories')}"),
         ]
-        return Sheet(f"replay of {self.policy}", facts)
+        return TextPage(f"replay of {self.policy}", facts)
 
 
 def _references(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from memlab.sizing.history import Floor
 from memlab.sizing.record import TrackRecord, Verdict
 from memlab.sources import opening
 from memlab.sources.base import Source
-from memlab.text import Sheet, Shown, Table, command, counted, or_dash
+from memlab.text import Shown, Table, TextPage, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
 
@@ -198,14 +198,14 @@ class Advice(Shown):
         """Return every field, and the rule."""
         return {**super().to_dict(), "rule": self.rule}
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         title = f"{self.verdict}: {self.verdict.meaning}"
         if self.numbers:
             title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
-        return Sheet(title, list(self._facts()), self._tables())
+        return TextPage(title, list(self._facts()), self._tables())
 
-    def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> Sheet:
+    def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> TextPage:
         """Return what fits a screen: the numbers, what they rest on, and lines of the curve."""
         facts = [(name, value) for name, value in self._facts() if name in self.BRIEF]
         asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else (*self.answers, looked_at)

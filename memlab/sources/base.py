@@ -30,7 +30,7 @@ from memlab.store.database import check_wal
 from memlab.store.records import batched, check_canonical, encoded, fingerprint_of, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Sheet, Shown
+from memlab.text import Shown, TextPage
 
 Result = TypeVar("Result")
 
@@ -118,14 +118,14 @@ def rows_of_each(rows: list[dict[str, Any]], *, with_body: bool, others: Others 
 class About(Shown):
     """What there is to say of a store beside its frame: a page, and what a script reads."""
 
-    page: Sheet
+    page: TextPage
     said: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a script reads."""
         return dict(self.said)
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return the page."""
         return self.page
 

@@ -27,7 +27,7 @@ from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import boolean, fields, integer, stored
-from memlab.text import Sheet, Table, in_shell
+from memlab.text import Table, TextPage, in_shell
 
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
@@ -282,7 +282,7 @@ class ObservationReader(TableReader):
             "projects": projects,
         }
         table = Table("", header, projects).first(LISTED)
-        return About(Sheet("claude-mem", facts, [table]), said)
+        return About(TextPage("claude-mem", facts, [table]), said)
 
     def _asked(self, query: str, **values: Any) -> list[Any]:
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()

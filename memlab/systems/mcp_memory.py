@@ -26,7 +26,7 @@ from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text
 from memlab.store import shapes
 from memlab.store.database import check_encoding, sqlite_errors_in_words, store_file, transaction
 from memlab.store.records import encoded, insert_row
-from memlab.text import Sheet, counted
+from memlab.text import TextPage, counted
 
 BROKEN: Final = "memories whose metadata cannot be read"
 WITHOUT_TIME: Final = "queries without a time"
@@ -195,7 +195,7 @@ class MemoryReader(TableReader):
             facts.append(("synced", f"{said['synced']:,} events: memlab deletes nothing here"))
         if newer := sqlite_rows.newer(said["schema"], KNOWN_SCHEMA):
             facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
-        return About(Sheet("mcp-memory-service", facts), said)
+        return About(TextPage("mcp-memory-service", facts), said)
 
     def schema(self) -> int | None:
         """Return the version that the service's migrations left the file at."""

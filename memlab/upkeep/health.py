@@ -39,7 +39,7 @@ from memlab.store.archive.opening import archive_of_other_name, check_is_of, rea
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Sheet, Shown, command, counted, in_bytes
+from memlab.text import Shown, TextPage, command, counted, in_bytes
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
@@ -87,13 +87,13 @@ class Diagnosis(Shown):
         checks = [vars(check) | {"status": str(check.status)} for check in self.checks]
         return {"store": self.store, "status": str(self.status), "checks": checks}
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         facts = []
         for check in self.checks:
             facts.append((f"{check.status:<4} {check.name}", check.summary))
             facts += [("", f"-> {check.advice}")] if check.advice else []
-        return Sheet(f"{self.status}: {self.store}", facts)
+        return TextPage(f"{self.status}: {self.store}", facts)
 
 
 def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:

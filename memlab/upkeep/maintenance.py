@@ -25,7 +25,7 @@ from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
-from memlab.text import Sheet, Shown, command, counted, in_bytes, without_passwords
+from memlab.text import Shown, TextPage, command, counted, in_bytes, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
 PLANNED_AT_MOST: Final = 3
@@ -109,13 +109,13 @@ class Maintenance(Shown):
         """Say how what is left to do is done."""
         return ["nothing was changed; add --apply to do it"] if self.has_work else []
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         facts = [(f"{step.outcome:<7} {step.name}", step.words) for step in self.steps]
         if self.undo:
             facts.append(("        undo", self.undo))
         title = "maintained" if self.applied else "maintenance would do"
-        return Sheet(f"{title}: {self.store}", facts)
+        return TextPage(f"{title}: {self.store}", facts)
 
 
 def maintain(

@@ -21,7 +21,7 @@ from memlab.growth.context import boot_of
 from memlab.sizing.advice import share_in_words
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sources.base import TODAY
-from memlab.text import Sheet, command, counted
+from memlab.text import TextPage, command, counted
 from memlab.views.recommendation import Recommendation
 
 
@@ -31,7 +31,7 @@ class Findings(Recommendation):
 
     summary: StoreSummary = field(kw_only=True)
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return the answer that a report begins with, and the figures that people choose on."""
         page = super().sheet()
         effect = self.effect

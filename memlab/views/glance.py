@@ -16,7 +16,7 @@ from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_
 from memlab.sources.base import Source, losses_unknown
 from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
-from memlab.text import Sheet, Shown, Table, command
+from memlab.text import Shown, Table, TextPage, command
 
 if TYPE_CHECKING:
     from memlab.evidence.past import Memories
@@ -45,7 +45,7 @@ class Overview(Shown):
         said = {"store": self.store, "alerts": self.alerts, "summary": self.summary}
         return said | {**self.more}
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         title, facts, tables = self.summary.sheet()
         facts = [*facts]
@@ -58,8 +58,8 @@ class Overview(Shown):
                 tables += [Table(heading, (), said), *below]
         if self.alerts:  # what costs most comes first
             summary = Table(title, (), facts, whole=True)
-            return Sheet(self.store, facts_of(self.alerts), [summary, *tables])
-        return Sheet(f"{self.store}: {title}" if self.store else title, facts, tables)
+            return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
+        return TextPage(f"{self.store}: {title}" if self.store else title, facts, tables)
 
     def next_steps(self) -> list[str]:
         """Say what to run next."""

@@ -27,7 +27,7 @@ from memlab.settings import NOTHING, Settings
 from memlab.sizing import Advice
 from memlab.sources.base import TODAY, Source
 from memlab.sources.opening import start_words
-from memlab.text import Sheet, Shown, Table, counted, for_terminal, numeric_columns
+from memlab.text import Shown, Table, TextPage, counted, for_terminal, numeric_columns
 from memlab.views.drawing import draw_section
 from memlab.views.findings import Findings, examine
 
@@ -108,12 +108,12 @@ class Report(Shown):
     record: Path | None = None
     plan: Path | None = None
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed."""
         files = {"report": self.output, "plan": self.plan, "record": self.record}
         written = [(name, str(file)) for name, file in files.items() if file is not None]
         title, facts, _ = self.findings.sheet()
-        return Sheet(title, [*facts, *written])
+        return TextPage(title, [*facts, *written])
 
     def next_steps(self) -> list[str]:
         """Say what to run next."""

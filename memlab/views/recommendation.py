@@ -29,7 +29,7 @@ from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.opening import remember
-from memlab.text import Sheet, Shown, command, counted
+from memlab.text import Shown, TextPage, command, counted
 
 if TYPE_CHECKING:
     from memlab.replay.by_use import BudgetByUse
@@ -129,7 +129,7 @@ class Recommendation(Shown):
 
         return mentions_in_words(find_mentions(source))
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> TextPage:
         """Return what is printed: first whether age or use decides what to load."""
         advice = self.advice
         first = list[tuple[str, str]]()
@@ -151,7 +151,7 @@ class Recommendation(Shown):
                 tables.append(table_of_backtest(self.backtest))
             if self.by_use is not None:
                 tables += self.by_use.sheet().tables
-        return Sheet(title, [*first, *page.facts, *evidence], tables)
+        return TextPage(title, [*first, *page.facts, *evidence], tables)
 
     def next_steps(self) -> list[str]:
         """Say what to run next: retire by use where that is the answer, and look at the number."""

@@ -20,7 +20,7 @@ from stores import episodes, write_rows
 
 import memlab
 from memlab.cli import main, output
-from memlab.text import Sheet, Table, as_text, fitted_line
+from memlab.text import Table, TextPage, as_text, fitted_line
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_a_command_is_never_broken() -> None:
         f"next: {command}",
         "          shows it",
     ]
-    shown = as_text(Sheet("", [("undo", command), ("said", "word " * 30)], []), 60)
+    shown = as_text(TextPage("", [("undo", command), ("said", "word " * 30)], []), 60)
     assert f"  undo  {command}" in shown.splitlines()
     assert all(len(line) <= 60 for line in shown.splitlines() if "memlab" not in line)
 
@@ -107,14 +107,14 @@ def test_a_table_too_wide_goes_on_below_and_breaks_no_number_no_date_and_no_word
     rows = [
         (cap, "90.0% to 100.0%", 28_303 * cap, 61, "2026-06-30", "81%", 161, 9) for cap in (1, 22)
     ]
-    shown = as_text(Sheet("", [], [Table("", header, rows)]), 60)
+    shown = as_text(TextPage("", [], [Table("", header, rows)]), 60)
     assert all(len(line) <= 60 for line in shown.splitlines())
     assert len(re.findall(r"^ +22 ", shown, re.MULTILINE)) > 1, "with its first column"
     assert "90.0% to 100.0%" in shown
     assert {*" ".join(header).split(), "28,303", "622,666", "2026-06-30"} <= set(shown.split())
     path = "/srv/of-the-house/agent-7"
     words = "it is well-known that " * 4
-    shown = as_text(Sheet("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
+    shown = as_text(TextPage("", [("at", words + path)], [Table("", (), [(words, path)])]), 60)
     assert shown.split().count(path) == 2, "broken only where it fits no line"
 
 

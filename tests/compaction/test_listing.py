@@ -145,7 +145,7 @@ def test_a_table_fits_its_width_and_says_once_what_all_have_in_common(store: Pat
     table = table_of(memlab.rows(store, policy, where="not-kept"), most=3, width=80)
     assert (table.heading, table.remark) == ("all prunable, none kept", "and 3 more")
     assert table.header == ("id", "tokens", "days", "refs", "title")
-    page = memlab.text.as_text(memlab.text.Sheet("", [], [table]))
+    page = memlab.text.as_text(memlab.text.TextPage("", [], [table]))
     assert max(map(len, page.splitlines())) <= 80
 
 

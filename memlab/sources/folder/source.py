@@ -48,7 +48,7 @@ from memlab.store.shapes import (
     text_or,
 )
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Sheet, command, counted
+from memlab.text import TextPage, command, counted
 
 Result = TypeVar("Result")
 
@@ -633,7 +633,7 @@ class NotesSource(FolderSource):
     def about(self) -> base.About | None:
         """Return what there is to say of the notes."""
         found = self.seen(self.facts)
-        page = Sheet(f"notes in {self.name}", list(found.items()))
+        page = TextPage(f"notes in {self.name}", list(found.items()))
         return base.About(page, found) if found else None
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from memlab.systems.claude_code.hubs import hubs_among
 from memlab.systems.claude_code.index import INDEX, RETIRED, Block, MemoryIndex, State
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.systems.claude_code.types import SETTLE, MemoryType
-from memlab.text import Sheet, Table, command
+from memlab.text import Table, TextPage, command
 
 LISTED: Final = 10
 """Lines of a list that are shown."""
@@ -387,7 +387,7 @@ class FolderView:
             _table("front matter that is no YAML", ("file", "why"), [*said["broken"].items()]),
         ]
         shown = [each for each in tables if each.rows]
-        return About(Sheet(f"{INDEX} in {self.folder}", facts, shown), said)
+        return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), said)
 
     def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
         """Return what the index has loaded, its entries in each order."""
