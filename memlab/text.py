@@ -67,7 +67,7 @@ class TextPage(NamedTuple):
     tables: Sequence[Table] = ()
 
 
-class Shown:
+class DisplayMixin:
     """What shows itself as one page, in a terminal or a cell; a dataclass says ``repr=False``."""
 
     __slots__ = ()

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 import memlab
-from memlab.text import Shown, Table, TextPage, for_terminal
+from memlab.text import DisplayMixin, Table, TextPage, for_terminal
 
 for each in pkgutil.walk_packages(memlab.__path__, "memlab."):
     if not each.name.endswith("__main__"):
@@ -20,7 +20,7 @@ def below(kind: type) -> Iterator[type]:
         yield from (each, *below(each))
 
 
-SHOWN = {each for each in below(Shown) if each.__module__.startswith("memlab.")}
+SHOWN = {each for each in below(DisplayMixin) if each.__module__.startswith("memlab.")}
 
 
 ANSWERS = """
@@ -32,7 +32,7 @@ StoreSummary Vacuumed
 
 
 @dataclass(frozen=True, repr=False)
-class Page(Shown):
+class Page(DisplayMixin):
     title: str
 
     def sheet(self) -> TextPage:
@@ -47,7 +47,7 @@ def test_every_answer_shows_itself() -> None:
 
 @pytest.mark.parametrize("name", ["__repr__", "__str__", "_repr_html_"])
 def test_none_has_a_way_of_its_own(name: str) -> None:
-    assert {getattr(each, name) for each in SHOWN} == {getattr(Shown, name)}
+    assert {getattr(each, name) for each in SHOWN} == {getattr(DisplayMixin, name)}
 
 
 def test_echoed_and_printed_are_the_same_page() -> None:

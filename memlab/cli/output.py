@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.text import Shown, TextPage, as_text, fitted_line, for_terminal, json_values
+from memlab.text import DisplayMixin, TextPage, as_text, fitted_line, for_terminal, json_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ def wants_json() -> bool:
 
 def print_json(value: Any) -> None:
     """Print a result, a mapping or a list as JSON; times in ISO 8601."""
-    if isinstance(value, Shown):
+    if isinstance(value, DisplayMixin):
         print_text(value.to_json())
     else:
         print_text(json.dumps(json_values(value), indent=2, allow_nan=False))
@@ -58,7 +58,7 @@ def print_records(table: "pd.DataFrame") -> None:
     print_text(table.to_json(orient="records", date_format="iso", indent=1))
 
 
-def print_lines(*parts: str | TextPage | Shown) -> None:
+def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
     """Print lines and pages that may hold a store's own text."""
     quiet()
     width = terminal_width()
@@ -67,7 +67,7 @@ def print_lines(*parts: str | TextPage | Shown) -> None:
             line = for_terminal(part)
             click.echo(line if width is None else "\n".join(fitted_line(line, width)))
         else:
-            text = as_text(part.sheet() if isinstance(part, Shown) else part, width)
+            text = as_text(part.sheet() if isinstance(part, DisplayMixin) else part, width)
             click.echo(text if width is None else _with_weight(text))
 
 

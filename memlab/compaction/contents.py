@@ -31,7 +31,7 @@ from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.facts import facts_in, key_of, retired_in
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import check_not_renamed, read_archive
-from memlab.text import Shown, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 Result = TypeVar("Result")
 
@@ -74,7 +74,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
 
 
 @dataclass(frozen=True, repr=False)
-class ArchiveListing(Shown):
+class ArchiveListing(DisplayMixin):
     """What was taken out of a store, plan by plan, oldest first, and how to take the last back."""
 
     store: str

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from memlab.compaction import plans
 from memlab.compaction.plans import Plan, PlannedLink
 from memlab.compaction.wire import in_words, minute, sized
-from memlab.text import Shown, TextPage
+from memlab.text import DisplayMixin, TextPage
 
 _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "store": attrgetter("store"),
@@ -48,7 +48,7 @@ class Changes(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Difference(Shown):
+class Difference(DisplayMixin):
     """What the second of two plans does otherwise, by what it does to memories."""
 
     before: Plan

@@ -24,7 +24,7 @@ from memlab.store.archive.copies import count_copies, erase_copies
 from memlab.store.archive.entries import Dropped, Entry
 from memlab.store.archive.facts import drop, drop_facts, make_key
 from memlab.store.archive.opening import check_not_renamed, open_archive
-from memlab.text import Shown, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
 """memlab made no archive before this: an earlier time comes from a clock that was wrong."""
@@ -32,7 +32,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, repr=False)
-class ArchiveErasure(Shown):
+class ArchiveErasure(DisplayMixin):
     """What dropping erases, or has erased.
 
     `entries` are the deletions whose copies go; `passed_over` says which are not dropped by a

@@ -29,7 +29,7 @@ from memlab.sizing import Verdict
 from memlab.sizing.goal import SizingGoal, prepared_for
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.opening import SourceLike, open_source
-from memlab.text import Cell, Shown, Table, TextPage, as_text, counted, for_terminal, or_dash
+from memlab.text import Cell, DisplayMixin, Table, TextPage, as_text, counted, for_terminal, or_dash
 
 LABEL: Final = "label"
 AGE_DAYS: Final = "age_days"
@@ -324,7 +324,7 @@ _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CapEffect(Shown):
+class CapEffect(DisplayMixin):
     """What one compaction to `keep_recent` prunable memories would do to a boot context.
 
     `oldest_kept`, `newest_kept` and `newest_deleted` say when the first and the last prunable
@@ -400,7 +400,7 @@ def _created(frame: pd.DataFrame, position: float) -> datetime | None:
 
 
 @dataclass(frozen=True, repr=False)
-class Cost(Shown):
+class Cost(DisplayMixin):
     """What a plan costs in later references and reads.
 
     Attributes

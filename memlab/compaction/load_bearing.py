@@ -14,7 +14,7 @@ from memlab.items import Size
 from memlab.policies.duplicates import WHY, supersedable
 from memlab.sizing.history import Floor, floor_of
 from memlab.sources.opening import SourceLike, open_source, start_words
-from memlab.text import Shown, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 10
 """How many that could be superseded are shown; JSON and a plan have them all."""
@@ -29,7 +29,7 @@ _NEWER: Final = {
 
 
 @dataclass(frozen=True, repr=False)
-class LoadBearing(Shown):
+class LoadBearing(DisplayMixin):
     """What no cap brings down, and what in it could be superseded.
 
     `floor` is its cost, of `loaded` tokens in all; `supersedable` those that a newer one could

@@ -20,7 +20,7 @@ from memlab.sources.opening import start_words
 from memlab.store.archive.entries import PLANNED_TITLE, SHORTENED, PlanText
 from memlab.store.archive.worktree import git_words
 from memlab.store.selection import TriggerEffect
-from memlab.text import Shown, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 TITLE: Final = PLANNED_TITLE
 """Characters of a title that a plan keeps for its reader."""
@@ -136,7 +136,7 @@ _LAST_GOES: Final = (
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Shown):
+class Plan(DisplayMixin):
     """What a policy would delete from a store, retire or supersede. Printing it is the dry run.
 
     A plan deletes, supersedes, or retires and returns, and does one of these alone. Memories are in
@@ -406,7 +406,7 @@ class Plan(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Receipt(Shown):
+class Receipt(DisplayMixin):
     """What applying a plan did.
 
     Parameters

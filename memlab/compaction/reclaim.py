@@ -16,14 +16,14 @@ from memlab.store.archive.location import archive_path
 from memlab.store.database import check_table, opened_for_change, store_file
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Shown, TextPage, in_bytes
+from memlab.text import DisplayMixin, TextPage, in_bytes
 
 _TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
 """Where SQLite makes its copy when no variable says so (sqlite.org/tempfiles.html, 5)."""
 
 
 @dataclass(frozen=True, repr=False)
-class Space(Shown):
+class Space(DisplayMixin):
     """Bytes on the disk that belong to a store.
 
     `file` is the store's own, `wal` the write-ahead log beside it, `archive` what plans took out.
@@ -47,7 +47,7 @@ class Space(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Vacuumed(Shown):
+class Vacuumed(DisplayMixin):
     """What :func:`vacuum` did: the sizes before and after."""
 
     before: Space

@@ -33,14 +33,14 @@ from memlab.store.archive.entries import RECOVERS, Apply, Archived, PlanText
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Cell, Shown, Table, TextPage, command, counted
+from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 20
 _REASON: Final = "deleted by somebody else"
 
 
 @dataclass(frozen=True, repr=False)
-class Copies(Shown):
+class Copies(DisplayMixin):
     """What :func:`keep_copies` has copied.
 
     `counts` says how many memories there are, how many were new or changed, and how many copies
@@ -69,7 +69,7 @@ class Copies(Shown):
 
 
 @dataclass(frozen=True, repr=False)
-class Recovery(Shown):
+class Recovery(DisplayMixin):
     """What comes back, or came back, of what somebody else deleted or emptied.
 
     `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each, `entries_left`

@@ -13,7 +13,7 @@ from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.conversion import room_for, upgrade
 from memlab.store.archive.opening import check_not_renamed, open_archive
-from memlab.text import Shown, TextPage, counted, in_bytes
+from memlab.text import DisplayMixin, TextPage, counted, in_bytes
 
 _OLDER: Final = (
     "one that knows format {} alone will not read it, nor delete from this store: update every "
@@ -22,7 +22,7 @@ _OLDER: Final = (
 
 
 @dataclass(frozen=True, repr=False)
-class ArchiveUpgrade(Shown):
+class ArchiveUpgrade(DisplayMixin):
     """What converting an archive does, or has done.
 
     Parameters

@@ -25,11 +25,11 @@ from memlab.sources.opening import (
 )
 from memlab.sources.postgres import is_server
 from memlab.sources.reads import APART, READ, Asked, Progress, Read, unheard
-from memlab.text import Shown, Table, TextPage, command, counted, in_bytes, without_passwords
+from memlab.text import DisplayMixin, Table, TextPage, command, counted, in_bytes, without_passwords
 
 
 @dataclass(frozen=True, repr=False)
-class Harvest(Shown):
+class Harvest(DisplayMixin):
     """What one harvest found and what of it is new.
 
     Attributes

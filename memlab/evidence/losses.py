@@ -37,7 +37,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import Content, KeptCopy
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
-from memlab.text import Shown, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
@@ -157,7 +157,7 @@ _MOVED: Final = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Losses(Shown):
+class Losses(DisplayMixin):
     """The frame of :func:`lost`, and by id what git or the archive keeps.
 
     `own` counts what memlab took out, `own_asked` those asked for; `unknown` says what git lacks.

@@ -20,7 +20,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.frame.fields import Floats, Ints
-from memlab.text import Shown, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted
 
 Numbers = npt.ArrayLike
 
@@ -395,7 +395,7 @@ _ALONG: Final = 60
 
 
 @dataclass(frozen=True, repr=False)
-class PriorCap(Shown):
+class PriorCap(DisplayMixin):
     """The cap that serves a share of later needs, by what was needed elsewhere."""
 
     memories: int

@@ -26,7 +26,7 @@ from memlab.settings import Settings
 from memlab.sources.base import MOST_READ, TODAY, FormerName, IndexOrderings, Source
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
-from memlab.text import Shown, Table, TextPage, counted, refused
+from memlab.text import DisplayMixin, Table, TextPage, counted, refused
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> how many of its lines are no read."""
@@ -408,7 +408,7 @@ HOW_JUDGED: Final = (
 
 
 @dataclass(frozen=True, repr=False)
-class CutLosses(Shown):
+class CutLosses(DisplayMixin):
     """Reads by whether the memory's line was loaded, as the index stands and in other orders.
 
     Each read is judged by the files that were there at its moment, in the order in question, with

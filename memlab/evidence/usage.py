@@ -20,7 +20,7 @@ from memlab.evidence.past import Memories, in_reach
 from memlab.evidence.prior import DEFAULT_CONFIDENCE
 from memlab.evidence.references import references_on_rows, successors, with_references
 from memlab.frame.fields import Floats, Ints, passed_on
-from memlab.text import Shown, Table, TextPage, counted
+from memlab.text import DisplayMixin, Table, TextPage, counted
 
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
@@ -173,7 +173,7 @@ def served_by(reads: LookBack) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, repr=False)
-class AgeOrUse(Shown):
+class AgeOrUse(DisplayMixin):
     """Whether age or use says what is read next.
 
     Attributes

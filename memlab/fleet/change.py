@@ -29,7 +29,7 @@ from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy
 from memlab.sources.opening import open_source, settings_of
-from memlab.text import Shown, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted
 from memlab.upkeep.maintenance import StepOutcome
 from memlab.upkeep.maintenance import maintain as maintain_store
 
@@ -96,7 +96,7 @@ class Refused:
 
 
 @dataclass(frozen=True, repr=False)
-class FleetPlan(Shown):
+class FleetPlan(DisplayMixin):
     """What a policy would delete from many stores. Printing it is the dry run.
 
     `stores` and `refused`, those that could not be planned, are in the order in which they were

@@ -14,7 +14,7 @@ from memlab.frame.fields import CHARS_PER_TOKEN, arrays_of
 from memlab.frame.loading import load
 from memlab.growth.context import largest_start
 from memlab.sources.opening import Recognised, find_below, made_by, usual_places
-from memlab.text import Shown, Table, TextPage, command, counted, or_dash
+from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Store:
 
 
 @dataclass(frozen=True, repr=False)
-class Inventory(Shown):
+class Inventory(DisplayMixin):
     """What was found: stores in order of their paths, and how many databases of something else.
 
     `searched` folders were looked through, `shut` ones could not be entered.

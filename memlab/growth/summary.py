@@ -23,7 +23,7 @@ from memlab.frame.fields import (
 from memlab.growth import context
 from memlab.growth.context import Boot
 from memlab.items import Size
-from memlab.text import Shown, Table, TextPage, counted
+from memlab.text import DisplayMixin, Table, TextPage, counted
 
 if TYPE_CHECKING:
     from memlab.evidence.past import Memories
@@ -78,7 +78,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StoreSummary(Shown):
+class StoreSummary(DisplayMixin):
     """The headline numbers of a store.
 
     Attributes

@@ -16,7 +16,7 @@ from memlab.evidence.usage import FEWEST, share_with_limits
 from memlab.policies import Activation, TokenBudget
 from memlab.replay.life import life_of, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
-from memlab.text import Shown, Table, TextPage, command, counted
+from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens, tried until the lower limit meets the target."""
@@ -29,7 +29,7 @@ GROWN: Final = 0.75
 
 
 @dataclass(frozen=True, repr=False)
-class BudgetByUse(Shown):
+class BudgetByUse(DisplayMixin):
     """Token budgets, and what would have been served, had memories been retired by use.
 
     Attributes

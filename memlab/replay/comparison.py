@@ -47,7 +47,7 @@ from memlab.sizing.history import mean_p95_max
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
 from memlab.sources.opening import harvestable, settings_of
-from memlab.text import Cell, Shown, Table, TextPage, command, counted, in_shell, or_dash
+from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted, in_shell, or_dash
 
 SIZES: Final[Mapping[str, Sequence[str]]] = {
     "count": ("50", "100", "200", "500", "1000"),
@@ -606,7 +606,7 @@ HINDSIGHT: Final = ", with hindsight"
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Shown):
+class Comparison(DisplayMixin):
     """What :func:`compare` returned for a store, as people read it.
 
     Each policy was applied after `every` so many memories; `log` names its log to a command.

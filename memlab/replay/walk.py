@@ -21,7 +21,7 @@ from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.life import ReplayHistory, UsageState, life_of, runner_of
 from memlab.sizing.history import grouped
-from memlab.text import Shown, TextPage, counted
+from memlab.text import DisplayMixin, TextPage, counted
 
 Steps = npt.NDArray[np.object_]
 
@@ -37,7 +37,7 @@ NO_END: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, repr=False)
-class Replay(Shown):
+class Replay(DisplayMixin):
     """What one policy would have done to one history.
 
     Attributes

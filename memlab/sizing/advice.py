@@ -14,13 +14,13 @@ from memlab.sizing.history import Floor
 from memlab.sizing.record import TrackRecord, Verdict
 from memlab.sources import opening
 from memlab.sources.base import Source
-from memlab.text import Shown, Table, TextPage, command, counted, or_dash
+from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Advice(Shown):
+class Advice(DisplayMixin):
     """A cap with its evidence, or a verdict that says why no cap meets what was asked.
 
     Attributes

@@ -30,7 +30,7 @@ from memlab.store.database import check_wal
 from memlab.store.records import batched, check_canonical, encoded, fingerprint_of, without_place
 from memlab.store.selection import TriggerEffect
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Shown, TextPage
+from memlab.text import DisplayMixin, TextPage
 
 Result = TypeVar("Result")
 
@@ -115,7 +115,7 @@ def rows_of_each(rows: list[dict[str, Any]], *, with_body: bool, others: Others 
 
 
 @dataclass(frozen=True, repr=False)
-class About(Shown):
+class About(DisplayMixin):
     """What there is to say of a store beside its frame: a page, and what a script reads."""
 
     page: TextPage

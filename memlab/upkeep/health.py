@@ -39,7 +39,7 @@ from memlab.store.archive.opening import archive_of_other_name, check_is_of, rea
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
-from memlab.text import Shown, TextPage, command, counted, in_bytes
+from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
@@ -71,7 +71,7 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis(Shown):
+class Diagnosis(DisplayMixin):
     """What :func:`doctor` found."""
 
     store: str

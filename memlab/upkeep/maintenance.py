@@ -25,7 +25,7 @@ from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
-from memlab.text import Shown, TextPage, command, counted, in_bytes, without_passwords
+from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
 PLANNED_AT_MOST: Final = 3
@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Maintenance(Shown):
+class Maintenance(DisplayMixin):
     """What maintenance of a store would do, or has done."""
 
     store: str

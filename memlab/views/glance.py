@@ -16,7 +16,7 @@ from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_
 from memlab.sources.base import Source, losses_unknown
 from memlab.sources.opening import could_be, is_store, open_source, settings_of
 from memlab.store import SqliteMemoryStore
-from memlab.text import Shown, Table, TextPage, command
+from memlab.text import DisplayMixin, Table, TextPage, command
 
 if TYPE_CHECKING:
     from memlab.evidence.past import Memories
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Overview(Shown):
+class Overview(DisplayMixin):
     """The headline numbers of a store, and what else there is to say of it.
 
     `alerts` say what costs much, or is at risk, the costliest first. `more` has words or a page of
@@ -36,7 +36,7 @@ class Overview(Shown):
     store: str
     summary: StoreSummary
     alerts: Sequence[Alert] = ()
-    more: Mapping[str, str | Shown] = field(default_factory=dict)
+    more: Mapping[str, str | DisplayMixin] = field(default_factory=dict)
     remembered: str = ""
     log_option: Sequence[str] = ()
 

@@ -27,7 +27,7 @@ from memlab.settings import NOTHING, Settings
 from memlab.sizing import Advice
 from memlab.sources.base import TODAY, Source
 from memlab.sources.opening import start_words
-from memlab.text import Shown, Table, TextPage, counted, for_terminal, numeric_columns
+from memlab.text import DisplayMixin, Table, TextPage, counted, for_terminal, numeric_columns
 from memlab.views.drawing import draw_section
 from memlab.views.findings import Findings, examine
 
@@ -96,7 +96,7 @@ def _fenced(text: str) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Report(DisplayMixin):
     """A report that was written, and its answer.
 
     `record` and `plan` are the record of the decision, and the plan to review beside it, if

@@ -29,7 +29,7 @@ from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_of, table_of_backtest
 from memlab.sources.opening import remember
-from memlab.text import Shown, TextPage, command, counted
+from memlab.text import DisplayMixin, TextPage, command, counted
 
 if TYPE_CHECKING:
     from memlab.replay.by_use import BudgetByUse
@@ -42,7 +42,7 @@ _MOST_TEXTS: Final = 20_000
 
 
 @dataclass(frozen=True, repr=False)
-class Recommendation(Shown):
+class Recommendation(DisplayMixin):
     """A recommended number, the curve around it, and what it rests on.
 
     Attributes
