@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from memlab import errors
-from memlab.cli.output import working
+from memlab.cli.output import progress
 from memlab.text import command, for_terminal, without_passwords
 
 COMMANDS: Final = {
@@ -54,7 +54,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error is a line on stderr: 1 refused, 2 bad input, 130 Ctrl-C."""
         try:
-            with working("working"), _harmless_errors(), _warned_once():
+            with progress("working"), _harmless_errors(), _warned_once():
                 return super().invoke(ctx)
         except BrokenPipeError:  # whoever reads the output has seen enough, as head has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -49,7 +49,7 @@ def print_json(value: Any) -> None:
 
 def print_text(text: str) -> None:
     """Print a text as it is, such as JSON or CSV."""
-    quiet()
+    clear_progress()
     click.echo(text.removesuffix("\n"))
 
 
@@ -60,7 +60,7 @@ def print_records(table: "pd.DataFrame") -> None:
 
 def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
     """Print lines and pages that may hold a store's own text."""
-    quiet()
+    clear_progress()
     width = terminal_width()
     for part in parts:
         if isinstance(part, str):
@@ -147,7 +147,7 @@ _running: list[Working] = []
 
 
 @contextmanager
-def working(doing: str) -> Iterator[None]:
+def progress(doing: str) -> Iterator[None]:
     """Say what is being done while the block takes long; nothing where nobody watches."""
     if sys.stderr.isatty():
         _running.append(Working(doing))
@@ -155,7 +155,7 @@ def working(doing: str) -> Iterator[None]:
     try:
         yield
     finally:
-        quiet()
+        clear_progress()
 
 
 def progress(what: str) -> None:
@@ -170,7 +170,7 @@ def progress_callback(what: str) -> Callable[[str], None]:
     return lambda step: progress(f"{what}: {step}")
 
 
-def quiet() -> None:
+def clear_progress() -> None:
     """Take the line away, because something is printed now."""
     while _running:
         one = _running.pop()
@@ -185,7 +185,7 @@ def bar(
     """Show how much is done and how much a second, on a terminal alone."""
     from tqdm import tqdm
 
-    quiet()
+    clear_progress()
     with tqdm(desc=what, unit=unit, unit_scale=scale, leave=False, disable=None) as shown:
 
         def progress(done: int, total: int) -> None:

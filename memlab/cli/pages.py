@@ -115,5 +115,5 @@ def lab(
     server += [f"--LabApp.default_url=/lab/tree/{START}"]
     server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     server += [f"--port={port}"] if port else []
-    output.quiet()
+    output.clear_progress()
     os.execv(server[0], server)  # noqa: S606 - it hears Ctrl-C itself, and asks before it stops

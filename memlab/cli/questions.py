@@ -285,7 +285,7 @@ def compare(
         policies = made_each(tried or ("recent",), sizes, given, both=retire)
         if not policy_names:
             policies = with_remembered(policies, source)
-    output.quiet()
+    output.clear_progress()
     with faults_of(*(policies or ())):
         found = memlab.compare(
             store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **asked
