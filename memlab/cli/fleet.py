@@ -56,7 +56,7 @@ _PRINTED: Final = (
 
 
 @dataclass
-class Job:
+class FleetOptions:
     """Who is to do the work of a command, where results are kept, and how they are printed."""
 
     processes: int | None
@@ -151,8 +151,8 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
     def add(function: Function) -> Function:
         @wraps(function)
         def with_job(**given: Any) -> Any:
-            names = [each.name for each in fields(Job) if each.name in given]
-            return function(job=Job(**{name: given.pop(name) for name in names}), **given)
+            names = [each.name for each in fields(FleetOptions) if each.name in given]
+            return function(job=FleetOptions(**{name: given.pop(name) for name in names}), **given)
 
         for option in reversed(added):
             with_job = option(with_job)
@@ -232,7 +232,7 @@ def fleet() -> None:
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
 @job_options()
-def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
+def show_fleet(names: tuple[str, ...], backlog: int | None, job: FleetOptions) -> None:
     """Show what agents load from each store at start, largest first, and how much is prunable.
 
     \b
@@ -285,7 +285,9 @@ def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tupl
 @options.budget_option
 @options.until_option
 @job_options()
-def size_fleet(names: tuple[str, ...], token_budget: int | None, job: Job, **asked: Any) -> None:
+def size_fleet(
+    names: tuple[str, ...], token_budget: int | None, job: FleetOptions, **asked: Any
+) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
     What many stores of one kind of agent share says more of each than other projects do; the
@@ -344,7 +346,9 @@ def _shared(cohort: "memlab.fleet.Cohort") -> str:
 )
 @options.budget_option
 @job_options(prints=False)
-def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, job: Job) -> None:
+def report_fleet(
+    names: tuple[str, ...], page: Path, token_budget: int | None, job: FleetOptions
+) -> None:
     """Write one self-contained HTML page: what the stores load, where caps help, what to look at.
 
     The stores are only read.
@@ -374,7 +378,10 @@ def report_fleet(names: tuple[str, ...], page: Path, token_budget: int | None, j
 @options.json_option
 @job_options(keeps=False, prints=False)
 def plan_fleet(
-    names: tuple[str, ...], policy: "memlab.Policy | None", save_plan: Path | None, job: Job
+    names: tuple[str, ...],
+    policy: "memlab.Policy | None",
+    save_plan: Path | None,
+    job: FleetOptions,
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
@@ -399,7 +406,7 @@ def plan_fleet(
 @click.argument("plan_file", metavar="PLAN", type=options.FILE)
 @options.ALL
 @job_options(keeps=False)
-def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
+def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save-plan wrote it.
 
     What is deleted goes to the store's own archive first. A store that has changed since is
@@ -428,7 +435,7 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
 @options.flag_option("--apply", "do_it", help="Do it. Without it, only show.")
 @options.YES
 @job_options()
-def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> None:
+def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOptions) -> None:
     """Look after each store by what memlab.toml beside it remembers: fit for cron.
 
     A store whose health fails is not changed; one of which nothing is remembered is left out.
