@@ -18,7 +18,7 @@ from memlab.errors import MemlabError
 from memlab.text import refused
 
 
-class Limit(NamedTuple):
+class FileMode(NamedTuple):
     """Who may read a new file at most."""
 
     mode: int
@@ -34,9 +34,9 @@ class Limit(NamedTuple):
 DRAFT: Final = ".part"
 """Ends the name of a file that is being written."""
 
-ANYBODY: Final = Limit(0o666)
+ANYBODY: Final = FileMode(0o666)
 """As the umask leaves it."""
-ALONE: Final = Limit(0o600)
+ALONE: Final = FileMode(0o600)
 """For whoever runs memlab alone."""
 
 
@@ -60,13 +60,13 @@ def ordinary_file(
         yield file
 
 
-def limit_like(path: Path | None) -> Limit:
+def limit_like(path: Path | None) -> FileMode:
     """Return who may read what comes from a file or folder; None is a server's, for one alone."""
     try:
         found = None if path is None else path.stat()
     except (OSError, ValueError):
         found = None
-    return ALONE if found is None else Limit(found.st_mode & 0o666, found.st_gid)
+    return ALONE if found is None else FileMode(found.st_mode & 0o666, found.st_gid)
 
 
 def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
@@ -78,11 +78,11 @@ def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
         except PermissionError:  # a member of the group may give a file of his own to the group
             with suppress(PermissionError):
                 os.fchown(descriptor, -1, owner[1])
-    os.fchmod(descriptor, Limit(mode, owner[1]).of(os.fstat(descriptor).st_gid))
+    os.fchmod(descriptor, FileMode(mode, owner[1]).of(os.fstat(descriptor).st_gid))
 
 
 def write_whole(
-    path: Path | str, content: bytes | str, *, limit: Limit = ANYBODY, replace: bool = True
+    path: Path | str, content: bytes | str, *, limit: FileMode = ANYBODY, replace: bool = True
 ) -> Path:
     """Write `content` so that `path` holds all of it or what it held before.
 
@@ -116,7 +116,9 @@ def read_end(path: Path, most: int) -> bytes:
 
 
 @contextmanager
-def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True) -> Iterator[Path]:
+def whole_file(
+    path: Path | str, *, limit: FileMode = ANYBODY, replace: bool = True
+) -> Iterator[Path]:
     """Hand out an empty draft beside `path`, which takes its name unless the block raises."""
     is_named = False
     try:
@@ -202,7 +204,7 @@ def _discard(draft: Path) -> None:
             left.unlink()
 
 
-def _make(draft: Path, target: Path, limit: Limit) -> int:
+def _make(draft: Path, target: Path, limit: FileMode) -> int:
     """Make an empty draft with the permissions that the file is to have, or tighter; lock it."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, limit.mode)

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from memlab.arguments import confidence, share, until, whole_number
 from memlab.clock import age_of
 from memlab.errors import SettingsError
-from memlab.files import Limit, folder_held, limit_like, make_like, ordinary_file, whole_file
+from memlab.files import FileMode, folder_held, limit_like, make_like, ordinary_file, whole_file
 from memlab.items import MemoryKind
 from memlab.text import refused, shortened
 from memlab.versions import FileFormat, Written, written_in
@@ -300,7 +300,7 @@ def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[s
     if like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     limit = limit_like(like)  # whoever may read the store; its owner alone writes
-    limit = Limit(limit.mode & 0o644 | 0o600, limit.group)
+    limit = FileMode(limit.mode & 0o644 | 0o600, limit.group)
     with folder_held(folder):
         before = text_of(file, like)
         text = with_settings(before or "", name, {k: _stored(v, folder) for k, v in chosen.items()})

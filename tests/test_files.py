@@ -9,7 +9,7 @@ import pytest
 from memlab import clock
 from memlab.clock import wait_for_clock_tick
 from memlab.errors import MemlabError
-from memlab.files import ALONE, Limit, check_writable, limit_like, whole_file, write_whole
+from memlab.files import ALONE, FileMode, check_writable, limit_like, whole_file, write_whole
 
 
 def test_what_is_written_shows_at_the_end_with_nothing_beside_it_or_not_at_all(
@@ -72,8 +72,8 @@ def test_a_file_is_no_looser_than_its_limit_than_before_and_than_the_umask(
 
 
 def test_another_group_may_do_no_more_than_anybody_and_a_server_s_file_is_for_one_alone() -> None:
-    assert [Limit(0o640, group=5).of(group) for group in (5, 6)] == [0o640, 0o600]
-    assert Limit(0o664, group=5).of(6) == 0o644
+    assert [FileMode(0o640, group=5).of(group) for group in (5, 6)] == [0o640, 0o600]
+    assert FileMode(0o664, group=5).of(6) == 0o644
     assert limit_like(None) == limit_like(Path("nothing")) == ALONE
 
 

@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Final, NamedTuple, Self
 
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.files import Limit, make_like
+from memlab.files import FileMode, make_like
 from memlab.text import refused
 
 LARGEST: Final = 2**26
@@ -255,7 +255,7 @@ class Folder:
         user, group = file.owner
         user = user if user in (around.st_uid, os.geteuid()) else around.st_uid
         group = group if group in (around.st_gid, os.getegid()) else around.st_gid
-        mode = Limit(file.mode & 0o777, file.owner[1]).of(group)
+        mode = FileMode(file.mode & 0o777, file.owner[1]).of(group)
         return file._replace(mode=mode, owner=(user, group))
 
 

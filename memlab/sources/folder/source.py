@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError, StoreError
-from memlab.files import Limit
+from memlab.files import FileMode
 from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
@@ -205,7 +205,7 @@ class FolderSource(base.FileSource, Index):
             for name in folder.listing().files:
                 found = folder.status_of(name)
                 if found is not None:
-                    mode &= Limit(found.st_mode & 0o666, found.st_gid).of(group)
+                    mode &= FileMode(found.st_mode & 0o666, found.st_gid).of(group)
         return mode
 
     def is_private(self, record: bytes, mode: int) -> bool:
