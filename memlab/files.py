@@ -31,7 +31,7 @@ class FileMode(NamedTuple):
         return self.mode & ~0o070 | (self.mode & 0o007) << 3
 
 
-DRAFT: Final = ".part"
+TEMP_SUFFIX: Final = ".part"
 """Ends the name of a file that is being written."""
 
 ANYBODY: Final = FileMode(0o666)
@@ -123,7 +123,7 @@ def whole_file(
     is_named = False
     try:
         target = Path(path).parent.resolve() / Path(path).name
-        draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{DRAFT}")
+        draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{TEMP_SUFFIX}")
         _check_target(target, path, replace=replace)
         _remove_left(target)
         try:
@@ -187,7 +187,7 @@ def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
 
 def _remove_left(target: Path) -> None:
     """Remove drafts of the same file whose writers were killed: nobody holds their lock."""
-    for left in target.parent.glob(f".{escape(target.name[:200])}.*{DRAFT}"):
+    for left in target.parent.glob(f".{escape(target.name[:200])}.*{TEMP_SUFFIX}"):
         with suppress(OSError):
             descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
             try:

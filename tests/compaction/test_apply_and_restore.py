@@ -355,7 +355,7 @@ class TestIntoANewFile:
         sync = files.sync
 
         def syncing(path: Path) -> None:
-            if path.suffix == files.DRAFT:
+            if path.suffix == files.TEMP_SUFFIX:
                 run_sql(path, "DELETE FROM memory_items WHERE memory_id = 'e1'")
             sync(path)
 
