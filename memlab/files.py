@@ -34,9 +34,9 @@ class FileMode(NamedTuple):
 TEMP_SUFFIX: Final = ".part"
 """Ends the name of a file that is being written."""
 
-ANYBODY: Final = FileMode(0o666)
+DEFAULT_MODE: Final = FileMode(0o666)
 """As the umask leaves it."""
-ALONE: Final = FileMode(0o600)
+OWNER_ONLY: Final = FileMode(0o600)
 """For whoever runs memlab alone."""
 
 
@@ -66,7 +66,7 @@ def limit_like(path: Path | None) -> FileMode:
         found = None if path is None else path.stat()
     except (OSError, ValueError):
         found = None
-    return ALONE if found is None else FileMode(found.st_mode & 0o666, found.st_gid)
+    return OWNER_ONLY if found is None else FileMode(found.st_mode & 0o666, found.st_gid)
 
 
 def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
@@ -82,7 +82,7 @@ def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
 
 
 def write_whole(
-    path: Path | str, content: bytes | str, *, limit: FileMode = ANYBODY, replace: bool = True
+    path: Path | str, content: bytes | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
 ) -> Path:
     """Write `content` so that `path` holds all of it or what it held before.
 
@@ -117,7 +117,7 @@ def read_end(path: Path, most: int) -> bytes:
 
 @contextmanager
 def whole_file(
-    path: Path | str, *, limit: FileMode = ANYBODY, replace: bool = True
+    path: Path | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
 ) -> Iterator[Path]:
     """Hand out an empty draft beside `path`, which takes its name unless the block raises."""
     is_named = False

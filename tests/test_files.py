@@ -9,14 +9,14 @@ import pytest
 from memlab import clock
 from memlab.clock import wait_for_clock_tick
 from memlab.errors import MemlabError
-from memlab.files import ALONE, FileMode, check_writable, limit_like, whole_file, write_whole
+from memlab.files import OWNER_ONLY, FileMode, check_writable, limit_like, whole_file, write_whole
 
 
 def test_what_is_written_shows_at_the_end_with_nothing_beside_it_or_not_at_all(
     tmp_path: Path,
 ) -> None:
     page = tmp_path / "report.html"
-    with whole_file(page, limit=ALONE) as draft:
+    with whole_file(page, limit=OWNER_ONLY) as draft:
         assert draft.stat().st_mode & 0o777 == 0o600
         draft.write_text("<p>é</p>", encoding="utf-8")
         assert not page.exists()
@@ -74,7 +74,7 @@ def test_a_file_is_no_looser_than_its_limit_than_before_and_than_the_umask(
 def test_another_group_may_do_no_more_than_anybody_and_a_server_s_file_is_for_one_alone() -> None:
     assert [FileMode(0o640, group=5).of(group) for group in (5, 6)] == [0o640, 0o600]
     assert FileMode(0o664, group=5).of(6) == 0o644
-    assert limit_like(None) == limit_like(Path("nothing")) == ALONE
+    assert limit_like(None) == limit_like(Path("nothing")) == OWNER_ONLY
 
 
 def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:

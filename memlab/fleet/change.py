@@ -21,7 +21,7 @@ from memlab.compaction.applier import receipt_of
 from memlab.compaction.planner import plan as plan_store
 from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
-from memlab.files import ALONE, read_whole, write_whole
+from memlab.files import OWNER_ONLY, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.sweep import bytes_of, column_of, outcomes_of, table_of
 from memlab.fleet.workers import FleetTask, Given, Progress, Runner
@@ -300,7 +300,7 @@ def plan(
     texts = {each.store: each.plan for each in decided} if folder is None else {}
     made = FleetPlan(moment, _said(policy), stores, refused, folder, texts)
     if save is not None:
-        write_whole(Path(save), made.to_json(), limit=ALONE)
+        write_whole(Path(save), made.to_json(), limit=OWNER_ONLY)
     return made
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from memlab.clock import moment_or_now
-from memlab.files import ALONE, write_whole
+from memlab.files import OWNER_ONLY, write_whole
 from memlab.fleet.cohort import Cohort, cohort_of, size
 from memlab.fleet.names import Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, survey
@@ -119,7 +119,7 @@ def _weeks(members: Members, **how: Any) -> pd.DataFrame:
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
     """Write what was found as one self-contained HTML file, readable by you alone."""
-    return write_whole(Path(output), fleet_page(findings).encode(), limit=ALONE)
+    return write_whole(Path(output), fleet_page(findings).encode(), limit=OWNER_ONLY)
 
 
 def fleet_page(findings: FleetFindings) -> str:

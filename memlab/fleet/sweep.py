@@ -19,7 +19,7 @@ import pyarrow as pa
 from memlab.clock import moment_or_now
 from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
-from memlab.files import ALONE, read_whole, whole_file, write_whole
+from memlab.files import OWNER_ONLY, read_whole, whole_file, write_whole
 from memlab.fleet import workers
 from memlab.fleet.names import Member, Sources, members_of
 from memlab.fleet.workers import FleetTask, Given, Outcome, Progress, Row, Runner
@@ -206,7 +206,7 @@ class ParquetShards:
     def _write(self, part: Path, table: Any) -> None:
         import pyarrow.parquet as pq  # with file systems of clouds, which take their time
 
-        with whole_file(part, limit=ALONE) as draft:
+        with whole_file(part, limit=OWNER_ONLY) as draft:
             pq.write_table(table, draft, compression="zstd")
 
     def _begin(self) -> bool:
@@ -247,7 +247,7 @@ class ParquetShards:
         on = {"question": self._question, "rests_on": self._task.rests_on}
         versions = {_MARKER: FORMAT.number, "readable_from": FORMAT.readable_from}
         note = {**versions, **on, "finished": finished}
-        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)
+        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=OWNER_ONLY)
 
 
 def column_of(folder: Path, name: str) -> Callable[[str], bytes | None]:

@@ -18,7 +18,7 @@ from memlab.errors import MemlabError
 from memlab.evidence.past import Memories
 from memlab.evidence.reads import CutLosses, Log, describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
-from memlab.files import ANYBODY, check_writable, limit_like, write_whole
+from memlab.files import DEFAULT_MODE, check_writable, limit_like, write_whole
 from memlab.frame.labelling import called
 from memlab.growth.alerts import facts_of
 from memlab.lazy import import_extra
@@ -167,7 +167,7 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
     findings = examine(frame, log=log, now=now, until=until, **asked)
     source = findings.evidence.source
-    limit = ANYBODY if source is None else limit_like(source.like)
+    limit = DEFAULT_MODE if source is None else limit_like(source.like)
     write_whole(output, page_of(findings, progress).encode(), limit=limit)
     plan_file = None
     if record is not None:
