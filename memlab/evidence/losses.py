@@ -19,7 +19,7 @@ from memlab.evidence.past import BY_OTHERS, Deletion, exclude_archived, load_del
 from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
-from memlab.frame.labelling import How
+from memlab.frame.labelling import LoadOptions
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
 from memlab.sources.base import (
@@ -443,7 +443,7 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     """Return as a frame, with its words, what is kept and memlab did not delete."""
     records = ((loss.key, loss.record) for loss in kept.values())
     rows = source.rows_of(records, with_body=True)
-    how = How(with_body=True, on_bad_row="keep")
+    how = LoadOptions(with_body=True, on_bad_row="keep")
     frame = sound(frame_of(rows, name=source.name, protected=source.protected, **how))
     # A start may have loaded a line of an index alone; what was lost is the text.
     text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)

@@ -13,7 +13,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.arguments import refusal
 from memlab.frame.fields import CountTokens, Flags, Ints, rows_in_state
-from memlab.frame.labelling import How, OnBadRow
+from memlab.frame.labelling import LoadOptions, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
@@ -76,7 +76,7 @@ def load_past(
     expect_log(log, call="memlab.load_past")
     opened = open_source(source)
     # The archive last: what is deleted meanwhile is then in both, and counts as present.
-    how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     return past_of(load(opened, **how), deletions_of(opened, **how), log)
 
 
@@ -97,14 +97,14 @@ def resolve_history(
     return memories
 
 
-def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
+def deletions_of(source: Source, **how: Unpack[LoadOptions]) -> list[Deletion]:
     """Return what was deleted and kept: by the system, as the archive has it, and as git does."""
     gone, deletions = load_deleted(source, **how)
     number = BY_OTHERS if c.WRITTEN_AT in gone else 0
     return [*deletions, Deletion(gone[c.DELETED_AT], gone, number)] if len(gone) else deletions
 
 
-def load_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list[Deletion]]:
+def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFrame, list[Deletion]]:
     """Return what somebody else deleted, as the source knows it, and what memlab did."""
     if source.name == ":memory:":
         return pd.DataFrame(), []

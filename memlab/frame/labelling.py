@@ -23,7 +23,7 @@ from memlab.store.database import COLUMNS
 OnBadRow = Literal["raise", "keep"]
 
 
-class How(TypedDict, total=False):
+class LoadOptions(TypedDict, total=False):
     """How memories are read; see :func:`memlab.load`."""
 
     with_body: bool
@@ -86,7 +86,7 @@ class Labelled:
 
 
 def read_memories(
-    source: SourceLike, *, columns: Sequence[str] = (), **how: Unpack[How]
+    source: SourceLike, *, columns: Sequence[str] = (), **how: Unpack[LoadOptions]
 ) -> Labelled:
     """Read a store of any kind at one moment."""
     columns = texts(columns, call="memlab.load", name="columns")

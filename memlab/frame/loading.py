@@ -12,7 +12,7 @@ from memlab import columns as c
 from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
 from memlab.frame.fields import KINDS, LABELS, CountTokens, tuples_of
-from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
+from memlab.frame.labelling import Labelled, LoadOptions, OnBadRow, memories_of, read_memories
 from memlab.sources.base import Rows, has_past
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import KEY, MOMENT, RETIRED, SIGNALS, STATES, TEXT
@@ -76,7 +76,7 @@ def load(
         When a row cannot be interpreted; it names the first.
     """
     opened = open_source(source)
-    how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     frame = frame_from(read_memories(opened, columns=columns, **how))
     frame.attrs[c.REVISED] = sorted(opened.revised)
     with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
@@ -90,7 +90,7 @@ def frame_of(
     *,
     name: str,
     protected: frozenset[str] = frozenset(),
-    **how: Unpack[How],
+    **how: Unpack[LoadOptions],
 ) -> pd.DataFrame:
     """Return rows as a frame, from a source that is open or from records in an archive.
 
