@@ -119,7 +119,7 @@ class Commit(NamedTuple):
 
 
 @dataclass
-class Life:
+class FileLifetime:
     """A file that was committed, under the last name that it had in the folder."""
 
     name: str
@@ -152,12 +152,12 @@ class Life:
 class History:
     """What the commits that lead to the newest one say of a folder."""
 
-    lives: Sequence[Life] = ()
+    lives: Sequence[FileLifetime] = ()
     index: str = ""
     """Git's name of the index in the newest commit."""
     missing: str = ""
     """What it does not say, and what to do; empty for nothing."""
-    there: Mapping[str, Life] = field(default_factory=dict)
+    there: Mapping[str, FileLifetime] = field(default_factory=dict)
     """By name, the files of the newest commit."""
     is_read: bool = True
     """Whether git answered in time; nothing is said of the past where it did not."""
@@ -224,7 +224,7 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Hi
     if is_shallow:
         faults.append("its clone is shallow: git fetch --unshallow brings what was before")
     entries = _entries(folder, head, faults)
-    index = entries.pop(kind.index_name, Life("")).blob
+    index = entries.pop(kind.index_name, FileLifetime("")).blob
     empty = frozenset({"", *(blob_name(data, head) for data in (b"", b"\n"))})
     with blobs(folder) as content:
         walk = _Walk(folder, kind, entries, index, empty, content)
@@ -249,7 +249,7 @@ class _Walk:
         self,
         folder: Path,
         kind: type[Index],
-        there: Mapping[str, Life],
+        there: Mapping[str, FileLifetime],
         index: str,
         empty: frozenset[str],
         content: Contents,
@@ -266,7 +266,7 @@ class _Walk:
         self._in_store = {id(life) for name, life in there.items() if self._has(name)}
         """The lives that had a path in the store so far."""
 
-    def of_store(self) -> list[Life]:
+    def of_store(self) -> list[FileLifetime]:
         """Return the files that are, or were, in the store."""
         known = [life for life in self._lives if id(life) in self._in_store]
         return [life for life in known if life.is_there or life.taken]
@@ -287,7 +287,7 @@ class _Walk:
         for change in changes:
             path = change.after or change.before
             if path not in self._of:
-                self._of[path] = Life(path)
+                self._of[path] = FileLifetime(path)
                 self._lives.append(self._of[path])
             changed.append((change, self._of[path]))
         for change, life in changed:
@@ -295,7 +295,7 @@ class _Walk:
             if not change.after and life.commit == commit.name:
                 life.perhaps = perhaps.get(change.before, "")
 
-    def _change(self, commit: Commit, change: Change, life: Life) -> None:
+    def _change(self, commit: Commit, change: Change, life: FileLifetime) -> None:
         had_words = change.before and change.old not in self._empty
         is_emptied = life.is_there and life.blob in self._empty and had_words
         if life.taken is None and (is_emptied or not (life.is_there or change.after)):
@@ -316,7 +316,7 @@ class _Walk:
         if self._has(change.before):
             self._was_in_store(commit, change, life)
 
-    def _was_in_store(self, commit: Commit, change: Change, life: Life) -> None:
+    def _was_in_store(self, commit: Commit, change: Change, life: FileLifetime) -> None:
         """Note that a life had a path in the store before a commit."""
         is_renamed = change.after not in ("", change.before)
         if id(life) not in self._in_store:
@@ -450,7 +450,7 @@ def _told(stream: BufferedReader) -> Iterator[Commit]:
         yield commit
 
 
-def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:
+def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, FileLifetime]:
     found = {}
     with _git(folder, "ls-tree", "-r", "-z", head) as process:
         for token in _tokens(process.stdout):
@@ -458,7 +458,9 @@ def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, Life]:
             mode, _, blob = words.split()
             if mode.startswith(_FILE):
                 name = os.fsdecode(path)
-                found[name] = Life(name, is_there=True, mode=int(mode[-3:], 8), blob=blob.decode())
+                found[name] = FileLifetime(
+                    name, is_there=True, mode=int(mode[-3:], 8), blob=blob.decode()
+                )
         if process.wait():
             faults.append(f"commit {head[:12]} cannot be read")
     return found
@@ -476,7 +478,7 @@ def _tokens(stream: BufferedReader) -> Iterator[bytes]:
 class PastMoment(FolderMoment):
     """Files that are gone, as they were when they went, beside the index of then; else empty."""
 
-    lives: Mapping[str, Life]
+    lives: Mapping[str, FileLifetime]
     content: Contents
 
     def read(self, name: str) -> FileCopy:
@@ -496,7 +498,7 @@ def past_moments(
     gone = _removed(moment, history) + (_emptied(moment, history) if emptied else [])
     gone = [each for each in gone if is_file_path(each.name)]
     known = frozenset({*moment.names, *(each.name for each in gone)})
-    groups: dict[str, dict[str, Life]] = {}
+    groups: dict[str, dict[str, FileLifetime]] = {}
     for each in gone:
         groups.setdefault(each.index, {})[each.name] = each
     for blob, lives in groups.items():
@@ -512,7 +514,7 @@ def past_moments(
         yield PastMoment(*own, known=known, lives=lives, content=content)
 
 
-def _removed(moment: FolderMoment, history: History) -> list[Life]:
+def _removed(moment: FolderMoment, history: History) -> list[FileLifetime]:
     """Return the files that were committed and are not there, what is not committed yet on top."""
     here = {*moment.names, *moment.listing.others}
     removed = [each for each in history.lives if not each.is_there and each.name not in here]
@@ -558,7 +560,7 @@ def _untracked(folder: Path) -> list[str]:
     return found
 
 
-def _emptied(moment: FolderMoment, history: History) -> list[Life]:
+def _emptied(moment: FolderMoment, history: History) -> list[FileLifetime]:
     """Return the files that are there without words and had some, committed so or not yet."""
     found = []
     for name in moment.names:
