@@ -191,7 +191,7 @@ def _cost(
     source: "Source", made: "memlab.Plan", log: Path | None
 ) -> "memlab.compaction.Cost | str":
     """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
-    output.progress("looking at what was referred to later")
+    output.show_progress("looking at what was referred to later")
     try:
         return memlab.compaction.cost_of(made, store=source, log=log)
     except MemlabError as error:
@@ -280,7 +280,7 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
     memlab archive STORE says whether one was cut short, and how it is finished.
     """
-    output.progress("reading the plan")
+    output.show_progress("reading the plan")
     if digest is None:
         made = _plan_in(place)
         receipt = _applied(made, store or made.store, all_prunable=all_prunable)

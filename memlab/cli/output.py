@@ -158,7 +158,7 @@ def progress(doing: str) -> Iterator[None]:
         clear_progress()
 
 
-def progress(what: str) -> None:
+def show_progress(what: str) -> None:
     """Change what is said."""
     for one in _running:
         one.doing = what
@@ -166,8 +166,8 @@ def progress(what: str) -> None:
 
 def progress_callback(what: str) -> Callable[[str], None]:
     """Say what is done, and return what says after each step how far that is."""
-    progress(what)
-    return lambda step: progress(f"{what}: {step}")
+    show_progress(what)
+    return lambda step: show_progress(f"{what}: {step}")
 
 
 def clear_progress() -> None:

@@ -60,7 +60,7 @@ def report(
         raise click.UsageError("--record goes with the report: leave out --chart")
     path, now = options.store_and_moment(store)
     watch = output.progress_callback("drawing")
-    output.progress("reading the store and sizing it")
+    output.show_progress("reading the store and sizing it")
     if name:
         from memlab.charts.figure import NARROW
         from memlab.sources.opening import open_source

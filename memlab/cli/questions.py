@@ -90,7 +90,7 @@ def rows(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction import effects
 
-    output.progress("reading the store and its archive")
+    output.show_progress("reading the store and its archive")
     with faults_of(policy):
         listed = effects.rows(store, policy, by=order, **asked)
     is_whole = limit == 0 or as_csv or output.wants_json()
@@ -130,7 +130,7 @@ def doctor(store: Path, backlog: int | None, strict: bool) -> None:
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
-    output.progress("looking at the store and its archive")
+    output.show_progress("looking at the store and its archive")
     found = memlab.doctor(store, backlog=backlog)
     output.print_result(found)
     output.fail_if(found.status in ({"WARN", "FAIL"} if strict else {"FAIL"}))
@@ -170,7 +170,7 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
     """  # noqa: D301 - \b keeps the lines below it apart
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")
-    output.progress("reading the store and sizing it")
+    output.show_progress("reading the store and sizing it")
     found = memlab.size(store or store_path("two_years"), **asked)
     output.print_result(found, is_example=store is None)
     if save:

@@ -32,7 +32,7 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
-    output.progress("looking after the store")
+    output.show_progress("looking after the store")
     found = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
     output.print_result(found)
     output.fail_if(found.failed)
@@ -90,7 +90,7 @@ def archive(
     if copy:
         if upgrade or do_it or any(chosen):
             raise click.UsageError("--copy stands alone: it does what it says")
-        output.progress("copying what is new")
+        output.show_progress("copying what is new")
         output.print_result(memlab.compaction.keep_copies(store, now=now_utc()))
         return
     if upgrade:
@@ -145,7 +145,7 @@ def _drop(
 
 def _upgrade(store: Path, *, do_it: bool) -> None:
     if do_it:
-        output.progress("converting the archive")
+        output.show_progress("converting the archive")
         found = memlab.compaction.upgrade_archive(store)
     else:
         found = memlab.compaction.what_upgrades(store)
@@ -194,7 +194,7 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
 
     if do_it and not ids:
         raise click.UsageError("--apply belongs to --restore ID, or --restore all")
-    output.progress("looking for what has gone")
+    output.show_progress("looking for what has gone")
     now = now_utc()
     if not ids:
         output.print_result(losses_of(store, now=now))

@@ -112,7 +112,7 @@ class ReachPrior:
         share = (JUDGED**power - 1) / (STRETCH**power - 1)
         return max(float(share * scale * memories**power), FEWEST_AHEAD)
 
-    def joined(self, other: "Law", share: float) -> "Law":
+    def joined(self, other: "ReachPrior", share: float) -> "ReachPrior":
         """Return the law of needs of which a `share` follow the other law, each by its kind."""
         if not 0 < share < 1:
             return other if share else self
@@ -135,7 +135,7 @@ class ReachPrior:
         )
 
     @classmethod
-    def from_json(cls, text: str) -> "Law":
+    def from_json(cls, text: str) -> "ReachPrior":
         """Return the law that a file of ``laws/`` holds."""
         fields = {name: _frozen(value) for name, value in json.loads(text).items()}
         projects = (Project(**project) for project in fields.pop("projects"))

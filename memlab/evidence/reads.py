@@ -480,7 +480,7 @@ def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = Non
     """
     if log is None:
         log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})
-    expect_log(log, call="memlab.evidence.cut_losses")
+    expect_log(log, call="memlab.evidence.reads_missed_by_index_cut")
     found = open_source(source).orders(Counter(log[c.MEMORY_ID]))
     of_files = log.loc[log[c.MEMORY_ID].isin(found.written.keys())].sort_values(c.AT, kind="stable")
     names = of_files[c.MEMORY_ID].tolist()

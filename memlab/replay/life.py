@@ -204,7 +204,7 @@ class UsageState(Mapping[str, Any]):
         np.maximum.at(self.accessed, target, self._life.referred[references])
         np.add.at(self.accesses, target, self._life.first_of_day[references])
 
-    def of(self, rows: Ints) -> "Signals":
+    def of(self, rows: Ints) -> "UsageState":
         """Return the signals of some rows; the same object, pointed elsewhere."""
         self._rows = rows
         return self

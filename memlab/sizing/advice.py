@@ -54,9 +54,9 @@ class Advice(DisplayMixin):
     loaded, prunable : int
         Boot context now, as it is, and prunable rows.
     target, confidence, token_budget : float, float, int or None
-    within_budget : TradeEnd or None
+    within_budget : CurvePoint or None
         The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
-    trade : tuple of TradeEnd
+    trade : tuple of CurvePoint
         Where target and budget conflict: the cap that the target takes, then the one that fits.
     floor : Floor
     would_change : tuple of str

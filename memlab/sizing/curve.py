@@ -95,7 +95,7 @@ class Sizing:
         The store as arrays.
     misfits : int
         References that did not fit the frame: no such target, or one written later.
-    terms : Terms
+    terms : PosteriorSettings
         What limits go by: ``confidence``, ``until`` and ``law``.
     source : str
         What the store is called.
@@ -344,7 +344,7 @@ def prepare_sizing(
         count as in the past, and not as in the store.
     references, confidence, until
         As for :func:`memlab.recommend_cap`.
-    law : Law, optional
+    law : ReachPrior, optional
         What was needed elsewhere; the one that was fitted on evidence of the same kind when not
         given, both kinds by how many of each the store has.
     """

@@ -35,7 +35,7 @@ class SizingGoal(NamedTuple):
     until: float = DEFAULT_UNTIL
 
     @classmethod
-    def of(cls, settings: Settings, **asked: Any) -> "Question":
+    def of(cls, settings: Settings, **asked: Any) -> "SizingGoal":
         """Return what is asked; where nothing is said, what the settings say of it."""
         given = {name: value for name, value in asked.items() if value is not None}
         for name, value in given.items():

@@ -913,9 +913,9 @@ def position_from_timestamp(milliseconds: int, tie: Key) -> int:
     The same memory has the same position whenever it is read. Memories of one millisecond come in
     the order of `tie` where that is a number, and in some fixed order where it is a text.
 
-    >>> place_of(1_700_000_000_000, 7) < place_of(1_700_000_000_000, 8)
+    >>> position_from_timestamp(1_700_000_000_000, 7) < position_from_timestamp(1_700_000_000_000, 8)
     True
-    >>> place_of(1_700_000_000_000, "b") < place_of(1_700_000_000_001, "a")
+    >>> position_from_timestamp(1_700_000_000_000, "b") < position_from_timestamp(1_700_000_000_001, "a")
     True
     """
     if isinstance(tie, str):

@@ -115,7 +115,7 @@ class Changes:
                 if answer[2] is None:
                     words = "the server was emptied while it was read; try again"
                     raise ChangedWhileReadError(words)
-                shapes.listed(_blob)(answer[2])
+                shapes.list_of(_blob)(answer[2])
                 changed.update(answer[2])
         return changed
 
@@ -147,7 +147,7 @@ def _number(value: Any) -> None:
 
 
 def _pairs(value: Any) -> None:
-    shapes.listed(_blob)(value)
+    shapes.list_of(_blob)(value)
     if len(value) % 2:
         raise ValueError(f"{len(value):,} names and values, of which one is missing")
 
@@ -157,10 +157,10 @@ _ANSWERS: Final[dict[str, shapes.Shape]] = {
     **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "CLIENT ID"), shapes.integer()),
     **dict.fromkeys(("PEXPIREAT", "PEXPIRETIME"), shapes.integer()),
     "HGETALL": _pairs,
-    "HKEYS": shapes.listed(_blob),
-    "HMGET": shapes.listed(shapes.optional(_blob)),
-    "SCAN": shapes.pair(_number, shapes.listed(_blob)),
-    "SUBSCRIBE": shapes.listed(shapes.anything),
+    "HKEYS": shapes.list_of(_blob),
+    "HMGET": shapes.list_of(shapes.optional(_blob)),
+    "SCAN": shapes.pair(_number, shapes.list_of(_blob)),
+    "SUBSCRIBE": shapes.list_of(shapes.anything),
     "TIME": shapes.pair(_number, _number),
 }
 """What a server answers to each command that is asked."""

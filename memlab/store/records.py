@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from memlab.errors import ArchiveError, StoreError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import COLUMNS, HIDING, text_as_bytearray, values_up_to
-from memlab.store.shapes import fields, integer, listed, named, non_empty, shown, stored, text
+from memlab.store.shapes import fields, integer, list_of, mapping_of, non_empty, shown, stored, text
 from memlab.store.signals import HAS_SIGNALS, SIGNALS, signal_columns
 
 Value = int | float | bytes | bytearray | None
@@ -351,7 +351,9 @@ _MAKE_WAY: Final = (
 )
 """Deletes what is left there of a row of the same id: none but the one just put back has it."""
 _KNOWN: Final = frozenset({*COLUMNS, SIGNALS})
-_ODD: Final = fields({SIGNALS: non_empty(listed(named(stored)))}, absent={SIGNALS}, others=stored)
+_ODD: Final = fields(
+    {SIGNALS: non_empty(list_of(mapping_of(stored)))}, absent={SIGNALS}, others=stored
+)
 """Of what a row has beside texts, which :func:`check_canonical` has looked at."""
 _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
 

@@ -95,7 +95,7 @@ def optional(shape: Shape) -> Shape:
     return check
 
 
-def listed(shape: Shape, *, least: int = 0, most: int | None = None) -> Shape:
+def list_of(shape: Shape, *, least: int = 0, most: int | None = None) -> Shape:
     """Return the shape of a list of values of a shape."""
 
     def check(value: Any) -> None:
@@ -112,14 +112,14 @@ def pair(first: Shape, second: Shape) -> Shape:
     """Return the shape of a list of two."""
 
     def check(value: Any) -> None:
-        listed(anything, least=2, most=2)(value)
+        list_of(anything, least=2, most=2)(value)
         first(value[0])
         second(value[1])
 
     return check
 
 
-def named(shape: Shape) -> Shape:
+def mapping_of(shape: Shape) -> Shape:
     """Return the shape of an object all of whose values have a shape."""
     return fields({}, others=shape)
 

@@ -58,7 +58,7 @@ _SHAPE: Final = shapes.fields(
         "id": shapes.integer(),
         "content_hash": shapes.text,
         VECTOR: shapes.fields({"data": shapes.digits, "store": shapes.stored}, absent={"store"}),
-        EDGES: shapes.listed(shapes.named(shapes.stored)),
+        EDGES: shapes.list_of(shapes.mapping_of(shapes.stored)),
     },
     absent={VECTOR, EDGES},
     others=shapes.stored,

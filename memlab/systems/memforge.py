@@ -22,7 +22,7 @@ from memlab.sources.address import ServerSource
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.records import batched
-from memlab.store.shapes import fields, integer, listed, named, optional, text
+from memlab.store.shapes import fields, integer, list_of, mapping_of, optional, text
 
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
@@ -63,7 +63,7 @@ _COPIED: Final = {
 }
 """What ``cold_tier`` keeps of a memory, and how it calls it."""
 
-_OTHER_ROWS: Final = named(listed(named(optional(text))))
+_OTHER_ROWS: Final = mapping_of(list_of(mapping_of(optional(text))))
 _MEMORY: Final = fields(
     {"id": text, "agent_id": text, "content": text, ROWS: _OTHER_ROWS, LINKS: _OTHER_ROWS},
     absent={ROWS, LINKS},

@@ -25,7 +25,7 @@ from memlab.sources.folder.source import FolderSource, FolderWriter, Found
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.entries import check_depth
-from memlab.store.shapes import fields, integer, listed, non_empty, optional, raw_text, text
+from memlab.store.shapes import fields, integer, list_of, non_empty, optional, raw_text, text
 from memlab.text import command, counted, refused
 
 INDEX: Final = "index.json"
@@ -57,7 +57,7 @@ _SAID: Final = fields(
     absent={*_NO_MORE},
 )
 """What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's."""
-_PLACE: Final = fields({"position": integer(), "said": non_empty(listed(_SAID))})
+_PLACE: Final = fields({"position": integer(), "said": non_empty(list_of(_SAID))})
 
 
 def _has_episodes(path: Path) -> bool:

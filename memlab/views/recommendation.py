@@ -49,7 +49,7 @@ class Recommendation(DisplayMixin):
     ----------
     evidence : Evidence
         The store's past, its references and what was not counted.
-    asked, kept, explain : Question, dict, bool
+    asked, kept, explain : SizingGoal, dict, bool
         What was asked for, what of it is remembered with the number, and whether to show all.
     sizing : Sizing, or the like for budgets
         The store, prepared for look-ups at any number.

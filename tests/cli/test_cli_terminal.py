@@ -142,7 +142,7 @@ def test_a_comparison_says_too_few_references_as_counts_and_how_often_policies_a
 def test_slow_commands_say_what_they_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     at: list[str] = []
-    monkeypatch.setattr(output, "progress", at.append)
+    monkeypatch.setattr(output, "show_progress", at.append)
     said("compact", store, "--keep-recent", 9)
     planned = ["planning", "planning: read", "planning: decided"]
     assert at == [*planned, "looking at what was referred to later"]

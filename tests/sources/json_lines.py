@@ -23,9 +23,9 @@ from memlab.sources.base import (
 )
 from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
-from memlab.store.shapes import anything, fields, integer, listed, text
+from memlab.store.shapes import anything, fields, integer, list_of, text
 
-MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": listed(text)}
+MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": list_of(text)}
 
 
 class JsonLines(FileSource):

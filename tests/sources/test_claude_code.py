@@ -30,7 +30,7 @@ from stores import files_in
 import memlab
 from memlab.compaction.reclaim import space
 from memlab.errors import CompactionError, MemlabError, StalePlanError, StoreError
-from memlab.evidence import count_references, cut_losses
+from memlab.evidence import count_references, reads_missed_by_index_cut
 from memlab.sources.base import Key
 from memlab.store.records import encoded, with_place, without_place
 from memlab.systems.claude_code import index as indexes
@@ -417,7 +417,7 @@ def written_log(folder: Path, reads: list[tuple[int, datetime]]) -> Path:
 def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path) -> None:
     reads = [0] * 4 + [150] * 2 + [250] * 3 + [298] * 5 + [299] * 6 + [999]
     log = written_log(long_index, [(n, at(4_000 + s / 3_600)) for s, n in enumerate(reads)])
-    losses = cut_losses(long_index, memlab.read_access_log(log))
+    losses = reads_missed_by_index_cut(long_index, memlab.read_access_log(log))
     assert (losses.reads, losses.unnamed, losses.lost) == (20, 6, 8)
     assert losses.loaded == {
         "as it stands": 6,
@@ -431,13 +431,15 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(long_index: Path)
     lines = said("show", long_index, "--log", log).splitlines()
     assert ["newest", "first", "199", "10", "50.0%"] in [line.split() for line in lines]
     with pytest.raises(MemlabError, match="has no index that is cut"):
-        cut_losses(memlab.store_path("two_years"), memlab.read_access_log(log))
+        reads_missed_by_index_cut(memlab.store_path("two_years"), memlab.read_access_log(log))
 
 
 def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(long_index: Path) -> None:
     soon = [(n, at(n + 0.5)) for n in range(299)]  # each when it was the newest
     late = [(n, at(298 + n)) for n in (0, 99, 100)]  # of 299: ranks 299, 200 and 199
-    losses = cut_losses(long_index, memlab.read_access_log(written_log(long_index, soon + late)))
+    losses = reads_missed_by_index_cut(
+        long_index, memlab.read_access_log(written_log(long_index, soon + late))
+    )
     assert losses.loaded["oldest first"] == losses.loaded["as it stands"] == 199 + 3
     assert losses.loaded["newest first"] == 299 + 1
     assert losses.loaded["most read first"] == 199 + 2 + 1

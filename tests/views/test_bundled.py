@@ -14,7 +14,7 @@ import pytest
 from notebook_stores import run_here
 
 import memlab
-from memlab.evidence import cut_losses
+from memlab.evidence import reads_missed_by_index_cut
 from memlab.policies import NearDuplicate, near_duplicates
 from memlab.sources.opening import open_source
 from memlab.systems.claude_code.source import ClaudeCode
@@ -62,7 +62,7 @@ def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Pat
     assert facts["dated"] == {"front matter": 120, "transcripts": 160}
     assert frame["memory_id"].tolist() == sorted(frame["memory_id"], key=lambda n: n.split("_")[1])
     log = memlab.read_access_log(memlab.harvest(memory, tmp_path / "reads.jsonl").log)
-    losses = cut_losses(memory, log)
+    losses = reads_missed_by_index_cut(memory, log)
     assert set(facts["cut_files"]) <= set(frame["memory_id"].iloc[-80:])
     assert 0.15 < losses.lost / losses.reads < 0.4
     assert losses.loaded["newest first"] > 0.9 * losses.reads

@@ -17,7 +17,7 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.evidence.references import FOUND
 from memlab.settings import Settings, Sized
-from memlab.sizing import TradeEnd
+from memlab.sizing import CurvePoint
 from memlab.views.drawing import draw, draw_section
 from memlab.views.findings import Findings, examine
 from memlab.views.page import decision_record, page_of, sections_of, sentence
@@ -264,5 +264,5 @@ def test_a_record_says_of_one_memory_that_it_is_one(tmp_path: Path) -> None:
     assert "= 1`, found on 2026-06-30 and " in decision_record(
         advice, plan, now=NOW, settings=saved
     )
-    fits = replace(advice, within_budget=TradeEnd(1, 0.5, (0.4, 0.6), 9, 9, 1.0))
+    fits = replace(advice, within_budget=CurvePoint(1, 0.5, (0.4, 0.6), 9, 9, 1.0))
     assert "= 1`, the largest within the token budget" in decision_record(fits, plan, now=NOW)

@@ -23,7 +23,7 @@ from memlab.sources.folder.files import (
     is_file_path,
     opened_folder,
 )
-from memlab.store.shapes import anything, boolean, fields, integer, listed, text
+from memlab.store.shapes import anything, boolean, fields, integer, list_of, text
 from memlab.versions import FileFormat, written_in
 
 PENDING: Final = ".memlab"
@@ -375,7 +375,7 @@ _CONTENT: Final = {
     _MARKER: integer(1),
     _READABLE_FROM: integer(1),
     "taking_out": boolean,
-    "entries": listed(_ENTRY),
+    "entries": list_of(_ENTRY),
 }
 
 

@@ -19,13 +19,13 @@ from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, 
 from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
 from memlab.store.records import AT_ONCE, batched, fingerprint_of
-from memlab.store.shapes import integer, listed, pair, text
+from memlab.store.shapes import integer, list_of, pair, text
 from memlab.text import shortened
 
 MOST_TOLD: Final = 5
 """Faults that are named; others are counted."""
 _WITNESSES: Final = "witnesses"
-_NOTED: Final = listed(pair(integer(), text), most=500)
+_NOTED: Final = list_of(pair(integer(), text), most=500)
 _OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
 """Errors of SQLite that one row of several may be to blame for."""
 

@@ -19,7 +19,7 @@ from memlab.items import MemoryKind
 from memlab.store.archive import entries
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Dropped, Entry, Key, moment_text, text_in
-from memlab.store.shapes import boolean, fields, integer, listed, optional, shown, text
+from memlab.store.shapes import boolean, fields, integer, list_of, optional, shown, text
 
 _KEY: Final = "facts_key"
 _KEY_BYTES: Final = 32
@@ -131,7 +131,7 @@ _FACTS: Final = fields(
         c.KEY: _hash,
         c.CREATED_AT: optional(_moment),
         **dict.fromkeys((c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY), optional(_hash)),
-        **dict.fromkeys((c.SUPERSEDES, c.EVIDENCE_REFS), listed(_hash)),
+        **dict.fromkeys((c.SUPERSEDES, c.EVIDENCE_REFS), list_of(_hash)),
     },
     absent={c.KEY},
 )

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from memlab.store.shapes import boolean, fields, integer, listed, non_empty, raw_text, text
+from memlab.store.shapes import boolean, fields, integer, list_of, non_empty, raw_text, text
 from memlab.systems.claude_code import markdown
 
 INDEX: Final = "MEMORY.md"
@@ -33,7 +33,7 @@ ENTRY: Final = fields(
         "entry": boolean,
         "whole": text,
         "also": text,
-        **dict.fromkeys(("files", "above", "below"), listed(text)),
+        **dict.fromkeys(("files", "above", "below"), list_of(text)),
     },
     absent={"also"},
 )

@@ -39,7 +39,7 @@ from memlab.sources.opening import find_below
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.facts import RetiredMemories
-from memlab.store.shapes import boolean, fields, integer, listed, text
+from memlab.store.shapes import boolean, fields, integer, list_of, text
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.evidence import (
     EVIDENCE,
@@ -70,11 +70,11 @@ _SUFFIX: Final = ".md"
 _PLACE: Final = fields(
     {
         "position": integer(),
-        "said": listed(indexes.ENTRY),
+        "said": list_of(indexes.ENTRY),
         "loaded": boolean,
         **dict.fromkeys(("created_at", "dated", "at_start", "retired_at", "index_state"), text),
-        **dict.fromkeys(("retired", "pointer"), listed(indexes.ENTRY)),
-        **dict.fromkeys(("links", "hubs"), listed(text)),
+        **dict.fromkeys(("retired", "pointer"), list_of(indexes.ENTRY)),
+        **dict.fromkeys(("links", "hubs"), list_of(text)),
     },
     absent={"retired_at", "retired", "pointer", "index_state", "hubs"},
 )
@@ -438,7 +438,7 @@ def _retired_bytes(moment: FolderMoment) -> bytes:
 
 HEAD: Final = b"# Retired\n\nNot loaded at start. Look here when something is missing.\n\n"
 POINTER: Final = f"- [Retired memories]({RETIRED}): not loaded at start\n"
-KEPT: Final = fields({name: listed(indexes.ENTRY) for name in ("said", "retired", "pointer")})
+KEPT: Final = fields({name: list_of(indexes.ENTRY) for name in ("said", "retired", "pointer")})
 """What the index and ``RETIRED.md`` said of a memory, and the index of that file, in a plan."""
 
 
