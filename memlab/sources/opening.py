@@ -22,7 +22,7 @@ from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.kind import archives_beside, store_name_of
 from memlab.store.archive.location import SUFFIX
-from memlab.store.database import looked_at
+from memlab.store.database import stat_store
 from memlab.text import command
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
@@ -152,7 +152,7 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
     scheme, colon, rest = text.partition(":")
     known = schemes()
     if "://" not in text:
-        looked_at(Path(rest if scheme in known else text))
+        stat_store(Path(rest if scheme in known else text))
     elif scheme not in known:
         raise MemlabError(
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"

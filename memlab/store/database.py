@@ -261,7 +261,7 @@ def path_named(source: Path | str) -> Path:
     return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
 
 
-def looked_at(path: Path) -> os.stat_result | None:
+def stat_store(path: Path) -> os.stat_result | None:
     """Return what is at a path; None where nothing is."""
     try:
         return path.stat()
@@ -275,7 +275,7 @@ def looked_at(path: Path) -> os.stat_result | None:
 def store_file(source: Path | str) -> Path:
     """Return the existing file that a path or a ``file:`` URI names."""
     path = path_named(source)
-    found = looked_at(path)
+    found = stat_store(path)
     if found is None:
         raise StoreError(f"there is no file {path}; check the path")
     if S_ISDIR(found.st_mode):

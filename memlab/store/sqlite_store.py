@@ -338,6 +338,6 @@ def _prepare(path: Path) -> None:
             f"the folder of {path} cannot be made ({error.strerror}); check the path and its "
             "permissions"
         ) from error
-    found = database.looked_at(path)
+    found = database.stat_store(path)
     if found and S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_DATABASE:
         raise StoreError(database.NO_DATABASE.format(path=path))

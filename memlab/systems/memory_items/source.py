@@ -75,7 +75,7 @@ class MemoryItems(base.Source):
                 yield _Reader(copy)
             return
         path = database.store_file(self._where)
-        found = database.looked_at(path)
+        found = database.stat_store(path)
         more = (
             min(os.cpu_count() or 1, _MOST_CONNECTIONS) if found and found.st_size >= _LARGE else 0
         )
