@@ -42,7 +42,7 @@ from memlab.store.shapes import (
     digits,
     fields,
     integer,
-    listed,
+    list_of,
     pair,
     text,
     text_or,
@@ -65,9 +65,9 @@ _FILE: Final = fields(
         "data": _BYTES,
     }
 )
-_PLACE: Final = fields({"position": integer(), "said": listed(anything)}, others=anything)
+_PLACE: Final = fields({"position": integer(), "said": list_of(anything)}, others=anything)
 _RECORD: Final = fields(
-    {"memory_id": text, "index": listed(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
+    {"memory_id": text, "index": list_of(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
 )
 _OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
 """Columns of what is gone, by what a loss calls them."""
@@ -592,7 +592,7 @@ NOTE: Final = ".md"
 """How the names of notes end."""
 _MARKS: Final = "#-*_=> \t\r"
 """What Markdown puts around a title."""
-_NOTHING: Final = listed(anything, most=0)
+_NOTHING: Final = list_of(anything, most=0)
 _NOTE_PLACE: Final = fields(
     {
         "position": integer(),
