@@ -152,7 +152,9 @@ def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> l
 def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None:
     """Write a plan to a new file for review, where one is named."""
     if file is not None:
-        write_whole(file, made.to_json(), limit=limit_like(source.like), replace=False)
+        write_whole(
+            file, made.to_json(), limit=limit_like(source.permissions_template), replace=False
+        )
 
 
 def _applied(made: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt":

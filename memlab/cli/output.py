@@ -91,7 +91,7 @@ def write_picture(drawn: Any, file: Path, source: "Source") -> None:
     from memlab.files import limit_like, write_whole
 
     picture = drawn.svg() if file.suffix == ".svg" else drawn.png(dpi=144)
-    write_whole(file, picture, limit=limit_like(source.like))
+    write_whole(file, picture, limit=limit_like(source.permissions_template))
 
 
 def print_result(found: Any, *also: str, is_example: bool = False, **more: Any) -> None:

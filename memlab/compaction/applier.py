@@ -122,12 +122,14 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     source = open_source(where, noted=planned)
     if planned and source.is_folder and source.scheme in known and source.scheme != planned:
         kinds = schemes()
-        names = tuple(f"{scheme}:{source.like}" for scheme in (source.scheme, planned))
+        names = tuple(
+            f"{scheme}:{source.permissions_template}" for scheme in (source.scheme, planned)
+        )
         raise errors.UndecidedKindError(
-            f"plan {plan.digest[:12]} was made of {source.like} as {kinds[planned].what}, and it "
+            f"plan {plan.digest[:12]} was made of {source.permissions_template} as {kinds[planned].what}, and it "
             f"is {kinds[source.scheme].what}; nothing was changed: make a new plan of "
             f"{' or '.join(names)}",
-            given=str(source.like),
+            given=str(source.permissions_template),
             names=names,
         )
     return source

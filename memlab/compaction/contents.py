@@ -152,7 +152,9 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
     source = open_archived(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
     place = archive_at(source)
-    if (source.like is None or source.like.exists()) and not is_begun(place):
+    if (
+        source.permissions_template is None or source.permissions_template.exists()
+    ) and not is_begun(place):
         with source.reading():
             pass  # what is no store at all never had anything taken out of it
         check_not_renamed(place)

@@ -247,7 +247,7 @@ def _with_cost(found: ArchiveErasure, taken_by: "pd.Series[int]") -> ArchiveEras
 
 
 def _is_lost(source: Source) -> bool:
-    return source.like is not None and not source.like.exists()
+    return source.permissions_template is not None and not source.permissions_template.exists()
 
 
 def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:

@@ -146,14 +146,14 @@ def _pages_of(connection: sqlite3.Connection) -> tuple[int, int, int]:
 
 
 def _on_this_disk(source: Source) -> Path:
-    if source.like is None:
+    if source.permissions_template is None:
         raise StoreError(
             f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
             "room it takes, and have it give back what it does not need"
         )
     if source.agents_own:
-        store_file(source.like)
-    return source.like
+        store_file(source.permissions_template)
+    return source.permissions_template
 
 
 def _check_is_ours(source: Source) -> None:
@@ -168,7 +168,7 @@ def _check_is_ours(source: Source) -> None:
     if not source.agents_own:
         raise StoreError(
             f"{source.name} is another system's database, and memlab rewrites none: end that "
-            f"system, then sqlite3 {source.like} VACUUM"
+            f"system, then sqlite3 {source.permissions_template} VACUUM"
         )
 
 

@@ -120,7 +120,7 @@ def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
     source = open_source(store)
     location = archive_at(source)
     check_not_renamed(location)
-    is_lost = source.like is not None and not source.like.exists()
+    is_lost = source.permissions_template is not None and not source.permissions_template.exists()
     # Under the store's lock nobody's apply is between its copies and its deletion.
     with open_archive(location) as archive, nullcontext() if is_lost else source.changing():
         found = _upgrade_of(source, archive)

@@ -150,7 +150,7 @@ def harvest(
     scheme = ""
     if is_named_by_scheme(named):  # as mcp-memory:FILE
         scheme = named.partition(":")[0]
-        named = str(open_source(named).like)
+        named = str(open_source(named).permissions_template)
     asked = Asked(
         named, None if transcripts is None else Path(transcripts), progress, scheme=scheme
     )

@@ -171,7 +171,12 @@ class Evidence(NamedTuple):
     def by_folder(self) -> "Evidence":
         """Return it with store and log called as in the folder that the store lies in."""
         log = self.log_option
-        if log and self.log_file is not None and self.source is not None and self.source.like:
+        if (
+            log
+            and self.log_file is not None
+            and self.source is not None
+            and self.source.permissions_template
+        ):
             folder = Path(self.name.rpartition(":")[2]).parent
             log = ("--log", relpath(self.log_file, folder))
         return self._replace(name=called(self.name), log_option=log)

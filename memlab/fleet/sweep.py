@@ -392,13 +392,13 @@ def _surveyed(where: str, *, now: datetime) -> StoreLine:
         first_at=summary.first_at,
         last_at=summary.last_at,
         bytes=bytes_of(source),
-        free_bytes=None if source.like is None else space(source).free,
+        free_bytes=None if source.permissions_template is None else space(source).free,
         unreadable=int(memories.unreadable.sum()),
     )
 
 
 def bytes_of(source: Source) -> int | None:
     """Return the size of a store's files; None for a server."""
-    if source.like is None:
+    if source.permissions_template is None:
         return None
     return sum(file.stat().st_size for file in source.files() if file.is_file())

@@ -67,7 +67,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
     """Return the policy in force, and what there is to say of its number; refuse where none is."""
     policy, words = policy_in_force(source)
     if policy is None:
-        if source.like is not None and not source.like.exists():
+        if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
         not_obeyed = settings_of(source).not_obeyed
         why = f" ({not_obeyed})" if not_obeyed else ""

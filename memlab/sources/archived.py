@@ -45,14 +45,18 @@ def open_to_restore(where: SourceLike, digest: str = "") -> Source:
 
 
 def _opened(found: FolderArchive, where: SourceLike) -> Source:
-    if isinstance(where, Source) and where.scheme == found.scheme and where.like == found.folder:
+    if (
+        isinstance(where, Source)
+        and where.scheme == found.scheme
+        and where.permissions_template == found.folder
+    ):
         return where
     text = where.name if isinstance(where, Source) else str(where)
     is_named = text.startswith(f"{found.scheme}:")
     name = f"{found.scheme}:{found.folder}" if is_named else str(found.folder)
     source = open_kind(found.scheme, name)
     # A project was once taken for its own memories: its archive lies beside the project.
-    is_elsewhere = source.like != found.folder
+    is_elsewhere = source.permissions_template != found.folder
     return source.putting_back(found.folder, found.path) if is_elsewhere else source
 
 

@@ -510,14 +510,18 @@ class Source(ABC):
         """A path or URL that ``memlab show NAME`` takes, from any folder; without a password."""
 
     @property
-    def like(self) -> Path | None:
+    def permissions_template(self) -> Path | None:
         """The file or folder whose owner and permissions its archive gets; None for a server."""
         return None
 
     @property
     def archive(self) -> Path:
         """Where its deletions are kept: beside a file or folder, or :func:`archive_elsewhere`."""
-        return archive_elsewhere(self.name) if self.like is None else archive_path(self.like)
+        return (
+            archive_elsewhere(self.name)
+            if self.permissions_template is None
+            else archive_path(self.permissions_template)
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -529,7 +533,11 @@ class Source(ABC):
 
     def files(self) -> list[Path]:
         """Return the files that it is made of, there or not; none of a server."""
-        return [] if self.like is None else [self.like, Path(f"{self.like}-wal")]
+        return (
+            []
+            if self.permissions_template is None
+            else [self.permissions_template, Path(f"{self.permissions_template}-wal")]
+        )
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reader]:
@@ -677,8 +685,8 @@ class Source(ABC):
 
         Restoring, exporting and copying go on all the same.
         """
-        if self.like is not None and not self.is_folder:
-            check_wal(self.like)
+        if self.permissions_template is not None and not self.is_folder:
+            check_wal(self.permissions_template)
 
     def gone(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
         """Yield what has gone from it and somebody else keeps: its system, or git.
@@ -818,7 +826,7 @@ class FileSource(Source):
         return f"{self.scheme}:{self.path}"
 
     @property
-    def like(self) -> Path | None:
+    def permissions_template(self) -> Path | None:
         """The file or folder."""
         return self.path
 
@@ -879,11 +887,11 @@ def archive_at(source: Source) -> ArchiveLocation:
     return ArchiveLocation(
         source.archive,
         source.name,
-        source.like,
+        source.permissions_template,
         source.check_record,
         source.check_copy,
         source.scheme,
-        unchanged if source.like else source.without_usage,
+        unchanged if source.permissions_template else source.without_usage,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
         source.narrowest_mode if source.is_folder else None,

@@ -353,7 +353,7 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
     """Return the folder that a store's settings lie in, its name there, and what its owner owns."""
     try:
         folder = source.archive.parent
-        like = source.like
+        like = source.permissions_template
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
     return folder, source.name if like is None else like.name, like

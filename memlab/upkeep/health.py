@@ -381,7 +381,7 @@ def _documents(path: SourceLike) -> Iterator[Check]:
 def documents_in(source: Source, archive: Archive) -> dict[Entry, list[str]]:
     """Return by deletion the archived files that are no memories and are not there."""
     found = dict[Entry, list[str]]()
-    folder = source.like
+    folder = source.permissions_template
     for entry in archive.entries():
         if entry.recovers or folder is None:
             continue

@@ -183,7 +183,7 @@ class _Work:
         if settings.not_obeyed:
             words = f"{settings.not_obeyed}; nothing was done to {source.name}"
             raise SettingsError(f"{words}: move it away, or take it over with chown")
-        if source.like is not None and not source.like.exists():
+        if source.permissions_template is not None and not source.permissions_template.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
         has_work = settings.policy is not None or kept_for is not None
         if not (has_work or settings.vacuum_free or settings.keep_copies or settings.harvest):
@@ -242,7 +242,7 @@ class _Work:
     def _clock_doubt(self) -> str:
         """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
         now = self._now
-        near = (self._source.like, self._source.archive)
+        near = (self._source.permissions_template, self._source.archive)
         files = [path for path in near if path is not None and path.exists()]
         written = max((path.stat().st_mtime for path in files), default=None)
         if written is None or now.timestamp() - written < _DORMANT.total_seconds():
@@ -304,7 +304,9 @@ class _Work:
         if file is None or self._settings.policy is None:
             return StepOutcome.NOTHING, words
         chosen = {**self._settings.policy, "name": by}
-        write_settings(file.parent, self._settings.name, self._source.like, {"policy": chosen})
+        write_settings(
+            file.parent, self._settings.name, self._source.permissions_template, {"policy": chosen}
+        )
         return StepOutcome.DONE, f"{words}; {file} names {by} now, so the next night does it"
 
     def _carried_out(

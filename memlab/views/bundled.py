@@ -114,7 +114,11 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
     logs = settings_of(source).log if log is None else (log.resolve(),)
     parameters["reads"] = str(logs[0]) if logs else None
     parameters["stores"] = [name]
-    parameters["projects"] = str(source.like.parent.parent) if source.like is not None else None
+    parameters["projects"] = (
+        str(source.permissions_template.parent.parent)
+        if source.permissions_template is not None
+        else None
+    )
     from memlab.evidence.references import (
         collect_evidence,  # names of bundled stores need no pandas
     )

@@ -167,7 +167,7 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
     findings = examine(frame, log=log, now=now, until=until, **asked)
     source = findings.evidence.source
-    limit = DEFAULT_MODE if source is None else limit_like(source.like)
+    limit = DEFAULT_MODE if source is None else limit_like(source.permissions_template)
     write_whole(output, page_of(findings, progress).encode(), limit=limit)
     plan_file = None
     if record is not None:
@@ -181,7 +181,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
-    limit = limit_like(source.like)
+    limit = limit_like(source.permissions_template)
     now = findings.evidence.now
     made = plan(source, KeepRecent(findings.cap), now=now)
     receipt = None

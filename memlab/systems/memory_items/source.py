@@ -48,7 +48,7 @@ class MemoryItems(base.Source):
     @property
     def name(self) -> str:
         """The absolute path."""
-        return ":memory:" if self._open is not None else str(self.like)
+        return ":memory:" if self._open is not None else str(self.permissions_template)
 
     @property
     def path(self) -> Path:
@@ -56,7 +56,7 @@ class MemoryItems(base.Source):
         return database.store_file(self._where).resolve()
 
     @cached_property
-    def like(self) -> Path:
+    def permissions_template(self) -> Path:
         """The file whose owner and permissions the archive gets, there or not."""
         return Path(realpath(database.path_named(self._where)))
 
