@@ -180,7 +180,7 @@ def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallb
         entries=entries_of(reader, source, (*leaving, *returns)) if retire else (),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
         expires=expires,
-        last_goes=source.agents_own and bool((leaves & (not retire))[-1:].any()),
+        last_goes=source.is_native_format and bool((leaves & (not retire))[-1:].any()),
     )
 
 

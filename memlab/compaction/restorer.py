@@ -350,7 +350,7 @@ def _missing(
 
 def _all_elsewhere(source: Source) -> str:
     """Return how to have all of a deletion beside a store, whose places are taken."""
-    if source.agents_own:
+    if source.is_native_format:
         return "all into a new file"
     return f"write all to a file: {command('archive', source.name, '--export', 'memories.jsonl')}"
 

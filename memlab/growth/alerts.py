@@ -98,7 +98,7 @@ def _never_compacted(look: Look) -> _Found:
         return
     position = look.memories.position
     free = 0.0  # of the row numbers of an agent's own store
-    if look.source.agents_own and position is not None and len(position):
+    if look.source.is_native_format and position is not None and len(position):
         free = 1 - len(position) / max(int(position.max()), 1)
     if has_past(look.source) or free > _FREE:
         return

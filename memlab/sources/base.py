@@ -460,7 +460,7 @@ class Source(ABC):
         Whether a memory can be taken out of what is loaded at start and stay to be found.
     deletes : bool
         Whether memlab deletes from it; else its cap is a setting of its own.
-    agents_own : bool
+    is_native_format : bool
         Whether it is the file of an agent's own runtime in memlab's own format: one that memlab
         rewrites, and whose keys are its positions.
     is_folder : bool
@@ -492,7 +492,7 @@ class Source(ABC):
     supersedes: bool = False
     retires: bool = False
     deletes: bool = True
-    agents_own: bool = False
+    is_native_format: bool = False
     is_folder: bool = False
     cuts_index: bool = False
     revised: frozenset[str] = frozenset()
@@ -529,7 +529,7 @@ class Source(ABC):
     @property
     def is_copied(self) -> bool:
         """Whether its archive may keep copies of what is in it."""
-        return self.is_folder or (self.agents_own and self.name != ":memory:")
+        return self.is_folder or (self.is_native_format and self.name != ":memory:")
 
     def files(self) -> list[Path]:
         """Return the files that it is made of, there or not; none of a server."""

@@ -119,7 +119,7 @@ class Recommendation(DisplayMixin):
     def mentioned(self) -> str:
         """How often the texts of a folder's memories, or of an agent's own, name others."""
         source = self.evidence.source
-        if source is None or not (source.is_folder or source.agents_own):
+        if source is None or not (source.is_folder or source.is_native_format):
             return ""
         if len(self.evidence.past) > _MOST_TEXTS:
             return (

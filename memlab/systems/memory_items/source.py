@@ -34,7 +34,7 @@ class MemoryItems(base.Source):
     scheme = "file"
     supersedes = True
     retires = True
-    agents_own = True
+    is_native_format = True
     tables: ClassVar = {"memory_items": ("memory_id",)}  # what it lacks is said when it is read
 
     def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
