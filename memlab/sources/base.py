@@ -473,7 +473,7 @@ class Source(ABC):
         How the names of its files end, by which a search finds them.
     setting : str
         The setting of its system's own that holds a cap, with ``%d`` for it; empty for none.
-    usual : tuple of str
+    default_locations : tuple of str
         Where its system puts such stores: the variable that moves the folder, the folder below a
         home, and where in it they are.
     of_use : collection of str
@@ -501,7 +501,7 @@ class Source(ABC):
     tables: ClassVar[Mapping[str, Sequence[str]]] = {}
     endings: ClassVar[tuple[str, ...]] = DATABASES
     setting: ClassVar[str] = ""
-    usual: ClassVar[tuple[str, ...]] = ()
+    default_locations: ClassVar[tuple[str, ...]] = ()
     of_use: ClassVar[Collection[str]] = ()
 
     @property
@@ -574,9 +574,9 @@ class Source(ABC):
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:
         """Return where its system puts such stores, there or not, by a home and an environment."""
-        if not cls.usual:
+        if not cls.default_locations:
             return ()
-        variable, below, *names = cls.usual
+        variable, below, *names = cls.default_locations
         return [Path(known.get(variable) or home / below) / name for name in names or [""]]
 
     def changing(self) -> AbstractContextManager[Writer]:

@@ -93,7 +93,7 @@ class ClaudeMem(TableSource):
     """The observations of a claude-mem database."""
 
     scheme = "claude-mem"
-    usual = ("CLAUDE_MEM_DATA_DIR", ".claude-mem")
+    default_locations = ("CLAUDE_MEM_DATA_DIR", ".claude-mem")
     deletes = False
     setting = f"{SETTING}=%d"
     shape = staticmethod(_SHAPE)

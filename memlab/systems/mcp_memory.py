@@ -72,7 +72,7 @@ class McpMemory(TableSource):
 
     scheme = "mcp-memory"
     revised = frozenset({IMPORTANCE})
-    usual = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
+    default_locations = ("XDG_DATA_HOME", ".local/share", "mcp-memory")
     tables: ClassVar = {TABLE: ("content_hash", "content", "memory_type")}
     shape = staticmethod(_SHAPE)
 

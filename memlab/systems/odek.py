@@ -82,7 +82,7 @@ class Odek(FolderSource):
     """A folder of odek's episodes."""
 
     scheme = "odek"
-    usual = ("", ".odek/memory")
+    default_locations = ("", ".odek/memory")
     evidence = EVIDENCE
     index_name = INDEX
     place = staticmethod(_PLACE)

@@ -131,7 +131,7 @@ class OpenClaw(NotesSource):
     """The notes of a workspace."""
 
     scheme = "openclaw"
-    usual = ("OPENCLAW_STATE_DIR", _STATE)
+    default_locations = ("OPENCLAW_STATE_DIR", _STATE)
     evidence = EVIDENCE
 
     @staticmethod

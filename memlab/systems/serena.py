@@ -51,7 +51,7 @@ class Serena(NotesSource):
     """The memories of a project."""
 
     scheme = "serena"
-    usual = ("SERENA_HOME", str(MEMORIES.parent))
+    default_locations = ("SERENA_HOME", str(MEMORIES.parent))
 
     evidence = EVIDENCE
 

@@ -84,7 +84,13 @@ class ClaudeCode(FolderSource):
     """A folder of Claude Code's memory."""
 
     scheme = "claude"
-    usual = ("CLAUDE_CONFIG_DIR", ".claude", "projects", "agent-memory", "agent-memory-local")
+    default_locations = (
+        "CLAUDE_CONFIG_DIR",
+        ".claude",
+        "projects",
+        "agent-memory",
+        "agent-memory-local",
+    )
     evidence = EVIDENCE
     index_name = INDEX
     index_first = True
