@@ -476,7 +476,7 @@ class Source(ABC):
     default_locations : tuple of str
         Where its system puts such stores: the variable that moves the folder, the folder below a
         home, and where in it they are.
-    of_use : collection of str
+    usage_fields : collection of str
         Fields of a record that mere use changes, where no place among others is written down.
     revised : frozenset of str
         Signals that its system changes after a memory is written, keeping no earlier value.
@@ -502,7 +502,7 @@ class Source(ABC):
     endings: ClassVar[tuple[str, ...]] = DATABASES
     setting: ClassVar[str] = ""
     default_locations: ClassVar[tuple[str, ...]] = ()
-    of_use: ClassVar[Collection[str]] = ()
+    usage_fields: ClassVar[Collection[str]] = ()
 
     @property
     @abstractmethod
@@ -625,9 +625,9 @@ class Source(ABC):
         A plan is stale when a memory that it deletes was used since, but not on a server, where use
         never stops; one that it keeps may be used anywhere.
         """
-        if not self.of_use:
+        if not self.usage_fields:
             return without_place(record)
-        kept = {n: value for n, value in json.loads(record).items() if n not in self.of_use}
+        kept = {n: value for n, value in json.loads(record).items() if n not in self.usage_fields}
         return encoded(kept)
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:  # noqa: ARG002

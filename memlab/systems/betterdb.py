@@ -68,7 +68,7 @@ class Betterdb(ServerSource):
     """The memories of one BetterDB store on a server."""
 
     atomic = False
-    of_use = (*(name.decode() for name in _OF_USE), ENDS)
+    usage_fields = (*(name.decode() for name in _OF_USE), ENDS)
     setting = "max_items_per_scope=%d"
     """The argument with which a BetterDB is made that caps; what a server's hash of settings holds
     is read by those made with ``config_refresh`` alone."""

@@ -80,7 +80,7 @@ class Memforge(ServerSource):
     setting = "WARM_TIER_MAX_PER_AGENT=%d"
     """The environment variable by which a MemForge server caps every agent."""
     revised = frozenset({IMPORTANCE, GRADUATED})
-    of_use = (
+    usage_fields = (
         "access_count",
         "last_accessed",
         "retrieval_success_count",
