@@ -283,7 +283,7 @@ class Writer(Reader):
 
     Attributes
     ----------
-    suspect : str
+    likely_cause : str
         What to look for when more or less would have changed than was meant.
     rows_left_out : mapping of str to int
         Table -> how many rows that went with memories could not be put back with them.
@@ -291,7 +291,7 @@ class Writer(Reader):
         Memories that came back and of which an index had an entry already, which was left alone.
     """
 
-    suspect: ClassVar[str] = "somebody else who writes to the store"
+    likely_cause: ClassVar[str] = "somebody else who writes to the store"
     rows_left_out: Mapping[str, int] = _NONE
     entries_left: Sequence[Key] = ()
 
@@ -421,10 +421,12 @@ class Writer(Reader):
         gone = before - self._count()
         if gone != len(expected):
             words = f"{len(expected):,} memories were to go and {gone:,} would have gone"
-            raise errors.CompactionError(f"{words}; all was rolled back: look for {self.suspect}")
+            raise errors.CompactionError(
+                f"{words}; all was rolled back: look for {self.likely_cause}"
+            )
 
     def _check_inserted(self, records: Records, wanted: int) -> None:
-        undone = f"all was rolled back: look for {self.suspect}"
+        undone = f"all was rolled back: look for {self.likely_cause}"
         back = self.records([key for key, _ in records])
         for key, record in records:
             found, there = next(back, (None, b""))

@@ -267,7 +267,7 @@ class MemoryReader(TableReader):
 class MemoryWriter(MemoryReader, Writer):
     """Changes memories in one transaction."""
 
-    suspect = f"a trigger on {TABLE}"
+    likely_cause = f"a trigger on {TABLE}"
 
     def check_safe(self, name: Path) -> None:
         """Check that a deletion would do no more than the service's own."""

@@ -265,7 +265,7 @@ class MemoryReader(base.Reader):
 class MemforgeWriter(MemoryReader, base.Writer):
     """Changes memories in one transaction."""
 
-    suspect = f"a rule on {TABLE}"
+    likely_cause = f"a rule on {TABLE}"
 
     def check_safe(self) -> None:
         """Check that a deletion would do no more than what is known of it."""

@@ -406,7 +406,7 @@ class FolderSource(base.FileSource, Index):
 class FolderWriter(base.WholeReader, base.Writer):
     """A folder that is locked and being changed."""
 
-    suspect = "somebody else who writes to the folder"
+    likely_cause = "somebody else who writes to the folder"
     source: FolderSource
 
     def __init__(self, source: FolderSource, change: FolderChange) -> None:

@@ -205,7 +205,7 @@ class _Reader(base.Reader):
 
 
 class _Writer(_Reader, base.Writer):
-    suspect = "a trigger on memory_items in the store"
+    likely_cause = "a trigger on memory_items in the store"
 
     def __init__(
         self, connection: sqlite3.Connection, protected: frozenset[str] = frozenset()
