@@ -670,7 +670,7 @@ class Source(ABC):
             f"{self.name} has no index that is cut; name a folder of Claude Code's memory"
         )
 
-    def troubles(self) -> Sequence[Trouble]:
+    def diagnostics(self) -> Sequence[Trouble]:
         """Return what can be wrong with a store of this kind and was looked at, found or not."""
         return ()
 

@@ -168,7 +168,7 @@ class Odek(FolderSource):
         with _odek_held(self.path), changed_folder(self.path, self) as change:
             yield EpisodeWriter(self, change)
 
-    def troubles(self) -> list[Trouble]:
+    def diagnostics(self) -> list[Trouble]:
         """Return which entries of the list have no file."""
 
         def look(moment: FolderMoment) -> tuple[int, list[str]]:

@@ -194,7 +194,7 @@ class OpenClaw(NotesSource):
             found["undated"] = f"{counted(undated, 'notes')} without a date in the name, {what}"
         return found | super().facts(moment)
 
-    def troubles(self) -> list[Trouble]:
+    def diagnostics(self) -> list[Trouble]:
         """Return how much of ``MEMORY.md`` a start leaves out."""
         cut = max(self.seen(_length_of_index) - _MOST, 0)
         words = f"{cut:,} characters of {INDEX} stand below what is loaded" if cut else ""

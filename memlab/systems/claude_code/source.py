@@ -305,7 +305,7 @@ class ClaudeCode(FolderSource):
         """Return which files are loaded at start, by the index as it stands and in other orders."""
         return self.seen(lambda moment: self.view(moment).orders(reads))
 
-    def troubles(self) -> list[Trouble]:
+    def diagnostics(self) -> list[Trouble]:
         """Return what can be wrong with front matter and index, and with what is retired."""
         known = self.retired()
         retired = {

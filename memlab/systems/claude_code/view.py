@@ -262,7 +262,7 @@ class FolderView:
             "pending": self.moment.is_pending,
         }
 
-    def troubles(self, retired: Collection[str] = ()) -> list[Trouble]:
+    def diagnostics(self, retired: Collection[str] = ()) -> list[Trouble]:
         """Return what a person could mend: front matter, lines without a file, or cut.
 
         Of the memories that plans have `retired`, one of the two indexes must name each.
