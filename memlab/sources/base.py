@@ -690,7 +690,7 @@ class Source(ABC):
         if self.permissions_template is not None and not self.is_folder:
             check_wal(self.permissions_template)
 
-    def gone(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
+    def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
         """Yield what has gone from it and somebody else keeps: its system, or git.
 
         ``deleted_at`` is in :attr:`Rows.others`; of git, ``written_at`` and ``commit`` too.

@@ -153,7 +153,7 @@ class Memforge(ServerSource):
             "faults": () if written else ((position, "consolidated_at", _UNDATED),),
         }
 
-    def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
+    def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what MemForge itself moved to ``cold_tier``."""
         with self.transaction(write=False) as connection:
             reader = MemoryReader(connection, self)

@@ -317,7 +317,7 @@ class FolderSource(base.FileSource, Index):
         """Return the id of the memory that a file holds."""
         return name
 
-    def gone(self, *, with_body: bool) -> Iterator[base.Rows]:
+    def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[base.Rows]:
         """Yield what was committed to git and is not there any more."""
         for some in stored.batched(self._gone()):
             others = {name: [getattr(each, own) for each in some] for name, own in _OF_LOSS.items()}
