@@ -372,7 +372,7 @@ def _kept(
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
     if source.is_tracked():
         known_by = ("git", *known_by)
-        for loss in source.losses():
+        for loss in source.iter_lost():
             name = str(source.facts_of(loss.record).memory_id)
             if loss.moved_to:
                 moved[name] = loss

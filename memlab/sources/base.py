@@ -697,7 +697,7 @@ class Source(ABC):
         """
         return iter(())
 
-    def losses(self) -> Iterator[Loss]:
+    def iter_lost(self) -> Iterator[Loss]:
         """Yield what somebody else deleted or emptied and git keeps."""
         return iter(())
 

@@ -324,7 +324,7 @@ class FolderSource(base.FileSource, Index):
             rows = [self.row_of(each.record) for each in some]
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
-    def losses(self) -> Iterator[base.Loss]:
+    def iter_lost(self) -> Iterator[base.Loss]:
         """Return what was committed to git and is not there any more, or has no words any more.
 
         What was moved out of the store is among it, with where it is now.

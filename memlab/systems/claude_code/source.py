@@ -266,9 +266,9 @@ class ClaudeCode(FolderSource):
     def _named_by(self, found: Found, said: Sequence[Any]) -> Found:
         return found._replace(said=said, place={**found.place, "index_state": LISTED})
 
-    def losses(self) -> Iterator[Loss]:
+    def iter_lost(self) -> Iterator[Loss]:
         """Yield what git knows to be gone or emptied, and what a lost index named."""
-        yield from super().losses()
+        yield from super().iter_lost()
         versions = versions_of(self.path, INDEX) if self.history().lives else []
         if versions:
             yield from self.seen(lambda moment: self._lines_lost(moment, versions))
