@@ -275,7 +275,9 @@ def _is_as_seen(loss: Loss, record: bytes, source: Source) -> bool:
     """Whether a memory is still lost as it was, so that it may be replaced."""
     if loss.is_emptied:
         return source.is_empty(record)
-    return source.is_unlisted(record) and source.content(record) == source.content(loss.record)
+    return source.is_unlisted(record) and source.content_for_digest(
+        record
+    ) == source.content_for_digest(loss.record)
 
 
 def _check_free(source: Source, taken: Sequence[object]) -> None:

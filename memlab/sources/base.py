@@ -725,7 +725,7 @@ class Source(ABC):
         """Yield what was searched for, where its words are kept; nobody writes them elsewhere."""
         return iter(())
 
-    def content(self, record: bytes) -> bytes:
+    def content_for_digest(self, record: bytes) -> bytes:
         """Return what of a record differs once somebody has written the memory."""
         return self.without_usage(record)
 

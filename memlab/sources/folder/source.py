@@ -358,14 +358,14 @@ class FolderSource(base.FileSource, Index):
                         perhaps=life.perhaps,
                     )
 
-    def content(self, record: bytes) -> bytes:
+    def content_for_digest(self, record: bytes) -> bytes:
         """Return the bytes of its file; of a memory that has none, its lines."""
         file = memory_in(record)[1]
         return stored.without_place(record) if file is None else file.data
 
     def is_empty(self, record: bytes) -> bool:
         """Whether its file has nothing in it."""
-        return not self.content(record).strip()
+        return not self.content_for_digest(record).strip()
 
     def knows_gone(self) -> bool:
         """Whether git knows of memories that are not there any more."""

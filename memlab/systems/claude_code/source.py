@@ -397,7 +397,7 @@ class ClaudeCode(FolderSource):
             return True
         if self.is_placed or self._is_named_by_scheme:
             return False
-        return not has_claude_type(self.content(record).decode(errors="replace"))
+        return not has_claude_type(self.content_for_digest(record).decode(errors="replace"))
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
         known = self._notes.get(name)

@@ -139,7 +139,7 @@ class MemoryItems(base.Source):
         """Return a record without its signals."""
         return stored.without_signals(record)
 
-    def content(self, record: bytes) -> bytes:
+    def content_for_digest(self, record: bytes) -> bytes:
         """Return a record without its signals and what stands for it: retiring writes no words."""
         said = json.loads(stored.without_signals(record))
         return base.canonical({**said, "superseded_by": None})
