@@ -444,7 +444,7 @@ def entries_of(
 ) -> tuple[plans.PlannedEntries, ...]:
     """Return what a store's index says of memories that are to be retired, or to return."""
     found = reader.records([memory.key for memory in moves])
-    entries = (plans.PlannedEntries(key, source.entries_kept(record)) for key, record in found)
+    entries = (plans.PlannedEntries(key, source.index_entries_of(record)) for key, record in found)
     return tuple(each for each in entries if each.said)
 
 

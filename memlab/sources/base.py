@@ -791,7 +791,7 @@ class Source(ABC):
         """Return the id of the memory that stands for this one; of a retired one, its own."""
         return None
 
-    def entries_kept(self, record: bytes) -> str:  # noqa: ARG002
+    def index_entries_of(self, record: bytes) -> str:  # noqa: ARG002
         """Return what a plan must know to take a retirement back exactly; mostly nothing."""
         return ""
 

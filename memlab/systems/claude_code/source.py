@@ -210,7 +210,7 @@ class ClaudeCode(FolderSource):
         said = json.loads(record)
         return str(said["memory_id"]) if said["place"].get("retired_at") else None
 
-    def entries_kept(self, record: bytes) -> str:
+    def index_entries_of(self, record: bytes) -> str:
         """Return what the index and ``RETIRED.md`` say of a memory."""
         place = json.loads(record)["place"]
         return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
