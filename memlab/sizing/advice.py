@@ -343,7 +343,12 @@ class Advice(DisplayMixin):
     def _in_settings(self, source: Source | None) -> list[str]:
         if source is not None and not source.deletes:
             caps = [*(end.keep_recent for end in self.trade), self.keep_recent]
-            return [line for cap in caps if cap is not None for line in source.instead(cap)]
+            return [
+                line
+                for cap in caps
+                if cap is not None
+                for line in source.native_cap_instructions(cap)
+            ]
         if source is None or not source.setting or self.keep_recent is None:
             return []
         by_its_rule = "a cap of that size in its own settings, by its own rule"

@@ -811,7 +811,7 @@ class Source(ABC):
         """Return the cap that the setting has today, where nothing is deleted."""
         return None
 
-    def instead(self, keep: int) -> list[str]:  # noqa: ARG002
+    def native_cap_instructions(self, keep: int) -> list[str]:  # noqa: ARG002
         """Return the lines that say what to do with a cap where nothing is deleted."""
         return []
 

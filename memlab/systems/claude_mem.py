@@ -176,7 +176,7 @@ class ClaudeMem(TableSource):
         """Return how many observations a start loads at most today."""
         return self.start.newest
 
-    def instead(self, keep: int) -> list[str]:
+    def native_cap_instructions(self, keep: int) -> list[str]:
         """Say what to do with a cap: where the setting is, or which project to ask about."""
         if self.project is None and len(projects := self.about().said["projects"]) > 1:
             counts = (
