@@ -656,7 +656,7 @@ class Source(ABC):
     def adjust(self, settings: Settings) -> None:  # noqa: B027
         """Take what a person chose for this store, beside its protected tags."""
 
-    def about(self) -> Any:
+    def extra_report(self) -> Any:
         """Return a page that shows itself, of what no frame holds; None for nothing."""
         return None
 

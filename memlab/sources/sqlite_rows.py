@@ -178,7 +178,7 @@ class TableSource(base.FileSource):
     def reader(self, connection: sqlite3.Connection) -> TableReader:
         """Return what reads the memories over a connection."""
 
-    def about(self) -> base.About:
+    def extra_report(self) -> base.About:
         """Return what there is to say of the database beside its frame."""
         return base.read_consistent(self, lambda reader: cast("TableReader", reader).about())
 

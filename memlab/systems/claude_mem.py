@@ -178,7 +178,7 @@ class ClaudeMem(TableSource):
 
     def native_cap_instructions(self, keep: int) -> list[str]:
         """Say what to do with a cap: where the setting is, or which project to ask about."""
-        if self.project is None and len(projects := self.about().said["projects"]) > 1:
+        if self.project is None and len(projects := self.extra_report().said["projects"]) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
                 f"{len(projects):,}: over all together the number is too large for each"

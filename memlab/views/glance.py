@@ -110,7 +110,7 @@ def show(
         found = effective_policy(source)
         keep = found.keep(settings)
         number = found.words
-    more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
+    more = {"archive": f"left out: {problem}" if problem else "", "about": source.extra_report()}
     reads = None
     option = tuple[str, ...]()
     if log is not None:

@@ -630,7 +630,7 @@ class NotesSource(FolderSource):
             found["pending"] = "a change was cut short; the next one takes it back first"
         return found
 
-    def about(self) -> base.About | None:
+    def extra_report(self) -> base.About | None:
         """Return what there is to say of the notes."""
         found = self.seen(self.facts)
         page = TextPage(f"notes in {self.name}", list(found.items()))

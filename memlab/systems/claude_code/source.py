@@ -249,7 +249,7 @@ class ClaudeCode(FolderSource):
         memories = (name for name in there if is_memory(name) and name not in self._others)
         return indexes.names_of(said, memories, self.path, self._aliases)
 
-    def about(self) -> About:
+    def extra_report(self) -> About:
         """Return what there is to say of the index."""
         return self.seen(lambda moment: self.view(moment).about())
 

@@ -341,7 +341,7 @@ class FolderView:
             )
         ]
 
-    def about(self) -> About:
+    def extra_report(self) -> About:
         """Return the facts and a page of them."""
         said = self.said
         most = self.index.rule.units
