@@ -216,7 +216,7 @@ def _take_out(asked: _Asked, entry: Entry, watch: StepCallback) -> Restored:
             for key, record in archive.records(entry, there)
             if writer.is_as_put_back(there[key], record)
         }
-        expected = {key: fingerprint_of(writer.compared(there[key])) for key in put_back}
+        expected = {key: fingerprint_of(writer.comparable_record(there[key])) for key in put_back}
         if written := sorted(there.keys() - expected.keys(), key=str):
             raise ArchiveError(
                 f"{counted(len(written))} written since ({some_of(written)}); nothing was changed: "

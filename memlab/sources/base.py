@@ -389,7 +389,7 @@ class Writer(Reader):
         """
         raise NotImplementedError
 
-    def compared(self, record: bytes) -> bytes:
+    def comparable_record(self, record: bytes) -> bytes:
         """Return what of a record must be as a plan saw it; on a server that without usage."""
         return record
 
@@ -410,7 +410,7 @@ class Writer(Reader):
         same = {
             key
             for key, record in self.records(expected)
-            if fingerprint_of(self.compared(record)) == expected[key]
+            if fingerprint_of(self.comparable_record(record)) == expected[key]
         }
         return [key for key in expected if key not in same]
 

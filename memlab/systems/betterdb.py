@@ -261,7 +261,7 @@ class BetterdbWriter(HashReader, base.Writer):
                 self._take_out()
             raise
 
-    def compared(self, record: bytes) -> bytes:
+    def comparable_record(self, record: bytes) -> bytes:
         """Return what of a record a recall does not change."""
         return self.source.without_usage(record)
 
@@ -333,7 +333,7 @@ class BetterdbWriter(HashReader, base.Writer):
             found = dict(self._watch(keys))
             gone = [key for key in keys if key not in found]
             if (gone and not self._have_ended(gone)) or any(
-                fingerprint_of(self.compared(self.record(key, each))) != wanted[key]
+                fingerprint_of(self.comparable_record(self.record(key, each))) != wanted[key]
                 for key, each in found.items()
             ):
                 return False

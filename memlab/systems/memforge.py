@@ -307,7 +307,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
             ]
         return taken
 
-    def compared(self, record: bytes) -> bytes:
+    def comparable_record(self, record: bytes) -> bytes:
         """Return what of a record a retrieval does not change."""
         return self.source.without_usage(record)
 
