@@ -180,7 +180,7 @@ def settle(
 ) -> tuple[str, ...]:
     """Note plans as done that were stopped before their note; see :meth:`Archive.settle`."""
     is_done = partial(is_superseded, reader, source, archive)
-    return archive.settle(reader.records, at=now, is_done=is_done, forget=forget)
+    return archive.reconcile_interrupted(reader.records, at=now, is_done=is_done, forget=forget)
 
 
 def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:

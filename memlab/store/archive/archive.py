@@ -278,7 +278,7 @@ class Archive:
         taken = others.keys() - same - changed
         return EntryState(same, changed, taken, wanted.keys() - same - others.keys())
 
-    def settle(
+    def reconcile_interrupted(
         self,
         fetch: Fetch,
         *,

@@ -307,7 +307,7 @@ def archived_first(
         archive = both.archive
         if settle:
             archive.check_entries()
-            archive.settle(partial(records_at, connection, layout), at=at)
+            archive.reconcile_interrupted(partial(records_at, connection, layout), at=at)
         positions = positions_where(connection, chosen)
         copies = (
             Archived(position, record, why.reason)
