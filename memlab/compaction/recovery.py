@@ -251,7 +251,7 @@ def recover(
         entries_left = tuple(writer.entries_left)
         copies = (Archived(key, record, _REASON) for key, record in records)
         with archive.deleting(named, copies, at=moment):
-            archive.finish(found.digest, moment)
+            archive.mark_applied(found.digest, moment)
             watch("archived")
             new = [each for each in records if each[0] not in replaced]
             taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]

@@ -303,7 +303,7 @@ class Archive:
                 is_gone = is_done(entry)
                 never_began = is_gone is False
             if is_gone:
-                self.finish(entry.digest, at)
+                self.mark_applied(entry.digest, at)
                 done.append(entry.digest)
             elif forget and never_began:
                 self.forget(entry.digest)
@@ -356,7 +356,7 @@ class Archive:
                     self.forget(apply.digest)
             raise
 
-    def finish(self, digest: str, at: datetime) -> None:
+    def mark_applied(self, digest: str, at: datetime) -> None:
         """Record that the deletion is done, unless that is recorded."""
         with self.changing() as connection:
             connection.execute(
