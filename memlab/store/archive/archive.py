@@ -306,7 +306,7 @@ class Archive:
                 self.mark_applied(entry.digest, at)
                 done.append(entry.digest)
             elif forget and never_began:
-                self.forget(entry.digest)
+                self.discard_pending(entry.digest)
         return tuple(done)
 
     @contextmanager
@@ -353,7 +353,7 @@ class Archive:
         except BaseException as error:
             if is_undone(error):
                 with suppress(MemlabError):
-                    self.forget(apply.digest)
+                    self.discard_pending(apply.digest)
             raise
 
     def mark_applied(self, digest: str, at: datetime) -> None:
@@ -364,7 +364,7 @@ class Archive:
                 (entries.moment_text(at), digest),
             )
 
-    def forget(self, digest: str) -> None:
+    def discard_pending(self, digest: str) -> None:
         """Drop an entry and its copies. The caller knows that the memories are in the store."""
         with self.changing():
             self.erase(digest)
