@@ -392,14 +392,14 @@ class Archive:
         """Return memories of the store by which it is known again; none where none were noted."""
         noted = dict[int, str]()
         with suppress(TypeError, ValueError, RecursionError):  # it may be of others' making
-            written = json.loads(self.about(_WITNESSES) or b"[]")
+            written = json.loads(self.metadata(_WITNESSES) or b"[]")
             _NOTED(written)
             noted = dict(written)
         marks = ", ".join("?" * len(noted))
         gone = {*self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *noted)}
         return [(at, digest) for at, digest in noted.items() if (at,) not in gone]
 
-    def about(self, name: str) -> Any:
+    def metadata(self, name: str) -> Any:
         """Return what an archive says of itself under a name; None where it says nothing."""
         found = self.rows("SELECT value FROM about WHERE name = ?", name)
         return found[0][0] if found else None

@@ -64,7 +64,7 @@ def keeps_copies(location: ArchiveLocation) -> bool:
 
 def last_copied(archive: Archive) -> datetime | None:
     """Return when the store was copied last; None where it never was."""
-    found = archive.about(_LAST) if archive.has_table("copies") else None
+    found = archive.metadata(_LAST) if archive.has_table("copies") else None
     if found is not None:
         with archive.leaving_out("when it copied the store last"):
             return entries.moment_in(found, _LAST)

@@ -41,7 +41,7 @@ def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
 
 def key_of(archive: Archive) -> bytes | None:
     """Return the key of an archive's names: None where nothing was dropped, empty if unreadable."""
-    written = archive.about(_KEY)
+    written = archive.metadata(_KEY)
     if written is None:
         return None
     with archive.leaving_out("the key of the names of what was dropped"):

@@ -251,7 +251,7 @@ class ClaudeCode(FolderSource):
 
     def extra_report(self) -> About:
         """Return what there is to say of the index."""
-        return self.seen(lambda moment: self.view(moment).about())
+        return self.seen(lambda moment: self.view(moment).metadata())
 
     def is_unlisted(self, record: bytes) -> bool:
         """Whether neither the index nor a hub names a memory."""
