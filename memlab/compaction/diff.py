@@ -101,11 +101,11 @@ class Difference(DisplayMixin):
 def difference_of(before: Plan, after: Plan) -> Difference:
     """Return what the second of two plans does otherwise; memories are the same by key and id."""
     changes = {}
-    for fate, first in before.fates.items():
+    for fate, first in before.memories_by_action.items():
         more = _OF_A_LINK if fate == plans.SUPERSEDES else ()
         said = attrgetter("fingerprint", "reason", *more)
         was = {(each.key, each.memory_id): each for each in first}
-        now = {(each.key, each.memory_id): each for each in after.fates[fate]}
+        now = {(each.key, each.memory_id): each for each in after.memories_by_action[fate]}
         both = [(was[name], each) for name, each in now.items() if name in was]
         changes[fate] = Changes(
             [each for name, each in now.items() if name not in was],

@@ -243,7 +243,7 @@ class Plan(DisplayMixin):
         return self.retires + self.returns
 
     @property
-    def fates(self) -> dict[str, tuple[PlannedMemory | PlannedLink, ...]]:
+    def memories_by_action(self) -> dict[str, tuple[PlannedMemory | PlannedLink, ...]]:
         """What it changes, by what it does to them."""
         return {
             DELETES: self.memories,
@@ -270,7 +270,7 @@ class Plan(DisplayMixin):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to carry out."""
-        return not any(self.fates.values())
+        return not any(self.memories_by_action.values())
 
     @property
     def takes_all(self) -> bool:
