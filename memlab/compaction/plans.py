@@ -273,7 +273,7 @@ class Plan(DisplayMixin):
         return not any(self.memories_by_action.values())
 
     @property
-    def takes_all(self) -> bool:
+    def removes_all_prunable(self) -> bool:
         """Whether it deletes or retires prunable memories and leaves none of them loaded."""
         prunable = [group for group in self.groups if group.label == PRUNABLE]
         takes = bool(self.retires) or any(group.deleted for group in prunable)
@@ -384,7 +384,7 @@ class Plan(DisplayMixin):
 
     def doubts(self) -> list[str]:
         """Say so when all goes."""
-        if not self.takes_all or self.asks_for_none:
+        if not self.removes_all_prunable or self.asks_for_none:
             return []
         goes = "be retired" if self.retires else "go"
         lines = [f"every prunable memory would {goes}; --apply asks for --all"]

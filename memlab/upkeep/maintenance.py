@@ -349,7 +349,7 @@ class _Work:
                 f"{counted(takes)} would go, more than max_per_run = {most:,}, so none does: "
                 f"{shows} shows them, and does it once with --apply; or raise the number",
             )
-        if made.takes_all and not (made.asks_for_none or self._all_prunable):
+        if made.removes_all_prunable and not (made.asks_for_none or self._all_prunable):
             raise PlanError(
                 "it would leave no prunable memory loaded, so nothing was done: where that is "
                 f"meant, {command('maintain', name, '--apply', '--all')}"
