@@ -123,7 +123,7 @@ def compact(
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         lists = list_rows and not made.is_empty
         listed = _costliest(source, policy, log) if lists else []
-        doubts = made.doubts()
+        doubts = made.warnings()
         if made.retires:
             back = "a memory refers to returns at the next plan, and what a log says was read"
             if not (log or settings_of(source).log):

@@ -382,7 +382,7 @@ class Plan(DisplayMixin):
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return TextPage(title, facts, tables)
 
-    def doubts(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Say so when all goes."""
         if not self.removes_all_prunable or self.asks_for_none:
             return []
