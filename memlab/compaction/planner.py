@@ -221,7 +221,7 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
         held = np.zeros_like(needed)
     latest = np.argsort(needed_at.astype(np.int64))[::-1]
     for step in policy.steps:
-        if isinstance(step, CappedPolicy) and (room := step.slots) is not None:
+        if isinstance(step, CappedPolicy) and (room := step.capacity) is not None:
             _leave_out(held, latest, step, room, candidates)
     decision = decision_of(candidates.assign(**{PINNED: held}), policy, now=now)
     keep = decision.keep.copy()

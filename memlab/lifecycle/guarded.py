@@ -370,7 +370,7 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return what was evicted and why, and how full every scope is. Reads all signals."""
         with self._errors_in_words():
-            slots = self.capacity.slots if self.capacity else None
+            slots = self.capacity.capacity if self.capacity else None
             return side.read_stats(self.connection, slots, self._failures, self._last_failure)
 
     def _enforce(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
@@ -378,9 +378,9 @@ class LifecycleStore(SqliteMemoryStore):
         try:
             with self._writing():
                 keys = side.keys_within(self.connection, scope)
-                beyond = side.size_within(self.connection, keys) - capacity.slots
+                beyond = side.size_within(self.connection, keys) - capacity.capacity
                 if beyond > 0 and self._sweep(now):
-                    beyond = side.size_within(self.connection, keys) - capacity.slots
+                    beyond = side.size_within(self.connection, keys) - capacity.capacity
                 if beyond > 0:
                     lowest = side.lowest_within(self.connection, keys, capacity, now)
                     self._remove(lowest[:beyond], "lowest-value", now)

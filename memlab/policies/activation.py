@@ -496,14 +496,14 @@ class Activation(CappedPolicy):
             )
 
     @property
-    def slots(self) -> int | None:
+    def capacity(self) -> int | None:
         """How many prunable rows stay, or for how many tokens there is room."""
         return self.max_tokens if self.max_items is None else self.max_items
 
     @property
     def space(self) -> Space:
         """The same, and what is counted."""
-        return Space(size=int(self.slots or 0), of_tokens=self.max_items is None)
+        return Space(size=int(self.capacity or 0), of_tokens=self.max_items is None)
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
         """Return the tokens of each row; or one for each prunable row, and none for the others."""

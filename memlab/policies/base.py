@@ -173,7 +173,7 @@ class CappedPolicy(Policy):
 
     @property
     @abstractmethod
-    def slots(self) -> int | None:
+    def capacity(self) -> int | None:
         """How much room a scope has, or None where the cap is off."""
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
@@ -202,7 +202,7 @@ class CappedPolicy(Policy):
 
     def beyond_room(self, rows: pd.DataFrame, here: Flags, *, now: datetime) -> Ints:
         """Return the places of those that go, where but some of the rows are there."""
-        if self.slots is None or rows.empty:
+        if self.capacity is None or rows.empty:
             return np.empty(0, dtype=np.int64)
         left = here.copy()
         floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)

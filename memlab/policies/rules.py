@@ -120,7 +120,7 @@ class KeepRecent(base.CappedPolicy):
     goes_by: ClassVar[base.GoesBy] = "age"
 
     @property
-    def slots(self) -> int:
+    def capacity(self) -> int:
         """How many prunable rows stay."""
         return self.keep
 
@@ -151,7 +151,7 @@ class TokenBudget(base.CappedPolicy):
     goes_by: ClassVar[base.GoesBy] = "age"
 
     @property
-    def slots(self) -> int:
+    def capacity(self) -> int:
         """How many tokens there is room for."""
         return self.max_tokens
 
@@ -294,7 +294,7 @@ class ValueCap(base.CappedPolicy):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")
 
     @property
-    def slots(self) -> int:
+    def capacity(self) -> int:
         """How many rows a scope may hold."""
         return max(0, self.max_items)
 
@@ -341,7 +341,7 @@ class ImportanceBudget(base.CappedPolicy):
     runner: ClassVar[base.Runner] = "ranked"
 
     @property
-    def slots(self) -> int | None:
+    def capacity(self) -> int | None:
         """How many rows an agent may hold, None where the budget is off."""
         return self.max_items or None
 

@@ -293,7 +293,7 @@ class Capped(Runner):
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the lowest of each scope that has outgrown its room."""
-        if self.policy.slots is None or not (self.signals.new or self.signals.any_back):
+        if self.policy.capacity is None or not (self.signals.new or self.signals.any_back):
             return
         here = self.signals.here & self.signals.active
         keys_of = partial(self.keys, now=now)
