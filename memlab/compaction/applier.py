@@ -83,7 +83,7 @@ def apply(
     expect(plan, Plan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
     _check_readable(plan)
-    if plan.takes_all and not (plan.asks_for_none or all_prunable):
+    if plan.removes_all_prunable and not (plan.asks_for_none or all_prunable):
         raise errors.PlanError(
             f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was changed: "
             "where that is meant, say --all, in Python all_prunable=True"
@@ -126,9 +126,9 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
             f"{scheme}:{source.permissions_template}" for scheme in (source.scheme, planned)
         )
         raise errors.UndecidedKindError(
-            f"plan {plan.digest[:12]} was made of {source.permissions_template} as {kinds[planned].what}, and it "
-            f"is {kinds[source.scheme].what}; nothing was changed: make a new plan of "
-            f"{' or '.join(names)}",
+            f"plan {plan.digest[:12]} was made of {source.permissions_template} as "
+            f"{kinds[planned].what}, and it is {kinds[source.scheme].what}; "
+            f"nothing was changed: make a new plan of {' or '.join(names)}",
             given=str(source.permissions_template),
             names=names,
         )
@@ -291,7 +291,7 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: StepCallbac
     if receipt.archive is None:
         return
     with explain_unrecorded(f"{_done_by(receipt)} in {source.name}"):
-        archive.finish(receipt.digest, receipt.applied_at)
+        archive.mark_applied(receipt.digest, receipt.applied_at)
     watch("recorded")
 
 
@@ -390,7 +390,7 @@ def _check_readable(plan: Plan) -> None:
             f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
         )
-    named: Iterator[Planned | KeptMemory] = chain(*plan.fates.values(), plan.kept)
+    named: Iterator[Planned | KeptMemory] = chain(*plan.memories_by_action.values(), plan.kept)
     keys = [memory.key for memory in named]
     ends = {link.by_key for link in plan.supersedes}
     if len(set(keys)) != len(keys) or not ends.isdisjoint(keys):
@@ -406,7 +406,7 @@ def _check_against_store(
     retired = retired_in(archive) if plan.returns else RetiredMemories()
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
-    for fate, memories in {**plan.fates, **named}.items():
+    for fate, memories in {**plan.memories_by_action, **named}.items():
         compared = source.without_usage if fate == _KEEPS else archive.location.compared
         for memory, record in _with_records(writer, memories):
             if record is None:
@@ -436,7 +436,7 @@ def _check_against_store(
         raise errors.StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_undone(plan)}"
         )
-    return frozenset(memory.key for fate, memory in absent if fate in plan.fates)
+    return frozenset(memory.key for fate, memory in absent if fate in plan.memories_by_action)
 
 
 def entries_of(
@@ -479,7 +479,10 @@ def _wrong_of(
                 f"calls {truly}, {facts.kind} by the name of {name}, {named.kind}",
             ),
             (title != named.title, f"calls {truly} {named.title!r}, and its title is {title!r}"),
-            (source.agents_own and named.key != named.position, f"says that {truly} is at {place}"),
+            (
+                source.is_native_format and named.key != named.position,
+                f"says that {truly} is at {place}",
+            ),
         ]
     return next((words for is_wrong, words in wrong if is_wrong), "")
 
@@ -492,7 +495,7 @@ def _check_groups(plan: Plan) -> None:
         if group.fate != "keeps":
             memories[group.fate, group.kind, group.reason] += group.memories
             tokens[group.fate, group.kind, group.reason] += group.tokens
-    for fate, listed in plan.fates.items():
+    for fate, listed in plan.memories_by_action.items():
         for memory in listed:
             memories[fate, memory.kind, memory.reason] -= 1
             tokens[fate, memory.kind, memory.reason] -= memory.tokens

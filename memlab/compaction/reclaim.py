@@ -83,7 +83,7 @@ def space(path: str | Path | Source) -> Space:
         size = sum(map(_size, source.files()))  # what goes leaves no room behind
         return Space(str(place), size, 0, size, 0, _size(source.archive), size)
     file = store_file(place).resolve()
-    check = check_table if source.agents_own else lambda *_: None
+    check = check_table if source.is_native_format else lambda *_: None
     page, pages, free = read_snapshot(file, _pages_of, check=check)
     return Space(
         store=str(file),
@@ -151,7 +151,7 @@ def _on_this_disk(source: Source) -> Path:
             f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
             "room it takes, and have it give back what it does not need"
         )
-    if source.agents_own:
+    if source.is_native_format:
         store_file(source.permissions_template)
     return source.permissions_template
 
@@ -165,7 +165,7 @@ def _check_is_ours(source: Source) -> None:
             f"{source.name} is {what} that goes gives its room back at once: there is nothing to "
             "vacuum"
         )
-    if not source.agents_own:
+    if not source.is_native_format:
         raise StoreError(
             f"{source.name} is another system's database, and memlab rewrites none: end that "
             f"system, then sqlite3 {source.permissions_template} VACUUM"

@@ -257,7 +257,9 @@ def recover(
             taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]
             _check_free(source, taken + writer.conflicts(new))
             if replaced:
-                prints = {k: fingerprint_of(writer.compared(r)) for k, r in replaced.items()}
+                prints = {
+                    k: fingerprint_of(writer.comparable_record(r)) for k, r in replaced.items()
+                }
                 writer.replace(prints, [each for each in records if each[0] in replaced])
             if new:
                 writer.insert(new)

@@ -345,7 +345,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     ]
     for key, record in reader.records(keys):
         if name := source.facts_of(record).memory_id:
-            digest = copies.digest_of(source.content(record))
+            digest = copies.digest_of(source.content_for_digest(record))
             is_empty = source.is_empty(record)
             is_unlisted = source.is_unlisted(record)
             yield Content(name, key, record, digest, is_empty, is_unlisted)

@@ -115,7 +115,9 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
     def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
         return frame_of(batches, name=name, protected=source.protected, **how)
 
-    batches = [*source.gone(with_body=bodies)]  # mostly none, and an empty frame takes its time
+    batches = [
+        *source.iter_deleted_elsewhere(with_body=bodies)
+    ]  # mostly none, and an empty frame takes its time
     gone = sound(read(batches, source.name)) if batches else pd.DataFrame()
     for name in (c.DELETED_AT, c.WRITTEN_AT):
         if name in gone:

@@ -155,14 +155,14 @@ def _never_read(look: Look) -> _Found:
 
 def _cut(look: Look) -> _Found:
     """Look for what a start would load and cuts, which ``memlab doctor`` warns of, too."""
-    for trouble in look.source.troubles() if look.start or look.summary.apart else ():
+    for trouble in look.source.diagnostics() if look.start or look.summary.apart else ():
         if trouble.chars_cut:
             yield trouble.summary, -(-trouble.chars_cut // CHARS_PER_TOKEN), ("doctor", look.name)
 
 
 def _not_read(look: Look) -> _Found:
     """Look for files that a start leads to and that are read by no command."""
-    for trouble in look.source.troubles() if look.summary.apart else ():
+    for trouble in look.source.diagnostics() if look.summary.apart else ():
         if trouble.name == "sub_folders" and trouble.found:
             yield trouble.summary, look.summary.apart, ("doctor", look.name)
 

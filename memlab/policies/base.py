@@ -271,7 +271,7 @@ def lowest_beyond(
     keys_of: Callable[[Ints], Keys],
 ) -> Ints:
     """Return which rows of a scope go, of those that are there: the lowest beyond its room."""
-    surplus = int(size[there].sum()) - (policy.slots or 0)
+    surplus = int(size[there].sum()) - (policy.capacity or 0)
     if surplus <= 0:
         return there[:0]
     candidates = there[may_go[there]]

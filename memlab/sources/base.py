@@ -895,7 +895,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         source.scheme,
         unchanged if source.permissions_template else source.without_usage,
         lambda record: source.facts_of(record).memory_id,
-        source.agents_own,
+        source.is_native_format,
         source.narrowest_mode if source.is_folder else None,
     )
 

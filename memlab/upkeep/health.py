@@ -119,7 +119,7 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
     except StoreError as error:
         check = Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
         return Diagnosis(str(path), (check, *_documents(path)))
-    name = str(path) if source.agents_own else source.name
+    name = str(path) if source.is_native_format else source.name
     checks = [*_checks(source, name, backlog), *_documents(path)]
     if settings.not_obeyed:
         advice = "move it away, or take it over with chown; memlab maintain does nothing until then"
@@ -129,7 +129,7 @@ def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
 
 def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]:
     """Look at everything; at a file of memlab's own format also as at a database."""
-    file = path_named(source.name) if source.agents_own else None
+    file = path_named(source.name) if source.is_native_format else None
     if file is not None and not file.exists():
         advice = "check the path; an agent that has remembered nothing has no store"
         yield Check("memory_integrity", Status.WARN, f"there is no store at {name} yet", advice)
@@ -157,7 +157,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
     if file is not None:
         yield _guarded("supersession", lambda: _supersession(source, frame))
     yield _insertion_order(frame)
-    for each in source.troubles():
+    for each in source.diagnostics():
         fault = each.summary if each.found else ""
         counts = {"found": each.found}
         yield _warned(each.name, each.summary, fault, each.advice, counts)
@@ -208,7 +208,7 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         counts["doubtful"] = doubtful
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
     if threshold is None or counts["prunable"] <= threshold:
-        many = source.agents_own and counts["prunable"] > FORGE_LOOPS
+        many = source.is_native_format and counts["prunable"] > FORGE_LOOPS
         advice = _NO_CAP if threshold is None and many and is_uncapped(source) else ""
         return Check("memory_integrity", Status.OK, summary, advice, counts)
     shown = command("compact", source.name, "--keep-recent", threshold)

@@ -405,7 +405,7 @@ class _Work:
         share = self._settings.vacuum_free
         if share is None:
             return StepOutcome.OFF, "no share is remembered at which the file is rewritten"
-        if not self._source.agents_own:
+        if not self._source.is_native_format:
             return StepOutcome.NOTHING, "there is no file of memlab's to rewrite"
         found = space(self._source.name)
         free = f"{in_bytes(found.free)} of {in_bytes(found.file)} are free"

@@ -109,7 +109,7 @@ def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) 
 
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
     """Look at a store, and return what its notebooks are filled in with and can answer."""
-    name = str(store_file(source.name).resolve()) if source.agents_own else source.name
+    name = str(store_file(source.name).resolve()) if source.is_native_format else source.name
     parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}
     logs = settings_of(source).log if log is None else (log.resolve(),)
     parameters["reads"] = str(logs[0]) if logs else None
@@ -123,7 +123,7 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
         collect_evidence,  # names of bundled stores need no pandas
     )
 
-    has = {"copy": source.agents_own, "folder": source.cuts_index}
+    has = {"copy": source.is_native_format, "folder": source.cuts_index}
     try:
         evidence = collect_evidence(source, log, call="memlab lab", now=now)
     except MemlabError:  # a notebook says why a store cannot be read, where it is read

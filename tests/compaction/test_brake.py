@@ -50,7 +50,7 @@ def test_all_goes_only_where_that_is_said(old: list[bool], decisions: int, retir
         with refused:
             memlab.apply(made, now=NOW)
         assert memlab.load(store)["prunable"].any() == bool(old)
-        if made.takes_all:
+        if made.removes_all_prunable:
             assert files_in(Path(folder)) == before
             receipt = memlab.apply(made, now=NOW, all_prunable=True)
             counts = (0, len(old)) if retire else (len(old), 0)

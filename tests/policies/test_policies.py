@@ -238,7 +238,7 @@ def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
     for own in filter(None, reversed(newest_first)):
         held = [one for one in there if own <= given_with(one) and one["memory_id"] not in gone]
         may_go = sorted((o for o in held if not o["load_bearing"]), key=lambda one: one["worth"])
-        gone |= {one["memory_id"] for one in may_go[: max(0, len(held) - policy.slots)]}
+        gone |= {one["memory_id"] for one in may_go[: max(0, len(held) - policy.capacity)]}
     return gone
 
 

@@ -236,7 +236,7 @@ class ClaudeIndex(Reader):
             lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep"),
             lambda: str(doctor(self.memory)),
             lambda: memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW),
-            lambda: str(open_source(self.memory).about()),  # type: ignore[attr-defined]
+            lambda: str(open_source(self.memory).extra_report()),  # type: ignore[attr-defined]
         ]
 
     def changes(self) -> Uses:
@@ -299,7 +299,7 @@ class Recalls(Reader):
         write_workspace(self.folder / "w", days_before(NOW.date(), 4))
 
     def looks(self) -> Uses:
-        return [lambda: str(open_source(self.folder / "w").about())]
+        return [lambda: str(open_source(self.folder / "w").extra_report())]
 
     def changes(self) -> Uses:
         return [

@@ -77,7 +77,7 @@ def test_writers_and_plans_on_one_file(scratch: Path, children: Children, retire
         try:
             receipt = apply(made)
         except StalePlanError as error:
-            decided = {row.memory_id for row in chain(made.kept, *made.fates.values())}
+            decided = {row.memory_id for row in chain(made.kept, *made.memories_by_action.values())}
             tally["stale"] += decided.issuperset(error.memory_ids)
             return
         tally["applied"] += 1

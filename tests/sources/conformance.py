@@ -148,7 +148,7 @@ class Conformance:
         if not source.retires:
             with pytest.raises(errors.MemlabError, match=r"retire|load fewer"):
                 memlab.plan(lab.name, memlab.KeepRecent(1), retire=True)
-        if not source.agents_own:
+        if not source.is_native_format:
             with pytest.raises(errors.UnsafeDeletionError, match=r"made\.db: .*--export"):
                 source.make(tmp_path / "made.db", [])
 
@@ -231,7 +231,7 @@ class Conformance:
         source = open_source(lab.name)
         with suppress(errors.StoreError):  # a store of any columns has none of this one
             assert set(memlab.load(lab.name, columns=["colour of it"])["colour of it"]) <= {None}
-        if source.like is None:
+        if source.permissions_template is None:
             return
         before = sorted(tmp_path.iterdir())
         kind = cast("Callable[[Path], Source]", type(source))
@@ -359,7 +359,7 @@ class Compacted(Conformance):
 
     def test_file_that_is_no_memory_is_never_touched(self, lab: Lab) -> None:
         source = open_source(lab.name)
-        if source.like is None:
+        if source.permissions_template is None:
             return
         folder = lab.path if lab.path.is_dir() else lab.path.parent
         for number, (name, text) in enumerate(lab.others().items()):
@@ -536,7 +536,7 @@ def ended(what: str, use: Callable[..., Any], *given: Any, **how: Any) -> Any:
 def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
     """Every file that is neither the store's nor its archive."""
     source = open_source(lab.name)
-    own = (str(source.like or source.archive), str(source.archive))
+    own = (str(source.permissions_template or source.archive), str(source.archive))
     return {
         path: path.read_bytes()
         for path in folder.rglob("*")
@@ -585,7 +585,9 @@ def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
     """What a plan holds memories to."""
     source = source_of(lab)
     return {
-        key: fingerprint_of(source.without_usage(record) if source.like is None else record)
+        key: fingerprint_of(
+            source.without_usage(record) if source.permissions_template is None else record
+        )
         for key, record in records
     }
 

@@ -69,7 +69,7 @@ def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path)
     frame = memlab.load(folder)
     assert "RETIRED.md" not in set(frame.memory_id)
     assert (frame.tokens > 0).all()  # what a line would cost again
-    about = ClaudeCode(folder).about().to_dict()
+    about = ClaudeCode(folder).extra_report().to_dict()
     assert (about["retired"], about["unnamed"], about["dangling"]) == (ids(plan.retires), [], [])
     assert memlab.plan(folder, memlab.KeepRecent(4), now=NOW).is_empty
     budget = memlab.plan(folder, TokenBudget(1), retire=True, now=NOW)

@@ -125,7 +125,7 @@ def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path
     assert frame["tokens"].sum() < frame["chars"].sum() / 4
     other = {"CLAUDE_MEM_MODE": "law-study"}  # whose types are not known
     assert loaded(file, **{SETTING: 2}, **other) == [*others, "web 4", "web 5"]
-    assert "law-study: its types are not known" in str(ClaudeMem(file).about())
+    assert "law-study: its types are not known" in str(ClaudeMem(file).extra_report())
 
 
 IN_FILE = '{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}'
@@ -182,14 +182,14 @@ def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path)
 
 def test_an_older_and_a_newer_schema_are_read_and_the_newer_is_said(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 2)])
-    assert "newer than" not in str(ClaudeMem(file).about())
+    assert "newer than" not in str(ClaudeMem(file).extra_report())
     run_sql(
         file,
         "INSERT INTO schema_versions (version, applied_at) VALUES (99, '')",
         "ALTER TABLE observations DROP COLUMN subtitle",
         "ALTER TABLE observations ADD COLUMN colour TEXT DEFAULT 'blue'",
     )
-    assert "99, newer than 52" in str(ClaudeMem(file).about())
+    assert "99, newer than 52" in str(ClaudeMem(file).extra_report())
     assert memlab.load(file, columns=["colour"])["colour"].tolist() == ["blue", "blue"]
 
 

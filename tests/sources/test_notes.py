@@ -77,7 +77,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def about(path: Path) -> dict[str, str]:
-    page = OpenClaw(path).about()
+    page = OpenClaw(path).extra_report()
     assert page is not None
     assert all(words in str(page) for words in page.to_dict().values())
     return page.to_dict()

@@ -497,7 +497,7 @@ def test_nothing_but_memories_is_ever_taken(pieces: dict[str, str | None]) -> No
         for name in dict.fromkeys(names):
             with suppress(MemlabError):
                 source = open_source(name)
-                folder = source.like
+                folder = source.permissions_template
                 assert folder is not None
                 taken = set[str]()
                 made = memlab.plan(name, memlab.KeepRecent(0))

@@ -295,4 +295,4 @@ def test_file_that_was_replaced_before_it_is_written_is_refused(store: Path) -> 
         assert FileIdentity.of(location.path)
         location.path.rename(location.path.with_name("moved"))
         with pytest.raises(ArchiveError, match="was moved, deleted or replaced"):
-            archive.forget("0" * 64)
+            archive.discard_pending("0" * 64)

@@ -56,7 +56,7 @@ def test_the_generators_make_what_is_committed_byte_for_byte(generate: ModuleTyp
 def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Path) -> None:
     memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
     frame = memlab.load(memory)
-    facts = ClaudeCode(memory).about().said
+    facts = ClaudeCode(memory).extra_report().said
     assert (len(frame), len(list(memory.parent.glob("*.jsonl")))) == (280, 140)
     assert (len(facts["unnamed"]), len(facts["dangling"]), facts["loaded_lines"]) == (5, 2, 200)
     assert facts["dated"] == {"front matter": 120, "transcripts": 160}

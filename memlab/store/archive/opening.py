@@ -325,7 +325,7 @@ def note_deleted(location: ArchiveLocation | None, digest: str | None, *, at: da
         return
     try:
         with open_archive(location) as archive:
-            archive.finish(digest, at)
+            archive.mark_applied(digest, at)
     except errors.ArchiveError as error:
         raise errors.ArchiveError(
             f"the rows were deleted from {location.store} and are archived; only the archive could "

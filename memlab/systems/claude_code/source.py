@@ -251,7 +251,7 @@ class ClaudeCode(FolderSource):
 
     def extra_report(self) -> About:
         """Return what there is to say of the index."""
-        return self.seen(lambda moment: self.view(moment).metadata())
+        return self.seen(lambda moment: self.view(moment).extra_report())
 
     def is_unlisted(self, record: bytes) -> bool:
         """Whether neither the index nor a hub names a memory."""
@@ -313,7 +313,7 @@ class ClaudeCode(FolderSource):
             for key, memory in known.items()
             if memory.returned_at in (None, memory.retired_at) and known.at(key, str(key))
         }
-        found = self.seen(lambda moment: self.view(moment).troubles(retired))
+        found = self.seen(lambda moment: self.view(moment).diagnostics(retired))
         return [*found, self.seen(self._index_trouble)]
 
     def _index_trouble(self, moment: FolderMoment) -> Trouble:
@@ -522,7 +522,7 @@ class RetiringWriter(FolderWriter):
         """Check that the index says of memories what it said when they were compared."""
         records = self.source.records_in(seen.moment)
         for key, said in planned.items():
-            if key not in records or self.source.entries_kept(records[key]) != said:
+            if key not in records or self.source.index_entries_of(records[key]) != said:
                 raise StalePlanError(
                     f"what {INDEX} says of {key} was changed while the plan was applied; nothing "
                     "was changed: make a new plan",
