@@ -730,6 +730,10 @@ class Source(ABC):
         """Make a folder that is not there, to restore into; it goes again where nothing is."""
         return nullcontext()
 
+    def older_record(self, record: bytes) -> bytes:
+        """Return a record without what readers of archives before format 3 refuse in it."""
+        return record
+
     def is_unlisted(self, record: bytes) -> bool:  # noqa: ARG002
         """Whether no index of the store leads to a memory, as its record says."""
         return False
@@ -886,7 +890,8 @@ def archive_at(source: Source) -> ArchiveLocation:
         unchanged if source.like else source.without_usage,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
-        source.narrowest_mode if source.is_folder else None,
+        narrowest=source.narrowest_mode if source.is_folder else None,
+        older_record=source.older_record,
     )
 
 
