@@ -29,9 +29,10 @@ def copy_golden(name: str, part: str, to: Path) -> Path:
     """Copy a part of a golden folder; git keeps no permissions, which memlab goes by."""
     copied = Path(shutil.copytree(GOLDEN / name / part, to / part))
     for path in [copied, *copied.rglob("*")]:
-        is_private = ".memlab" in path.parts or path.suffix == ".json"
+        # What .memlab holds of the memories and their index has their own permissions.
+        is_private = path.suffix == ".json" or path.name == "made"
         if path.is_dir():
-            path.chmod(0o700 if is_private else 0o755)
+            path.chmod(0o700 if ".memlab" in path.parts else 0o755)
         else:
             path.chmod(0o600 if is_private else 0o644)
     return copied

@@ -244,7 +244,9 @@ def recover(
                 "what was empty or not listed was written or deleted meanwhile; nothing was "
                 "changed: try again"
             )
-        said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
+        said = json.dumps(
+            [[key, archive.as_kept(record).decode()] for key, record in replaced.items()]
+        )
         text = PlanText(lambda: [said]) if replaced else None
         named = Apply(found.digest, RECOVERS, moment, len(found.kept), text)
         records = writer.as_put_back(found.records)

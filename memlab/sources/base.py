@@ -740,6 +740,10 @@ class Source(ABC):
         """Make a folder that is not there, to restore into; it goes again where nothing is."""
         return nullcontext()
 
+    def older_record(self, record: bytes) -> bytes:
+        """Return a record without what readers of archives before format 3 refuse in it."""
+        return record
+
     def is_unlisted(self, record: bytes) -> bool:  # noqa: ARG002
         """Whether no index of the store leads to a memory, as its record says."""
         return False
@@ -896,7 +900,8 @@ def archive_at(source: Source) -> ArchiveLocation:
         unchanged if source.permissions_template else source.without_usage,
         lambda record: source.facts_of(record).memory_id,
         source.is_native_format,
-        source.narrowest_mode if source.is_folder else None,
+        narrowest=source.narrowest_mode if source.is_folder else None,
+        older_record=source.older_record,
     )
 
 
@@ -923,9 +928,11 @@ def position_from_timestamp(milliseconds: int, tie: Key) -> int:
     The same memory has the same position whenever it is read. Memories of one millisecond come in
     the order of `tie` where that is a number, and in some fixed order where it is a text.
 
-    >>> position_from_timestamp(1_700_000_000_000, 7) < position_from_timestamp(1_700_000_000_000, 8)
+    >>> first = position_from_timestamp(1_700_000_000_000, 7)
+    >>> first < position_from_timestamp(1_700_000_000_000, 8)
     True
-    >>> position_from_timestamp(1_700_000_000_000, "b") < position_from_timestamp(1_700_000_000_001, "a")
+    >>> first = position_from_timestamp(1_700_000_000_000, "b")
+    >>> first < position_from_timestamp(1_700_000_000_001, "a")
     True
     """
     if isinstance(tie, str):

@@ -17,7 +17,7 @@ from memlab.errors import (
 )
 from memlab.settings import NOTHING, Settings, read_settings, write_settings
 from memlab.sources.base import DATABASES, Source
-from memlab.sources.recognition import Evidence
+from memlab.sources.recognition import Evidence, Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.kind import archives_beside, store_name_of
@@ -343,10 +343,22 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
         raise MemlabError(
             f"{source.name} has no folder to keep settings in; name the store by its file"
         )
+    is_noted = settings_of(source).kind is not None
     source.settings = None
-    if source.is_folder:
+    if source.is_folder and (is_noted or not _is_plain_kind(source)):
         chosen = {**chosen, "kind": source.scheme}
     return write_settings(*place, chosen)
+
+
+def _is_plain_kind(source: Source) -> bool:
+    """Whether a place or the traces of a system's own program say of which kind a folder is.
+
+    Settings without the kind are read by every memlab; the first ones refuse it as unknown.
+    """
+    found = _strongest_at(Path(source.permissions_template or source.name))
+    return len(found) == 1 and (
+        found[0][0].schemes[0] == source.scheme and found[0][2].strength >= Strength.TRACE
+    )
 
 
 def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:

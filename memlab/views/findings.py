@@ -148,7 +148,7 @@ class Findings(Recommendation):
 def examine(
     memories: Memories, *, log: Log = None, now: datetime | None = None, **asked: Any
 ) -> Findings:
-    """Look at a store once, and at what was read of it; `asked` as :meth:`SizingGoal.of` takes it."""
+    """Read a store and its reads once; `asked` is what :meth:`SizingGoal.of` takes."""
     found = collect_evidence(memories, log, call="memlab.views.examine", now=now)
     question = SizingGoal.of(found.settings, **asked)
     sizing, advice = recommend(found.past, found.references, question, tokens=False)

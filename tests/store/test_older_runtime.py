@@ -1,4 +1,4 @@
-"""A runtime of the first published state of formats beside the memlab of today, on one store."""
+"""The memlab of the first published state of formats beside that of today, on one store."""
 
 import json
 import subprocess
@@ -9,11 +9,14 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
 from invariants import assert_nothing_lost, copies_of, is_prunable_row, rows_of
 from shell import run, said
 from stores import row, write_rows
 
-from memlab.compaction import archived_plans, what_upgrades
+import memlab
+from memlab.compaction import archived_plans, keep_copies, recover, what_upgrades
+from memlab.sources.opening import open_source, remember
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 COMMIT = "34b9bf59"
@@ -170,3 +173,146 @@ def test_older_runtime_refuses_a_newer_archive_and_loses_nothing(
     answers = take_turns(runtime, store, 10)
     assert [answer for answer in answers if not answer.startswith("refused")] == []
     assert what_upgrades(store).format == 3
+
+
+# A folder of Claude Code's memory
+
+
+OLDER = """
+import sys
+import memlab
+from memlab.compaction import archived_plans, keep_copies
+does, store, *values = sys.argv[1:]
+if does == "compact":
+    receipt = memlab.apply(memlab.plan(store, memlab.KeepRecent(int(values[0]))))
+    print(receipt.digest)
+elif does == "copy":
+    keep_copies(store)
+elif does == "plans":
+    print(*(plan.digest for plan in archived_plans(store)))
+elif does == "restore":
+    print(int(memlab.restore(values[0], store=store)))
+elif does == "read":
+    memlab.show(store)
+    assert "damaged" not in str(memlab.doctor(store))
+    print(len(memlab.rows(store)), len(memlab.load_past(store)))
+"""
+
+
+def older(tree: Path, *words: object) -> list[str]:
+    """Let the older package do something to a store; return the words that it prints."""
+    command = [sys.executable, "-W", "ignore", "-c", OLDER, *map(str, words)]
+    done = subprocess.run(command, cwd=tree, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.split()
+
+
+def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """The bytes and permissions of every file of a folder."""
+    return {each.name: (each.read_bytes(), each.stat().st_mode) for each in folder.iterdir()}
+
+
+def write_states(folder: Path) -> None:
+    """Write memories that an index lists, a hub reaches, and nothing names; some doubtful."""
+    for number in range(8):
+        write_memory(folder, f"in_{number}.md", memory(f"in {number}"), at(10 * number))
+    for number in range(3):
+        write_memory(folder, f"r_{number}.md", memory(f"r {number}"), at(number + 0.5))
+        write_memory(folder, f"un_{number}.md", memory(f"un {number}"), at(number + 0.7))
+    hub = "# Deploys\n\n" + "\n".join(f"- [{n}]({n})" for n in ("r_0.md", "r_1.md", "in_7.md"))
+    write_memory(folder, "hub.md", memory("hub", "reference", body=hub), at(500))
+    entries = [f"- [In {n}](in_{n}.md) — a hook" for n in range(8)]
+    write_index(folder, [*entries, "- [A hub](hub.md)"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = project_folder(tmp_path)
+    write_states(made)
+    return made
+
+
+def test_older_memlab_takes_back_what_went_into_its_archive(folder: Path, older_tree: Path) -> None:
+    first = files_in(folder)
+    older(older_tree, "compact", folder, 7)
+    before = files_in(folder)
+    assert len(before) < len(first)
+    deleted = memlab.apply(memlab.plan(folder, memlab.KeepRecent(4)))
+    between = files_in(folder)
+    retired = memlab.apply(memlab.plan(folder, memlab.KeepRecent(2), retire=True))
+    assert retired.retired
+    assert what_upgrades(folder).format == 2
+    plans = older(older_tree, "plans", folder)
+    assert plans[1:] == [deleted.digest, retired.digest]
+    assert older(older_tree, "read", folder)
+    older(older_tree, "restore", folder, plans[2])
+    assert files_in(folder) == between
+    older(older_tree, "restore", folder, plans[1])
+    assert files_in(folder) == before
+    older(older_tree, "restore", folder, plans[0])
+    assert files_in(folder) == first
+
+
+def test_older_memlab_reads_copies_and_recoveries_in_its_archive(
+    folder: Path, older_tree: Path
+) -> None:
+    older(older_tree, "copy", folder)
+    write_memory(folder, "un_9.md", memory("un 9"), at(3))
+    write_memory(folder, "in_9.md", memory("in 9"), at(4))
+    write_index(folder, [*index_lines(folder), "- [In 9](in_9.md)"])
+    keep_copies(folder)
+    before = files_in(folder)
+    for name in ("un_9.md", "in_9.md", "r_0.md"):
+        (folder / name).unlink()
+    write_index(folder, [line for line in index_lines(folder) if "in_9" not in line])
+    keep_copies(folder)
+    without = files_in(folder)
+    recovery = recover(folder)
+    assert set(recovery.kept) == {"un_9.md", "in_9.md", "r_0.md"}
+    assert files_in(folder) == before
+    assert older(older_tree, "read", folder)
+    older(older_tree, "copy", folder)
+    older(older_tree, "restore", folder, recovery.digest)
+    assert files_in(folder) == without
+
+
+def test_upgrade_of_a_shared_archive_keeps_every_memory(folder: Path, older_tree: Path) -> None:
+    first = files_in(folder)
+    older(older_tree, "compact", folder, 7)
+    before = files_in(folder)
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(4)))
+    said("archive", folder, "--upgrade", "--apply")
+    assert memlab.restore(receipt) == receipt.deleted
+    assert files_in(folder) == before
+    said("restore", folder, archived_plans(folder)[0].digest[:12])
+    assert files_in(folder) == first
+
+
+READ_SETTINGS = """
+import sys
+from memlab.sources.opening import open_source, settings_of
+print(settings_of(open_source(sys.argv[1])).target)
+"""
+
+
+@pytest.mark.parametrize(
+    "where",
+    [".claude/projects/-home-u-work/memory", "p/.serena/memories", ".odek/memory", "memory.db"],
+)
+def test_older_memlab_reads_the_settings_of_usual_stores(
+    tmp_path: Path, older_tree: Path, where: str
+) -> None:
+    path = tmp_path / where
+    if path.suffix:
+        write_rows(path, [row("d1", "semantic")])
+    else:
+        path.mkdir(parents=True)
+        (path / "index.json").write_text("[]")
+        write_memory(path, "a.md", memory("a"))
+        write_index(path, ["- [A](a.md)"])
+        if ".odek" not in where:
+            (path / "index.json").unlink()
+    remember(open_source(path), {"target": 0.9})
+    command = [sys.executable, "-c", READ_SETTINGS, str(path)]
+    done = subprocess.run(command, cwd=older_tree, capture_output=True, check=True, text=True)
+    assert done.stdout.split() == ["0.9"]

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import entries, formats
 from memlab.store.archive.entries import Apply, Archived, Copy, Dropped, Entry, Key, SampleRow
-from memlab.store.archive.location import ArchiveLocation
+from memlab.store.archive.location import ArchiveLocation, unchanged
 from memlab.store.database import error_in_words, sqlite_errors_in_words, transaction
 from memlab.store.records import AT_ONCE, batched, fingerprint_of
 from memlab.store.shapes import integer, list_of, pair, text
@@ -25,6 +25,8 @@ from memlab.text import shortened
 MOST_TOLD: Final = 5
 """Faults that are named; others are counted."""
 _WITNESSES: Final = "witnesses"
+_ALL_KEYS: Final = 3
+"""The first format whose readers take every key of a record's place."""
 _NOTED: Final = list_of(pair(integer(), text), most=500)
 _OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
 """Errors of SQLite that one row of several may be to blame for."""
@@ -338,7 +340,8 @@ class Archive:
                     entries.moment_text(at),
                 ),
             )
-            packed = self.format.insert_copies(number, _fitting(memories), apply.plan)
+            fitting = _fitting(memories, self.as_kept)
+            packed = self.format.insert_copies(number, fitting, apply.plan)
             connection.execute(
                 "UPDATE applies SET plan_json_zlib = ? WHERE apply = ?", (packed, number)
             )
@@ -355,6 +358,11 @@ class Archive:
                 with suppress(MemlabError):
                     self.discard_pending(apply.digest)
             raise
+
+    @property
+    def as_kept(self) -> Callable[[bytes], bytes]:
+        """Returns a record as this archive keeps it: its format's first readers take it."""
+        return self.location.older_record if self.format.number < _ALL_KEYS else unchanged
 
     def mark_applied(self, digest: str, at: datetime) -> None:
         """Record that the deletion is done, unless that is recorded."""
@@ -470,11 +478,11 @@ def check_fits(name: object, record: bytes, what_next: str) -> None:
         ) from error
 
 
-def _fitting(memories: Iterable[Archived]) -> Iterator[Archived]:
-    """Yield memories, and refuse one that is too large."""
+def _fitting(memories: Iterable[Archived], as_kept: Callable[[bytes], bytes]) -> Iterator[Archived]:
+    """Yield memories as an archive keeps them, and refuse one that is too large."""
     for memory in memories:
         check_fits(memory.key, memory.record, "nothing was deleted: shorten it, or keep it")
-        yield memory
+        yield memory if as_kept is unchanged else memory._replace(record=as_kept(memory.record))
 
 
 def _copy_named(entry: Entry, rowid: int, key: object) -> str:

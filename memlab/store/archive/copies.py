@@ -96,7 +96,7 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
             new[digest] = name
         copied += digest not in [other for other, *_ in known]
         check_fits(name, memory.record, "nothing was copied: shorten it")
-        packed = _packed(memory.record)
+        packed = _packed(archive.as_kept(memory.record))
         archive.format.insert_packed(
             (name, digest, memory.key, fingerprint, packed, memory.is_empty)
         )

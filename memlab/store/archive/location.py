@@ -49,6 +49,8 @@ class ArchiveLocation(NamedTuple):
     """Whether it notes a few memories that stay, by which its store is told from another."""
     narrowest: Callable[[], int] | None = None
     """Returns the permissions that everybody has on each file of the store; None for one file."""
+    older_record: Callable[[bytes], bytes] = unchanged
+    """Returns a record as readers of archives before format 3 take it."""
 
     def mode_at_most(self) -> int:
         """Return the permissions that an archive may have: those of the narrowest thing in it."""

@@ -39,6 +39,7 @@ from memlab.sources.opening import find_below
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.facts import RetiredMemories
+from memlab.store.records import with_place, without_place
 from memlab.store.shapes import boolean, fields, integer, list_of, text
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.evidence import (
@@ -67,6 +68,8 @@ _EPISODIC: Final = "episodic"
 _GUARDED: Final = "semantic"
 """What a memory counts as whose type is in doubt."""
 _SUFFIX: Final = ".md"
+_SINCE_FORMAT_3: Final = ("index_state", "hubs")
+"""Keys of a place that readers of archives before format 3 refuse."""
 _PLACE: Final = fields(
     {
         "position": integer(),
@@ -252,6 +255,12 @@ class ClaudeCode(FolderSource):
     def extra_report(self) -> About:
         """Return what there is to say of the index."""
         return self.seen(lambda moment: self.view(moment).extra_report())
+
+    def older_record(self, record: bytes) -> bytes:
+        """Return a record without the keys that came with format 3 of archives."""
+        place = json.loads(record)["place"]
+        older = {key: value for key, value in place.items() if key not in _SINCE_FORMAT_3}
+        return record if len(older) == len(place) else with_place(without_place(record), older)
 
     def is_unlisted(self, record: bytes) -> bool:
         """Whether neither the index nor a hub names a memory."""
