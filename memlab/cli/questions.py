@@ -55,7 +55,12 @@ _WHERE: Final = (
 )
 @click.argument("store", type=options.STORE)
 @policy_option()
-@click.option("--where", type=click.Choice(_WHERE), help="Only these.  [default: all in the store]")
+@click.option(
+    "--where",
+    type=click.Choice(_WHERE),
+    metavar="LABEL",
+    help=f"Only those with this label: {', '.join(_WHERE)}.  [default: all in the store]",
+)
 @click.option("--tag", help="Only those with this tag.")
 @click.option("--author", help="Only those this one wrote.")
 @click.option(

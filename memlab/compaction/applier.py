@@ -16,7 +16,16 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.sources.base import Key, Reader, Source, StepCallback, Writer, archive_at, no_progress
+from memlab.sources.base import (
+    Facts,
+    Key,
+    Reader,
+    Source,
+    StepCallback,
+    Writer,
+    archive_at,
+    no_progress,
+)
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
@@ -453,38 +462,36 @@ def _wrong_of(
 ) -> str:
     """Say what of a memory is not as a plan says, or keeps it from what the plan does to it."""
     facts = source.facts_of(record)
-    by = source.superseded_by(record)
-    truly = repr(facts.memory_id)
-    name = repr(named.memory_id)
-    bears = fate in (plans.DELETES, plans.RETIRES, plans.SUPERSEDES) and source.is_load_bearing(
-        facts, unsure=fate != plans.SUPERSEDES
-    )
-    is_returned = fate == plans.RETURNS and by == named.memory_id and retired.at(named.key, by)
-    wrong = [
-        (bears and fate != plans.SUPERSEDES, f"names {truly}, which is load-bearing"),
-        (not bears and fate == plans.SUPERSEDES, f"names {truly}, which is not load-bearing"),
-        (facts.memory_id != named.memory_id, f"calls {truly} by the name of {name}"),
-        (
-            by is not None and fate in (plans.RETIRES, plans.SUPERSEDES, _STANDS),
-            f"{fate} {name}, which is not loaded",
-        ),
-        (fate == plans.RETURNS and not is_returned, f"returns {name}, which no plan retired"),
-    ]
-    if not isinstance(named, KeptMemory):
-        title = named.title if facts.title is None else facts.title[: plans.TITLE]
+    name = named.memory_id
+    if fate in (plans.DELETES, plans.RETIRES):
+        if source.is_load_bearing(facts, unsure=True):
+            return f"names {facts.memory_id!r}, which is load-bearing"
+    elif fate == plans.SUPERSEDES and not source.is_load_bearing(facts, unsure=False):
+        return f"names {facts.memory_id!r}, which is not load-bearing"
+    if facts.memory_id != name:
+        return f"calls {facts.memory_id!r} by the name of {name!r}"
+    if fate in (plans.RETIRES, plans.SUPERSEDES, _STANDS):
+        if source.superseded_by(record) is not None:
+            return f"{fate} {name!r}, which is not loaded"
+    elif fate == plans.RETURNS:
+        by = source.superseded_by(record)
+        if by != name or not retired.at(named.key, by):
+            return f"returns {name!r}, which no plan retired"
+    return "" if isinstance(named, KeptMemory) else _misnamed(named, facts, source)
+
+
+def _misnamed(named: Planned, facts: Facts, source: Source) -> str:
+    """Say what a plan tells a person of a memory that is not so; empty where all is."""
+    if facts.kind != named.kind:
+        name = repr(named.memory_id)
+        return f"calls {name}, {facts.kind} by the name of {name}, {named.kind}"
+    title = named.title if facts.title is None else facts.title[: plans.TITLE]
+    if title != named.title:
+        return f"calls {named.memory_id!r} {named.title!r}, and its title is {title!r}"
+    if source.is_native_format and named.key != named.position:
         place = f"position {named.position}, and it is at {named.key}"
-        wrong += [
-            (
-                facts.kind != named.kind,
-                f"calls {truly}, {facts.kind} by the name of {name}, {named.kind}",
-            ),
-            (title != named.title, f"calls {truly} {named.title!r}, and its title is {title!r}"),
-            (
-                source.is_native_format and named.key != named.position,
-                f"says that {truly} is at {place}",
-            ),
-        ]
-    return next((words for is_wrong, words in wrong if is_wrong), "")
+        return f"says that {named.memory_id!r} is at {place}"
+    return ""
 
 
 def _check_groups(plan: Plan) -> None:

@@ -1,6 +1,7 @@
 """Putting archived memories back, byte for byte."""
 
 import json
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
@@ -18,7 +19,15 @@ from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import Key, Source, StepCallback, Writer, archive_at, no_progress
+from memlab.sources.base import (
+    Key,
+    KeyedRecords,
+    Source,
+    StepCallback,
+    Writer,
+    archive_at,
+    no_progress,
+)
 from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry, check_size
@@ -152,16 +161,16 @@ def _put_back(asked: _Asked, now: datetime, watch: StepCallback) -> Restored:
         with archive.one_moment():
             missing = _missing(writer, source, archive, entry, copies)
             watch("checked")
-            if missing.wanted:
+            if missing.keys:
                 back = writer.insert(missing, watch=watch)
                 watch("verified")
         left_out = set[Key]()  # their time has passed
-        if back < len(missing.wanted):
-            there = (key for key, _ in writer.records(missing.wanted))
-            left_out = set(missing.wanted).difference(there)
+        if back < len(missing.keys):
+            there = (key for key, _ in writer.records(missing.keys))
+            left_out = set(missing.keys).difference(there)
     watch("committed")
     # Of a plan that was cut short others may never have gone.
-    gone = missing.wanted if entry.finished_at is None else [copy.key for copy in copies]
+    gone = missing.keys if entry.finished_at is None else [copy.key for copy in copies]
     marked = set(gone) - left_out
     unmarked = [copy.key for copy in copies if copy.restored_at is None and copy.key in marked]
     with applier.explain_unrecorded(f"{back:,} memories were restored into {source.name}"):
@@ -281,18 +290,29 @@ def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | No
     return back | dict.fromkeys(writer.unlisted(kept))
 
 
-class _Records:
+class _Records(KeyedRecords):
     """The records of some copies, read from the archive each time they are gone through."""
 
     def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
-        self.wanted = [copy.key for copy in copies]
+        self.keys = [copy.key for copy in copies]
         self._archive = archive
         self._entry = entry
-        if sum(1 for _ in archive.records(entry, self.wanted)) != len(self.wanted):
-            raise _damaged(archive)
 
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        return self._archive.records(self._entry, self.wanted, seen=True)
+        return self._archive.records(self._entry, self.keys, seen=True)
+
+    def checked(self) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records as they are found sound; ArchiveError at the end where one is not."""
+        count = 0
+        for found in self._archive.records(self._entry, self.keys):
+            yield found
+            count += 1
+        if count != len(self.keys):
+            raise _damaged(self._archive)
+
+    def check(self, rest: Iterable[object] | None = None) -> None:
+        """Check what is left of :meth:`checked`, by default all of it."""
+        deque(self.checked() if rest is None else rest, maxlen=0)
 
 
 def _damaged(archive: Archive) -> ArchiveError:
@@ -338,7 +358,9 @@ def _missing(
     ]
     absent = state.absent | fileless
     missing = _Records(archive, entry, [copy for copy in copies if copy.key in absent])
-    taken += writer.conflicts(missing)
+    checked = missing.checked()
+    taken += writer.conflicts(checked)
+    missing.check(checked)
     if taken:
         raise ArchiveError(
             f"{counted(len(taken), 'places')} of plan {entry.digest[:12]} taken since "
@@ -367,7 +389,9 @@ def _restore_into(asked: _Asked, into: Path) -> int:
         entry = archive.entry(asked.digest)
         copies = _chosen(asked, entry)
         with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
-            count = asked.source.make(draft, _Records(archive, entry, copies))
+            records = _Records(archive, entry, copies)
+            records.check()
+            count = asked.source.make(draft, records)
     _check_made(into, count)
     return count
 

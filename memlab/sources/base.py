@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
 from os import PathLike, environ, fspath
@@ -40,6 +41,26 @@ name. It says nothing of order."""
 
 Records = Iterable[tuple[Key, bytes]]
 """Records by key."""
+
+
+class KeyedRecords(ABC):
+    """Records that are read each time they are gone through, and whose keys are known."""
+
+    keys: Sequence[Key]
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records, in the order of the keys."""
+
+
+def keys_of(records: Records) -> Sequence[Key]:
+    """Return the keys of records, reading none of them where the keys are known.
+
+    >>> keys_of([(1, b"{}"), (2, b"{}")])
+    [1, 2]
+    """
+    return records.keys if isinstance(records, KeyedRecords) else [key for key, _ in records]
+
 
 Others = Mapping[str, Sequence[object]]
 """Further columns, by name."""
@@ -324,7 +345,10 @@ class Writer(Reader):
         return len(expected)
 
     def conflicts(self, records: Records) -> list[str]:  # noqa: ARG002
-        """Say what stands in the way of putting memories back, other than keys that are taken."""
+        """Say what stands in the way of putting memories back, other than keys that are taken.
+
+        The records are gone through once at most.
+        """
         return []
 
     def insert(self, records: Records, *, watch: StepCallback = no_progress) -> int:
@@ -427,7 +451,7 @@ class Writer(Reader):
 
     def _check_inserted(self, records: Records, wanted: int) -> None:
         undone = f"all was rolled back: look for {self.likely_cause}"
-        back = self.records([key for key, _ in records])
+        back = self.records(keys_of(records))
         for key, record in records:
             found, there = next(back, (None, b""))
             if found != key or not self.is_back(there, record):
@@ -444,6 +468,10 @@ class Writer(Reader):
     def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory that was put back is what was archived."""
         return there == record
+
+
+_is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
+"""Most memories of a store have one of few kinds and lists of tags."""
 
 
 class Source(ABC):
@@ -617,7 +645,7 @@ class Source(ABC):
     def is_load_bearing(self, facts: Facts, *, unsure: bool) -> bool:
         """Whether a record is of a memory that nothing deletes or retires."""
         try:
-            return is_load_bearing_stored(facts.kind, facts.tags_json, self.protected)
+            return _is_load_bearing(facts.kind, facts.tags_json, self.protected)
         except ValueError:
             return unsure
 

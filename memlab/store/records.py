@@ -362,21 +362,52 @@ def insert_records(
     connection: sqlite3.Connection, layout: Layout, records: Iterable[Record]
 ) -> int:
     """Put rows and their signals, where it keeps some, into a store; return how many rows."""
+    table = "main.memory_items"
     count = 0
+    names: tuple[str, ...] = ()
+    waiting: list[tuple[Any, ...]] = []
     for position, record in records:
-        row = json.loads(record)
+        row = {"rowid": position} | json.loads(record)
         signals = row.pop(SIGNALS, ())
-        if missing := row.keys() - set(layout.columns):
-            raise ArchiveError(
-                f"memory_items has no column {', '.join(sorted(missing))} any more; nothing was "
-                "restored: restore into a new file"
-            )
-        insert_row(connection, "main.memory_items", {"rowid": position} | row)
+        is_plain = not signals and dict not in map(type, row.values())
+        if waiting and (not is_plain or len(waiting) == AT_ONCE or tuple(row) != names):
+            _insert_plain(connection, table, names, waiting)
+            waiting = []
+        if not waiting:
+            names = tuple(row)
+            _check_columns(names, layout)
+        if is_plain:
+            waiting.append(tuple(row.values()))
+        else:
+            insert_row(connection, table, row)
         for each in _known(signals, layout):
             connection.execute(_MAKE_WAY, (position,))
             insert_row(connection, f"main.{SIGNALS}", each)
         count += 1
+    _insert_plain(connection, table, names, waiting)
     return count
+
+
+def _check_columns(names: tuple[str, ...], layout: Layout) -> None:
+    """Refuse a row of which the store lacks a column; the first name is that of its rowid."""
+    if missing := {*names[1:]} - {*layout.columns}:
+        raise ArchiveError(
+            f"memory_items has no column {', '.join(sorted(missing))} any more; nothing was "
+            "restored: restore into a new file"
+        )
+
+
+def _insert_plain(
+    connection: sqlite3.Connection,
+    table: str,
+    names: tuple[str, ...],
+    rows: Sequence[tuple[Any, ...]],
+) -> None:
+    """Insert rows whose values are all bound as JSON has them, by one statement."""
+    if rows:
+        columns = ", ".join(map(quoted, names))
+        marks = ", ".join("?" * len(names))
+        connection.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
 
 
 def _known(signals: Iterable[dict[str, Any]], layout: Layout) -> list[dict[str, Any]]:

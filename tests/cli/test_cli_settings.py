@@ -110,7 +110,11 @@ def test_compact_remembers_any_policy_and_what_is_given_comes_before_it(store: P
     assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
     assert len(memlab.load(store)) == 80
     again = run("compact", store, "--json")
-    assert json.loads(again.output)["policy"] == {"policy": "ttl", "ttl": "30 days, 0:00:00"}
+    assert json.loads(again.output)["policy"] == {
+        "policy": "ttl",
+        "ttl": "30 days, 0:00:00",
+        "own_expiry": True,
+    }
     assert run("compact", store, "--policy", "odek", "--keep-recent", 500, "--save").exit_code == 0
     assert remembered(store).policy == {"name": "odek", "keep": 500}, "typed, and the default"
 

@@ -69,7 +69,7 @@ def test_a_size_fits_a_screen(store: Path, words: str, monkeypatch: pytest.Monke
 def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
     lines = on_a_terminal(80, "size", store)
     marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
-    assert list(marked) == ["keep_recent ", "rests on is ", "~ 178   90.0", "> 529   99.2"]
+    assert list(marked) == ["keep_recent ", "rests on is ", "~ 177   90.0", "> 531   99.3"]
     colours = ["\x1b[1mkeep", "\x1b[1mrests", "\x1b[33m     ", "\x1b[32m\x1b[1m"]
     for line, colour in zip(marked.values(), colours, strict=True):
         assert line.startswith(colour)

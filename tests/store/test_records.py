@@ -142,10 +142,8 @@ HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
 
-@pytest.mark.parametrize("by_sql", [False, True])
-def test_all_who_read_signals_agree_on_whose_they_are(tmp_path: Path, by_sql: bool) -> None:
-    """A memory with an hour to live is deleted, and another of its name is written for good."""
-    path = tmp_path / "memory.db"
+def write_name_again(path: Path, *, by_sql: bool) -> None:
+    """Delete a memory with an hour to live, and write another of its name for good."""
     with LifecycleStore(path, clock=lambda: START) as lifecycle:
         lifecycle.put(item("m0"))
         lifecycle.put(item("m1", title="short-lived"), ttl=HOUR)
@@ -156,16 +154,41 @@ def test_all_who_read_signals_agree_on_whose_they_are(tmp_path: Path, by_sql: bo
         if not by_sql:
             assert plain.compact_episodic(0) == 2
         plain.put(item("m1", title="for good"))
+
+
+def assert_signals_are_not_its(path: Path) -> None:
     assert memlab.plan(path, TimeToLive(), now=START + 2 * DAY).memories == ()
     frame = memlab.load(path).set_index("memory_id")
     assert pd.isna(frame["expires_at"]["m1"])
-    assert "memory_signals" not in json.loads(dict(records_of(path))[frame["position"]["m1"]])
     with LifecycleStore(path, clock=lambda: START + 2 * DAY) as lifecycle:
         assert lifecycle.get("m1") is not None
-        assert lifecycle.touch(["m1"], now=START) == 0
+
+
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_all_who_read_signals_agree_on_whose_they_are(tmp_path: Path, by_sql: bool) -> None:
+    path = tmp_path / "memory.db"
+    write_name_again(path, by_sql=by_sql)
+    assert_signals_are_not_its(path)
+    frame = memlab.load(path).set_index("memory_id")
+    assert "memory_signals" not in json.loads(dict(records_of(path))[frame["position"]["m1"]])
     before = {line for line in signals_of(path) if line[0] == "m1"}
     memlab.apply(memlab.plan(path, KeepRecent(0), now=START))
     assert {line for line in signals_of(path) if line[0] == "m1"} == before
+
+
+@pytest.mark.parametrize("by_sql", [False, True])
+def test_first_use_begins_signals_of_its_own(tmp_path: Path, by_sql: bool) -> None:
+    """A use of the later memory of a name takes over nothing that the earlier one had."""
+    path = tmp_path / "memory.db"
+    write_name_again(path, by_sql=by_sql)
+    with LifecycleStore(path, clock=lambda: START + 2 * DAY) as lifecycle:
+        assert lifecycle.touch(["m1"], now=START) == 1
+        assert lifecycle.touch(["m1"], now=START + DAY) == 1
+    assert_signals_are_not_its(path)
+    frame = memlab.load(path).set_index("memory_id")
+    assert frame["access_count"]["m1"] == 2
+    memlab.apply(memlab.plan(path, KeepRecent(0), now=START))
+    assert [line for line in signals_of(path) if line[0] == "m1"] == []
 
 
 OTHERS = {

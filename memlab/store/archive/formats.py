@@ -652,14 +652,35 @@ def begin(connection: sqlite3.Connection, scheme: str) -> None:
 
 
 def is_unfilled(connection: sqlite3.Connection) -> bool:
-    """Whether a file has no tables, or some of an archive's that were never finished.
+    """Return whether a file has no tables, or some of an archive's that were never finished.
 
-    Whoever was killed while it made them took nothing out of the store yet.
+    Whoever was killed while it made them took nothing out of the store yet. Tables of the same
+    names that memlab did not make are somebody else's.
     """
     if not _tables_in(connection):
         return True
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-    return version == 0 and _has_no_rows(connection)
+    return version == 0 and _has_no_rows(connection) and _has_only_own_tables(connection)
+
+
+def _has_only_own_tables(connection: sqlite3.Connection) -> bool:
+    """Return whether each table is as one of the formats makes it, with no view or trigger else."""
+    others = connection.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' "
+        "OR (type = 'view' AND name <> 'archived_memories')"
+    )
+    if others.fetchone():
+        return False
+    for name in _tables_in(connection):
+        is_own = False
+        for made in KNOWN.values():
+            if name in made.tables:
+                columns = _declared(made.tables[name])
+                wrong = _wrong_columns(connection, name, columns, may_have_more=False)
+                is_own = is_own or not wrong
+        if not is_own:
+            return False
+    return True
 
 
 def is_unused(connection: sqlite3.Connection) -> bool:

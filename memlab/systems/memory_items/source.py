@@ -130,10 +130,14 @@ class MemoryItems(base.Source):
 
     def facts_of(self, record: bytes) -> base.Facts:
         """Return a record's id, kind, tags and title."""
-        texts = {name: v for name, v in json.loads(record).items() if isinstance(v, str)}
-        kind = texts.get("kind", "")
-        tags = texts.get("tags_json", "")
-        return base.Facts(texts.get("memory_id"), kind, tags, texts.get("title"))
+        said = json.loads(record)
+        memory_id, kind, tags, title = map(said.get, ("memory_id", "kind", "tags_json", "title"))
+        return base.Facts(
+            memory_id if isinstance(memory_id, str) else None,
+            kind if isinstance(kind, str) else "",
+            tags if isinstance(tags, str) else "",
+            title if isinstance(title, str) else None,
+        )
 
     def without_usage(self, record: bytes) -> bytes:
         """Return a record without its signals."""
@@ -232,18 +236,25 @@ class _Writer(_Reader, base.Writer):
 
     def conflicts(self, records: base.Records) -> list[str]:
         elsewhere = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
-        ids = ((position, json.loads(record).get("memory_id")) for position, record in records)
-        return [
-            f"id {memory_id!r}"
-            for position, memory_id in ids
-            if isinstance(memory_id, str)
-            and self._connection.execute(elsewhere, (memory_id, position)).fetchone()
-        ]
+        taken = []
+        for some in stored.batched(records):
+            named = ((position, json.loads(record).get("memory_id")) for position, record in some)
+            ids = [(name, position) for position, name in named if isinstance(name, str)]
+            marks = ", ".join("?" * len(ids))
+            any_of_them = f"SELECT 1 FROM main.memory_items WHERE memory_id IN ({marks})"
+            if self._connection.execute(any_of_them, [name for name, _ in ids]).fetchone():
+                taken += [
+                    f"id {memory_id!r}"
+                    for memory_id, position in ids
+                    if self._connection.execute(elsewhere, (memory_id, position)).fetchone()
+                ]
+        return taken
 
     def _insert(self, records: base.Records) -> int:
         selection.check_insertion(self._connection)
         known = cast("Iterable[stored.Record]", records)
-        stored.fill_positions(self._connection, "wanted", (position for position, _ in known))
+        positions = cast("Iterable[int]", base.keys_of(records))
+        stored.fill_positions(self._connection, "wanted", positions)
         self._unchanged = stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
         return stored.insert_records(self._connection, self._layout, known)
 
