@@ -206,6 +206,29 @@ def test_file_of_another_kind_is_not_taken_for_half_made(store: Path) -> None:
     assert len(rows_of(store)) == 11
 
 
+FOREIGN = {
+    **{
+        f"{name} of another shape": f"CREATE TABLE {name} (number)"
+        for name in sorted({name for each in formats.KNOWN.values() for name in each.tables})
+    },
+    "a column too many": statements()[0].replace("(name", "(colour TEXT, name", 1),
+    "a view": f"{statements()[0]}; CREATE VIEW totals AS SELECT 1",
+    "a trigger": (f"{statements()[0]}; CREATE TRIGGER t AFTER INSERT ON about BEGIN SELECT 1; END"),
+}
+"""Databases that have an archive's place and names of its tables, and that memlab did not make."""
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_empty_table_of_the_same_name_is_not_taken_for_half_made(store: Path, what: str) -> None:
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        connection.executescript(FOREIGN[what])
+    before = archive_of(store).read_bytes()
+    with pytest.raises(ArchiveError, match="is no archive that memlab made"):
+        compacted(store, 4)
+    assert archive_of(store).read_bytes() == before
+    assert len(rows_of(store)) == 11
+
+
 @pytest.fixture(scope="module")
 def children() -> Iterator[Children]:
     with forked("archives") as made:
