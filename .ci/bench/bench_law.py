@@ -61,7 +61,7 @@ def caps_at(
     seen = references.between(0, cut)
     record = backtest_splits(before, seen, terms, CUTS)
     plain = posterior_of(before, seen, terms)
-    likely, _, safe = replace(plain, widened=widening(record)).cap_for(target)
+    likely, _, safe = replace(plain, interval_inflation=widening(record)).cap_for(target)
     return safe, likely
 
 

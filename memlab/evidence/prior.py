@@ -265,14 +265,14 @@ class Posterior:
     memories: int
     own: Floats
     recency: Floats
-    sittings: int
+    cluster_count: int
     always: float = 0.0
-    widened: float = 1.0
+    interval_inflation: float = 1.0
 
     @cached_property
     def weight(self) -> float:
         """How much of the answer comes from the store's own references, from 0 to 1."""
-        return self.terms.law.weight_of(self.sittings)
+        return self.terms.law.weight_of(self.cluster_count)
 
     @cached_property
     def caps(self) -> Floats:
@@ -286,7 +286,7 @@ class Posterior:
             LEVELS,
             self._reach,
             self.terms.law.spread_at(LEVELS, self.memories, weight=self.weight),
-            quantile=self.widened * NormalDist().inv_cdf(self.terms.confidence),
+            quantile=self.interval_inflation * NormalDist().inv_cdf(self.terms.confidence),
             references=self.terms.law.references_ahead(self.memories),
         )
         return self._caps(lower), self._caps(upper)

@@ -108,13 +108,13 @@ def told_by(where: str) -> StoreEstimate:
     """Return what one store says; a reference counts as the memories written then."""
     found = collect_evidence(where, call="memlab.fleet.size")
     references = prepare_sizing(found.past, found.references).references
-    if references.sittings < FEWEST:
-        return StoreEstimate(references.sittings, np.empty(0))
+    if references.cluster_count < FEWEST:
+        return StoreEstimate(references.cluster_count, np.empty(0))
     reach, written = (each.astype(np.float64) for each in references.reach)
     upto = np.cumsum(written)
     wanted = np.array(fitted_law().shares) * upto[-1] * (1 - 1e-9)
     reads = float((found.references[KIND] == "log").mean())
-    return StoreEstimate(references.sittings, reach[np.searchsorted(upto, wanted)], reads)
+    return StoreEstimate(references.cluster_count, reach[np.searchsorted(upto, wanted)], reads)
 
 
 def fit_cohort(said: Mapping[str, StoreEstimate], law: ReachPrior | None = None) -> Cohort:

@@ -18,6 +18,9 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 
 MARKS: Final = "> safe, ~ likely"
 
+_JSON_KEYS: Final = {"cluster_count": "sittings", "interval_inflation": "widened"}
+"""JSON keys of the fields of `Advice` whose key is not the field's name."""
+
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Advice(DisplayMixin):
@@ -34,8 +37,9 @@ class Advice(DisplayMixin):
         Limits of the cap that serves the target until the horizon.
     served, served_limits : float, tuple of float or None
         Estimated share of references that `keep_recent` serves.
-    references, sittings : int
-        References of the store's own, and how many of them are independent and could be lost.
+    references, cluster_count : int
+        References of the store's own, and the number of clusters among those that a cap could
+        fail. References of one task form one cluster, because they are not independent.
     weight, projects : float, int
         How much of the number comes from them, from 0 to 1; the rest is from so many others.
     missing : int
@@ -43,8 +47,9 @@ class Advice(DisplayMixin):
     measured, missed, waste : int, int, float or None
         Earlier cuts of the history at which such a number was measured, how many of them served
         fewer than the target, and how many times the need it was, in the middle.
-    widened : float
-        Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
+    interval_inflation : float
+        Factor by which the limits are wider than the references alone give, from the backtest
+        at those cuts; 1.0 where every cut met its limits.
     memories, until : int
         Prunable memories written so far, and until how many, the horizon, the numbers speak.
     boot_tokens, boot_tokens_p95 : int or None
@@ -87,8 +92,8 @@ class Advice(DisplayMixin):
     token_rule: str
     source: str = ""
     keep_recent: int | None
-    sittings: int
-    widened: float
+    cluster_count: int
+    interval_inflation: float
     boot_tokens: int | None
     boot_tokens_p95: int | None
     prunable: int
@@ -195,8 +200,10 @@ class Advice(DisplayMixin):
         return (self.number, self.likely, self.budget_cap, *(end.number for end in self.trade))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field, and the rule."""
-        return {**super().to_dict(), "rule": self.rule}
+        """Return every field under its JSON key, and the rule."""
+        values = {_JSON_KEYS.get(name, name): value for name, value in super().to_dict().items()}
+        values["rule"] = self.rule
+        return values
 
     def sheet(self) -> TextPage:
         """Return what is printed."""

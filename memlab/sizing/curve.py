@@ -93,7 +93,7 @@ class Sizing:
     ----------
     history, present, references
         The store as arrays.
-    misfits : int
+    unmatched_references : int
         References that did not fit the frame: no such target, or one written later.
     terms : PosteriorSettings
         What limits go by: ``confidence``, ``until`` and ``law``.
@@ -111,7 +111,7 @@ class Sizing:
     history: History
     present: Present
     references: Ranked
-    misfits: int = 0
+    unmatched_references: int = 0
     terms: PosteriorSettings = field(default_factory=PosteriorSettings)
     source: str = ""
     gaps: Gaps = field(default_factory=Gaps)
@@ -136,7 +136,7 @@ class Sizing:
     def ahead(self) -> Posterior:
         """The cap for each share in the next stretch, with limits that its record widens."""
         plain = record.posterior_of(self.history, self.references, self.terms)
-        return replace(plain, widened=record.widening(self.cuts))
+        return replace(plain, interval_inflation=record.widening(self.cuts))
 
     def choose(self, target: float) -> record.Choice:
         """Choose by all evidence, not below the cap that removed its own: it would shrink on."""
@@ -160,7 +160,7 @@ class Sizing:
     @property
     def missing(self) -> int:
         """References or reads until the store's own weigh half."""
-        return max(0, round(self.terms.law.worth) - self.references.sittings)
+        return max(0, round(self.terms.law.worth) - self.references.cluster_count)
 
     def number_for(self, cap: int) -> int:
         """Return the number that keeps so many memories: the cap, or a budget."""
@@ -279,7 +279,7 @@ class BudgetSizing(Sizing):
 
     Attributes
     ----------
-    history, present, references, misfits, terms, source, gaps, lacks_past, reads, mean
+    history, present, references, unmatched_references, terms, source, gaps, lacks_past, reads, mean
         As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
     took : array of int64
         The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of

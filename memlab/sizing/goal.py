@@ -18,7 +18,7 @@ from memlab.sizing.curve import (
     prepare_sizing,
     prepared,
 )
-from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
+from memlab.sizing.record import Choice, Verdict, clusters_needed, record_of
 from memlab.text import counted
 
 _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
@@ -124,11 +124,11 @@ def advise(
         "likely": likely if is_number else None,
         "interval": tuple(interval) if is_number else None,
         "references": len(sizing.references),
-        "sittings": sizing.references.sittings,
+        "cluster_count": sizing.references.cluster_count,
         "weight": sizing.ahead.weight,
         "projects": len(sizing.terms.law.projects),
         "missing": sizing.missing,
-        "widened": sizing.ahead.widened,
+        "interval_inflation": sizing.ahead.interval_inflation,
         "memories": sizing.ahead.memories,
         "until": sizing.ahead.everything,
         "loaded": sizing.present.tokens,
@@ -203,9 +203,9 @@ def _what_would_change(
     if served:
         to_floor = f"{counted(served, 'references')} to load-bearing memories"
         yield f"{to_floor}, which every {sizing.WORD} serves"
-    if sizing.misfits:
-        misfits = counted(sizing.misfits, "references")
-        yield f"left out: {misfits} to something that is no earlier memory of this store"
+    if sizing.unmatched_references:
+        unmatched = counted(sizing.unmatched_references, "references")
+        yield f"left out: {unmatched} to something that is no earlier memory of this store"
 
 
 def _on_the_limits(sizing: Sizing) -> Iterator[str]:
@@ -214,9 +214,10 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
             f"with {counted(sizing.missing, 'more references')} or reads, this store's own would "
             "weigh as much as other projects'"
         )
-    if sizing.ahead.widened > 1.05:
+    inflation = sizing.ahead.interval_inflation
+    if inflation > 1.05:
         yield (
-            f"limits are {sizing.ahead.widened - 1:.0%} wider than references alone give: "
+            f"limits are {inflation - 1:.0%} wider than references alone give: "
             "what followed earlier cuts of this history was a surprise"
         )
     if sizing.terms.law.doublings_beyond(sizing.ahead.memories):
@@ -253,10 +254,10 @@ def _by_verdict(
                 "store grows, or aim lower"
             )
         case Verdict.TARGET_BEYOND_HORIZON:
-            needed = sittings_needed(target, sizing.terms.confidence)
+            needed = clusters_needed(target, sizing.terms.confidence)
             yield (
                 f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
-                f"{sizing.references.sittings:,} are known"
+                f"{sizing.references.cluster_count:,} are known"
             )
         case Verdict.OK | Verdict.FROM_OTHER_PROJECTS:
             smaller = f"takes a smaller {sizing.WORD}, a higher one a larger"

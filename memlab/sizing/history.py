@@ -283,8 +283,12 @@ class Ranked:
         return reach[order], self.written[self.losable][order].astype(np.float64)
 
     @cached_property
-    def sittings(self) -> int:
-        """In how many sittings those arose: references of one task come in a cluster."""
+    def cluster_count(self) -> int:
+        """Number of clusters among those references: the effective sample size.
+
+        References that arise in one task are not independent, so a task counts once, as in
+        cluster sampling (Kish 1965).
+        """
         return len(np.unique(self.cluster[self.losable]))
 
     def share_at(self, caps: Ints) -> Floats:

@@ -61,7 +61,7 @@ class BacktestSplit:
     def posterior(self) -> Posterior:
         """What would have been said then."""
         earlier = backtest_splits(self.history, self.references, self.plain.terms, CUTS)
-        return replace(self.plain, widened=widening(earlier))
+        return replace(self.plain, interval_inflation=widening(earlier))
 
     @property
     def prunable(self) -> int:
@@ -91,7 +91,7 @@ def posterior_of(history: History, references: Ranked, terms: PosteriorSettings)
     """Return what the next stretch of a history will take, by what is known at its end."""
     written = int(history.prunable_before[-1])
     found = references
-    return Posterior(terms, written, *found.reach, found.sittings, found.always)
+    return Posterior(terms, written, *found.reach, found.cluster_count, found.always)
 
 
 def backtest_splits(
@@ -185,7 +185,7 @@ class Choice:
     likely: int
 
 
-def sittings_needed(target: float, confidence: float) -> int:
+def clusters_needed(target: float, confidence: float) -> int:
     """Return how many references can show so high a target, by ``1 - target ** m`` (Wilks 1941)."""
     return math.ceil(math.log(1 - confidence) / math.log(target))
 
@@ -193,13 +193,13 @@ def sittings_needed(target: float, confidence: float) -> int:
 def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share: float) -> Choice:
     """Choose the smallest cap whose lower limit meets the target."""
     likely, low, cap = posterior.cap_for(target)
-    needed = sittings_needed(target, posterior.terms.confidence)
+    needed = clusters_needed(target, posterior.terms.confidence)
     verdict = Verdict.OK
     if not posterior.memories:
         verdict = Verdict.NOTHING_PRUNABLE
-    elif target > posterior.terms.law.shares[-1] and posterior.sittings < needed:
+    elif target > posterior.terms.law.shares[-1] and posterior.cluster_count < needed:
         verdict = Verdict.TARGET_BEYOND_HORIZON
-    elif posterior.sittings and cap >= prunable:
+    elif posterior.cluster_count and cap >= prunable:
         verdict = Verdict.CAP_HAS_NO_EFFECT
     elif posterior.weight < 0.5:
         verdict = Verdict.FROM_OTHER_PROJECTS

@@ -69,7 +69,7 @@ def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> No
     assert shares == [0, 1, pytest.approx(0.5, abs=0.01)]
     # and what one task reads is read at moments of its own
     of_one_task = frame.assign(source_task_ref="session:1")
-    assert prepare_sizing(of_one_task, reads).references.sittings > 100
+    assert prepare_sizing(of_one_task, reads).references.cluster_count > 100
     searched = make_episodes(100).assign(loaded_at_start=False)
     assert prepare_sizing(searched).terms.law == mixture_prior(1)
     assert prepare_sizing(make_episodes(100)).terms.law == mixture_prior(0)
@@ -84,7 +84,7 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
     assert few.keep_recent > some.keep_recent > many.keep_recent
     own = f"{some.weight:.0%} from this store (50 references)"
     assert f"{own}, {1 - some.weight:.0%} from nine other projects" in str(some)
-    assert some.missing == few.missing - (some.sittings - few.sittings)
+    assert some.missing == few.missing - (some.cluster_count - few.cluster_count)
     assert f"{few.missing} more references or reads" in str(few)
     assert many.missing == 0
     assert "more references or reads" not in str(many)

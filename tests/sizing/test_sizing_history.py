@@ -73,10 +73,10 @@ def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
     numbers = f"keep_recent = {advice.keep_recent:,} is safe, {advice.likely:,} is likely"
     assert str(advice).startswith(f"{numbers}, {words} (")
     assert words in advice._repr_html_()
-    assert advice.widened > 1.2
+    assert advice.interval_inflation > 1.2
     plain = posterior_of(sizing.history, sizing.references, sizing.terms)
     assert plain.cap_for(0.9)[2] < advice.keep_recent
-    widened = f"limits are {advice.widened - 1:.0%} wider"
+    widened = f"limits are {advice.interval_inflation - 1:.0%} wider"
     assert any(text.startswith(widened) for text in advice.would_change)
 
 
@@ -84,7 +84,7 @@ def test_a_good_record_is_not_in_the_headline_and_widens_nothing() -> None:
     steady = simulate_history(21, "steady", rows=4000)
     advice = recommend_cap(*steady)
     tests = backtest_cap(*steady)
-    assert (advice.missed, advice.measured, advice.widened) == (0, 4, 1)
+    assert (advice.missed, advice.measured, advice.interval_inflation) == (0, 4, 1)
     assert "missed" not in str(advice).partition("\n")[0]
     times = (tests["keep_recent"] / tests["needed"]).median()
     assert times > 1.1
