@@ -203,7 +203,17 @@ class Trial:
         looks = [look for look in self._looks if look <= needs]
         if not looks:
             return False
-        tried = self._tried[self._tried < looks[-1]]
+        asked = (space, looks[-1])
+        if asked not in self._decided:
+            self._decided[asked] = self._age_has_served_more(space, looks[-1])
+        return self._decided[asked]
+
+    @cached_property
+    def _decided(self) -> dict[tuple[Space, int], bool]:
+        return {}
+
+    def _age_has_served_more(self, space: Space, look: int) -> bool:
+        tried = self._tried[self._tried < look]
         floor = self.floor[tried] if space.of_tokens else 0
         by_activation, by_age = self._reach[int(space.of_tokens)][:, : len(tried)]
         gain = (by_activation <= space.size - floor).astype(np.float64)

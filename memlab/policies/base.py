@@ -294,18 +294,85 @@ def select_victims(
             break
     if size[lowest[0]] >= surplus:
         return lowest[:1]
-    order = _lowest_first(keys, size, surplus)
-    taken = np.cumsum(size[order])
-    lowest = order[taken - size[order] < surplus]
+    room = int(size.sum()) - surplus
+    if surplus > room // MANY_STAY:
+        is_lowest = np.ones(len(size), dtype=bool)
+        is_lowest[_highest_within(keys, size, room)] = False
+        lowest = np.flatnonzero(is_lowest)
+    else:
+        order = _lowest_beyond(keys, size, surplus)
+        taken = np.cumsum(size[order])
+        lowest = order[taken - size[order] < surplus]
+    if not fill:
+        return lowest
     room = int(size[lowest].sum()) - surplus
-    fits = np.zeros(len(lowest), dtype=bool)
-    for place in np.flatnonzero(fill & (size[lowest] <= room))[::-1].tolist():
-        fits[place] = size[lowest[place]] <= room
-        room -= int(fits[place] * size[lowest[place]])
-    return lowest[~fits]
+    is_spared = np.zeros(len(size), dtype=bool)
+    fitting = np.sort(lowest[size[lowest] <= room])
+    while len(fitting):
+        highest = _highest_of(keys, fitting)
+        is_spared[highest] = True
+        room -= int(size[highest])
+        fitting = fitting[(size[fitting] <= room) & (fitting != highest)]
+    return lowest[~is_spared[lowest]]
 
 
-def _lowest_first(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
+def _highest_of(keys: Sequence[npt.NDArray[Any]], places: Ints) -> int:
+    """Return which of some places is the last to go."""
+    for key in keys:
+        among = key[places]
+        places = places[among == among.max()]
+    return int(places[-1])
+
+
+MANY_STAY: Final = 7
+"""Times the room that goes in which what goes is found sooner than what stays."""
+UNSORTED: Final = 32
+"""The part of the rows, one in so many, by which a guess where they are cut may be wrong."""
+
+
+def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> Ints:
+    """Return the places of the highest that fit into a room, down to the first that does not.
+
+    Only those near the cut are sorted: a night's plan of 100,000 retired memories takes a fifth of
+    the time so, and `bench_compare.py` half of it.
+    """
+    kept = []
+    unsure = np.arange(len(size))
+    while True:
+        values = keys[0][unsure]
+        sizes = size[unsure]
+        count = len(unsure)
+        margin = max(UNSORTED, count // UNSORTED)
+        if count <= 4 * margin:
+            break
+        guess = int(count * (1 - max(0, room) / max(1, int(sizes.sum()))))
+        ranks = np.clip([guess - margin, guess + margin], 0, count - 1)
+        lower, upper = np.partition(values, ranks)[ranks]
+        is_above = values > upper
+        is_beside = values >= lower
+        if sizes[is_above].sum() > room:
+            unsure = unsure[is_above]
+        elif sizes[is_beside].sum() > room:
+            room -= int(sizes[is_above].sum())
+            kept.append(unsure[is_above])
+            unsure = unsure[is_beside & ~is_above]
+        else:
+            room -= int(sizes[is_beside].sum())
+            kept.append(unsure[is_beside])
+            unsure = unsure[~is_beside]
+        if len(unsure) > count // 2:
+            break
+    order = unsure[lowest_first([key[unsure] for key in keys])][::-1]
+    kept.append(order[np.cumsum(size[order]) <= room])
+    return np.concatenate(kept)
+
+
+def lowest_first(keys: Sequence[npt.NDArray[Any]]) -> Ints:
+    """Return the places of rows in the order in which they go."""
+    return np.lexsort(tuple(_comparable(key) for key in reversed(keys)))
+
+
+def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
     """Return places in order of the keys, as many as take up the surplus at least.
 
     Of many rows few go at a time, and to sort all of them takes twenty times as long as to find

@@ -16,7 +16,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.evidence.past import in_reach
 from memlab.evidence.references import positions_and_next, references_on_rows
-from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant
+from memlab.frame.fields import Flags, Floats, Ints, Times, as_instant, as_moment
 from memlab.policies import (
     Activation,
     CappedPolicy,
@@ -26,7 +26,16 @@ from memlab.policies import (
     duplicates,
 )
 from memlab.policies.activation import Trial, Uses, days_of, trial_of, uses_of
-from memlab.policies.base import iter_evictions, lowest_beyond, named_by, numbers, runner_for, times
+from memlab.policies.base import (
+    iter_evictions,
+    lowest_beyond,
+    lowest_first,
+    named_by,
+    numbers,
+    runner_for,
+    times,
+)
+from memlab.replay import presorted
 from memlab.sizing.history import History
 
 _EPOCH = np.datetime64(0, "us")
@@ -234,6 +243,9 @@ class UsageState(Mapping[str, Any]):
             self._whole[name] = self._life.importance if name == col.IMPORTANCE else values
         return self._whole[name][self._rows]
 
+    def __contains__(self, name: object) -> bool:
+        return name in {col.LAST_ACCESSED_AT, col.ACCESS_COUNT} or name in self._life.frame
+
     def __iter__(self) -> Iterator[str]:
         yield from dict.fromkeys([*self._life.frame, col.LAST_ACCESSED_AT, col.ACCESS_COUNT])
 
@@ -270,6 +282,10 @@ class Runner:
         places, why = named_by(policy, present, now=now)
         for reason in dict.fromkeys(why.tolist()):
             yield rows[places[why == reason]], reason
+
+    def presorted(self) -> presorted.Step | None:
+        """Return the step with its order, where neither the moment nor a reference changes it."""
+        return None
 
 
 class Capped(Runner):
@@ -319,6 +335,27 @@ class Capped(Runner):
         """Return what rows are ranked by at a moment."""
         return self.policy.eviction_keys(self.signals.of(rows), now=now)
 
+    def presorted(self) -> presorted.Step | None:
+        """Return the step with its ranks, where it says that nothing changes them."""
+        count = len(self.life)
+        if runner_for(self.policy) != "ranked" or self.policy.fills or not count:
+            return None
+        scope = presorted.scope_numbers(self._scopes, count)
+        if scope is None:
+            return None
+        keys = self.keys(np.arange(count), as_moment(self.life.clock[-1]))
+        rank = np.empty(count, dtype=np.int64)
+        rank[lowest_first(keys)] = np.arange(count)
+        room = self.policy.capacity
+        return presorted.Ranking(
+            rank,
+            self._size,
+            self._may_go,
+            scope,
+            room=int(self._size.sum()) if room is None else room,
+            reason=self.policy.reason,
+        )
+
 
 class Activated(Capped):
     """The ranking is by activation, unless age has served more."""
@@ -360,6 +397,13 @@ class Dated(Runner):
         due = among.get(self.policy.population, here) & (self._due < as_instant(now))
         rows = np.flatnonzero(due)
         return [(rows, self.policy.reason)] if len(rows) else []
+
+    def presorted(self) -> presorted.Step | None:
+        """Return the step with its deadlines, where it is about active or superseded rows alone."""
+        if self.policy.population not in {"active", "superseded"}:
+            return None
+        when_superseded = self.policy.population == "superseded"
+        return presorted.Deadlines(self._due, self.policy.reason, when_superseded=when_superseded)
 
 
 class Repeating(Runner):

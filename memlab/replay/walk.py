@@ -20,6 +20,7 @@ from memlab.frame.fields import Flags, Ints, as_instant, as_moment
 from memlab.policies import Policy
 from memlab.policies.base import steps_of
 from memlab.replay.life import ReplayHistory, UsageState, life_of, runner_of
+from memlab.replay.presorted import Moment, Step, gone_in_order
 from memlab.sizing.history import grouped
 from memlab.text import DisplayMixin, TextPage, counted
 
@@ -297,12 +298,30 @@ class _Walk:
 
         Nothing goes in between, so what arises and is written there is taken in together.
         """
+        steps = [] if self.retire else [runner.presorted() for runner in self.runners]
+        known = [step for step in steps if step is not None]
+        if not self.retire and len(known) == len(self.runners):
+            self._run_in_order(known, every, now)
+            return
         if self.retire and not np.isnat(self.life.created).all():
             self._run_by_night()
         else:
             self._run_by_rows(every)
         if now is not None:
             self._apply(len(self.life), now)
+
+    def _run_in_order(self, steps: list[Step], every: int, now: datetime | None) -> None:
+        """Walk to the end under steps whose order nothing changes."""
+        life = self.life
+        moments = range(every - 1, len(life), every)
+        clock = life.clock[moments.start :: every].astype("datetime64[us]").astype(np.int64)
+        applications = [*map(Moment, moments, clock.tolist())]
+        if now is not None:
+            applications.append(Moment(len(life), int(as_instant(now).astype(np.int64))))
+        self.gone, self.step = gone_in_order(steps, life.history.end, applications, never=NO_END)
+        is_lost = self.gone[life.target] < life.at
+        self.lost[is_lost] = self.gone[life.target[is_lost]]
+        self.why[is_lost] = self.step[life.target[is_lost]]
 
     def _run_by_night(self) -> None:
         """Apply the policy at the last midnight before each day on which something happens.

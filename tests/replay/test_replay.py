@@ -19,9 +19,9 @@ from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, as
 from memlab import Activation, KeepRecent, NearDuplicate, Pipeline, Policy, TimeToLive, decide
 from memlab import columns as c
 from memlab.evidence.references import REFERENCE_KINDS, find_references
-from memlab.policies import PurgeSuperseded, ValueCap
+from memlab.policies import ImportanceBudget, PurgeSuperseded, TokenBudget, ValueCap
 from memlab.policies.base import Runner, runner_for
-from memlab.replay import oracle, replay
+from memlab.replay import life, oracle, replay
 
 TITLES = ("alpha beta gamma", "alpha beta gamma", "alpha beta delta", "one two", "three")
 
@@ -298,3 +298,36 @@ def test_the_order_of_rows_and_references_does_not_matter_and_stays_as_it_was() 
     pd.testing.assert_frame_equal(replay(*shuffled, odek).deleted, in_order)
     for each, same in zip(shuffled, before, strict=True):
         pd.testing.assert_frame_equal(each, same)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        KeepRecent(20),
+        TokenBudget(900),
+        TimeToLive("2d"),
+        ImportanceBudget(20),
+        Pipeline.memforge(threshold=0.3, max_items=30),
+        Pipeline(PurgeSuperseded("1d"), TimeToLive("3d"), TokenBudget(900)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("every", [1, 7])
+def test_presorted_steps_find_what_a_walk_finds(
+    policy: Policy, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame, references = work(400)
+    chance = np.random.default_rng(1)
+    frame[c.IMPORTANCE] = chance.choice([0.1, 0.5, 0.9, np.nan], len(frame))
+    frame[c.AGENT_ID] = pd.Series(chance.choice(["a", "b"], len(frame)), dtype="str")
+    frame.loc[::5, c.SUPERSEDED_BY] = frame[c.MEMORY_ID].shift(-3)
+    frame[c.LOAD_BEARING] = chance.random(len(frame)) < 0.1
+    how = {"every": every, "now": frame[c.CREATED_AT].max() + pd.Timedelta(days=1)}
+    quick = replay(frame, references, policy, **how)
+    for runner in (life.Capped, life.Dated):
+        monkeypatch.setattr(runner, "presorted", lambda _: None)
+    slow = replay(frame, references, policy, **how)
+    assert 0 < len(slow.deleted) < len(frame)
+    pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
+    pd.testing.assert_frame_equal(quick.references, slow.references)
+    pd.testing.assert_frame_equal(quick.boot, slow.boot)
