@@ -15,7 +15,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import Compacted, archived_change
+from memlab.store.archive.opening import archived_change
 from memlab.store.records import layout_of, records_at
 from memlab.upkeep.health import Check, doctor
 
@@ -41,7 +41,7 @@ def compacted(store: Path, keep: int = 4, *, at: datetime = NOON) -> Receipt:
     return apply(planned(store, keep, at=at), now=at)
 
 
-def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> Compacted:
+def compact_at_runtime(store: Path, keep: int = 4, *, archive: bool = True) -> int:
     with SqliteMemoryStore(store, archive=archive) as opened:
         return opened.compact_episodic(keep)
 

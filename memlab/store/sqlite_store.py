@@ -18,7 +18,7 @@ from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionEr
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, strings_of
 from memlab.store import database
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import Compacted, Why, archived_first, note_deleted
+from memlab.store.archive.opening import ArchivedCompaction, Why, archived_first, note_deleted
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 
 
@@ -144,6 +144,8 @@ class SqliteMemoryStore:
         """The store's file; None for a store in memory."""
         self.archive: Final = location_beside(self.path) if archive and self.path else None
         """Where deleted rows are archived; None for nowhere."""
+        self.last_compaction: ArchivedCompaction | None = None
+        """The last deletion by `compact_episodic` that was archived; None where there is none."""
         if archive and self.path is None:
             raise UnsafeDeletionError(
                 "a store in memory has no file to keep an archive beside: name a file, as "
@@ -253,7 +255,7 @@ class SqliteMemoryStore:
         with self._errors_in_words(), database.transaction(self.connection):
             return self._mark_superseded(memory_id, by_memory_id)
 
-    def compact_episodic(self, keep_recent: int) -> Compacted:
+    def compact_episodic(self, keep_recent: int) -> int:
         """Delete for good, unless the store archives, all but the newest active prunable items.
 
         The `keep_recent` with the highest rowids stay. Load-bearing and superseded rows are not
@@ -272,7 +274,8 @@ class SqliteMemoryStore:
         -------
         int
             How many rows were deleted. 0 when there are no more than `keep_recent`; then nothing is
-            written. Its ``undo`` is the command that takes the deletion back, or None.
+            written. What a store made with ``archive=True`` deleted stands in ``last_compaction``,
+            whose ``undo`` is the command that takes it back.
 
         Raises
         ------
@@ -301,10 +304,10 @@ class SqliteMemoryStore:
                     deleted = delete_rows(opened, surplus, load_bearing)
             forget_verdicts(opened)
         note_deleted(self.archive, digest, at=now)
-        compacted = Compacted(deleted)
-        compacted.digest = digest
-        compacted.store = self.path
-        return compacted
+        self.last_compaction = None
+        if digest is not None and self.path is not None:
+            self.last_compaction = ArchivedCompaction(digest, self.path)
+        return deleted
 
     def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:
         expect(memory_id, str, call="store.supersede", name="memory_id")

@@ -179,16 +179,22 @@ def test_what_a_runtime_deletes_comes_back_by_the_command_that_it_says(store: Pa
     before = rows_of(store)
     assert compact_at_runtime(store, 10) == 0
     assert not archive_of(store).exists()
-    deleted = compact_at_runtime(store, 2)
-    assert deleted == 8
+    with SqliteMemoryStore(store, archive=True) as opened:
+        assert opened.compact_episodic(2) == 8
+        done = opened.last_compaction
     assert len(rows_of(store)) == 3
     (entry,) = archived_plans(store)
-    assert deleted.undo == f"memlab restore {store} {entry.digest[:12]}"
+    assert done is not None
+    assert done.undo == f"memlab restore {store} {entry.digest[:12]}"
     assert check(store).status is Status.OK
     assert (entry.planned, last_applied(store)) == (False, None)  # it is no plan
     assert restore(entry.digest, store=store) == 8
     assert rows_of(store) == before
-    assert compact_at_runtime(store, 2, archive=False).undo is None
+    with SqliteMemoryStore(store) as opened:
+        deleted = opened.compact_episodic(2)
+        assert type(deleted) is int
+        assert deleted == 8
+        assert opened.last_compaction is None
     with pytest.raises(UnsafeDeletionError, match="name a file"):
         SqliteMemoryStore(":memory:", archive=True)
 

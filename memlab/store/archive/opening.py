@@ -260,17 +260,21 @@ class Why(NamedTuple):
     reason: str
 
 
-class Compacted(int):
-    """How many rows were deleted; it knows how to take the deletion back."""
+class ArchivedCompaction(NamedTuple):
+    """A deletion by a runtime that is in the archive and can be taken back.
 
-    digest: str | None = None
-    store: Path | None = None
+    Examples
+    --------
+    >>> ArchivedCompaction("ab" * 32, Path("memory.db")).undo
+    'memlab restore memory.db abababababab'
+    """
+
+    digest: str
+    store: Path
 
     @property
-    def undo(self) -> str | None:
-        """The command that takes it back; None where the deletion is final."""
-        if self.digest is None:
-            return None
+    def undo(self) -> str:
+        """The command that takes it back."""
         return command("restore", self.store, self.digest[:12])
 
 
