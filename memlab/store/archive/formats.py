@@ -525,6 +525,13 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
 
     def _written(self, record: bytes) -> tuple[int, str]:
         """Return the number of a record's layout, and its values as a list, one on each line."""
+        try:
+            return self._written_as_list(record)
+        except UnicodeEncodeError:  # a lone surrogate, which the record has as an escape
+            return self._number_of(_OF_OBJECT, has_place=False), record.decode()
+
+    def _written_as_list(self, record: bytes) -> tuple[int, str]:
+        """Return what :meth:`_written` does; UnicodeEncodeError where a list cannot hold it."""
         said = json.loads(record)
         has_place = PLACE in record
         names = list(said)
@@ -535,9 +542,10 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         written = self._written_plain(record)
         if written is not None:
             return number, (b"[%b]" % _BETWEEN.join(written[2])).decode()
+        place = said.pop("place") if has_place else None
         values = [encoded({"": value})[4:-1] for value in said.values()]
         if has_place:
-            values[-1] = json.dumps(said["place"], separators=(",", ":")).encode()
+            values.append(json.dumps(place, separators=(",", ":")).encode())
         if layout.template % tuple(values) != record:
             return self._number_of(_OF_OBJECT, has_place=False), record.decode()
         return number, (b"[%b]" % _BETWEEN.join(values)).decode()
@@ -623,7 +631,9 @@ def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequen
         return False
     for name in ("memory_id", "kind", "title", "created_at"):
         place = layout.places.get(name)
-        if place is None or values[place] != in_quotes(planned[name]).encode():
+        if place is None or values[place] != in_quotes(planned[name]).encode(
+            errors="surrogatepass"
+        ):
             return False
     return True
 
