@@ -257,6 +257,7 @@ class ClaudeIndex(Reader):
 class OdekIndex(ClaudeIndex):
     """odek's episodes and ``index.json``."""
 
+    where = "memory"
     files = ("memory/*", *("memory/index.json",) * 3)
 
     def make(self) -> None:
