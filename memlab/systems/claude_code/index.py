@@ -1,8 +1,9 @@
-"""``MEMORY.md``, taken apart and edited: what is loaded of it, and what of it is about each file.
+"""Parse and edit ``MEMORY.md``: which lines are loaded, and which lines are about each file.
 
-Claude Code leaves out front matter and block comments; of the rest it loads the first 200 lines,
-and of these 25,000 UTF-16 units, back to the end of a line. A file's blocks are put back byte for
-byte where the index is otherwise as it was, else beside the nearest lines that stood around each.
+Claude Code drops front matter and block comments. It loads the first 200 lines of the rest, and
+cuts these to 25,000 UTF-16 units, at the end of a line. A restore puts the blocks of a file back
+byte for byte if the index is otherwise unchanged. Otherwise each block goes beside the nearest
+lines that surrounded it.
 """
 
 import re
@@ -14,7 +15,6 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -24,7 +24,7 @@ from memlab.systems.claude_code import markdown
 
 INDEX: Final = "MEMORY.md"
 RETIRED: Final = "RETIRED.md"
-"""Beside it: the lines of what is retired. No memory."""
+"""The file beside the index that holds the lines of retired memories. It is not a memory."""
 
 ENTRY: Final = fields(
     {
@@ -37,25 +37,25 @@ ENTRY: Final = fields(
     },
     absent={"also"},
 )
-"""What an index says of a file, once, in an archive or a journal that may be anybody's."""
+"""Shape of one index entry in an archive or a journal. The input may be untrusted."""
 
 HIDDEN: Final = "\0"
-"""Stands for each character of a comment."""
+"""Placeholder for each character of a comment."""
 
 _CODE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
 _AROUND: Final = 100
-"""Lines above a block, and below, that are remembered."""
+"""Number of lines stored above and below a block."""
 _EMPTY: Final = "\n"
-"""A line that keeps what follows from being front matter."""
-_OF_ITS_OWN: Final = ("#", "```", "~~~", "<!--", "|")
-"""How a line begins that continues no entry, however far it is indented."""
+"""A blank first line. It prevents that the next line is parsed as front matter."""
+_NOT_A_CONTINUATION: Final = ("#", "```", "~~~", "<!--", "|")
+"""Prefixes of lines that never continue an entry, at any indentation."""
 
 
 @dataclass(frozen=True)
 class LoadRule:
-    """The limits of what is loaded."""
+    """The limits of the part of the index that is loaded."""
 
     lines: int = 200
     units: int = 25_000
@@ -65,17 +65,17 @@ CLAUDE_CODE: Final = LoadRule()
 
 
 class State(StrEnum):
-    """What becomes of a line at start."""
+    """How Claude Code treats a line at start."""
 
     LOADED = "loaded"
     CUT = "cut"
-    """It stands below the limits, in whole or in part."""
+    """The line is beyond the limits, in whole or in part."""
     UNSEEN = "unseen"
-    """Front matter or a comment."""
+    """The line is front matter or a comment."""
 
 
 class Block(NamedTuple):
-    """A line, or an entry of a list with the lines that continue it."""
+    """A line, or a list entry together with its continuation lines."""
 
     number: int
     text: str
@@ -84,34 +84,35 @@ class Block(NamedTuple):
     mentions: tuple[markdown.Mention, ...]
 
     def files(self, names: markdown.FileNames) -> list[str]:
-        """Return the files of the folder that it names, each once."""
-        found = (names.file_of(mention.target) for mention in self.mentions)
-        return list(dict.fromkeys(name for name in found if name is not None))
+        """Return the files of the folder that the block names, without duplicates."""
+        targets = (names.file_of(mention.target) for mention in self.mentions)
+        return list(dict.fromkeys(file for file in targets if file is not None))
 
     @property
     def is_item(self) -> bool:
-        """Whether it is an entry, or one that others stand below."""
+        """Whether the block is a list entry, with or without entries nested below it."""
         return self.state is not State.UNSEEN and markdown.is_entry(self.text)
 
     @property
     def indent(self) -> int:
-        """How far it stands to the right."""
+        """Indentation in columns."""
         return _indent(self.text)
 
     def subject(self, names: markdown.FileNames) -> str | None:
-        """Return the file whose own entry it is: the first that it names; None where it is none's.
+        """Return the file that the entry is about: the first file it names.
 
-        What is named as ``[[name]]`` has no entry of its own by that.
+        Return None if the block is no entry, names no file, or names the file as ``[[name]]``.
         """
         if not self.is_item:
             return None
         for mention in self.mentions:
-            if (file := names.file_of(mention.target)) is not None:
+            file = names.file_of(mention.target)
+            if file is not None:
                 return None if markdown.is_wikilink(self.text, mention) else file
         return None
 
     def without(self, gone: Collection[str], names: markdown.FileNames) -> str | None:
-        """Return its text without the links to `gone`; None for an entry that names no other."""
+        """Return the text without links to `gone`; None for an entry that names no other file."""
         files = self.files(names)
         if not any(file in gone for file in files):
             return self.text
@@ -122,121 +123,145 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryIndex:
-    """The index file."""
+    """The parsed index file."""
 
     raw: bytes
     rule: LoadRule = CLAUDE_CODE
 
     @cached_property
     def text(self) -> str:
-        """All of it that a start may load."""
+        """The text without front matter and comments, before the limits apply."""
         return "".join(self._seen).strip()
 
     @cached_property
     def loaded(self) -> str:
-        """The text that is loaded."""
+        """The text that is loaded at start."""
         lines = self.text.split("\n")[: self.rule.lines]
         return _within_units("\n".join(lines), self.rule.units)
 
     @cached_property
     def states(self) -> list[State]:
-        """What becomes of each line."""
+        """The state of each line."""
         whole = "".join(self._seen)
         states = list[State]()
         at = 0
         end = len(whole) - len(whole.lstrip()) + len(self.loaded)
         for line in self._seen:
-            inside = at + len(line.rstrip()) <= end or self.loaded == self.text
-            states.append((State.LOADED if inside else State.CUT) if line else State.UNSEEN)
+            is_inside = at + len(line.rstrip()) <= end or self.loaded == self.text
+            if not line:
+                states.append(State.UNSEEN)
+            elif is_inside:
+                states.append(State.LOADED)
+            else:
+                states.append(State.CUT)
             at += len(line)
         return states
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """All of the file, in order."""
+        """All blocks of the file, in order."""
         lines = self._lines
-        masked = self._masked
-        states = self.states
-        entries = [
+        is_entry = [
             state is not State.UNSEEN and markdown.is_entry(line)
-            for line, state in zip(masked, states, strict=True)
+            for line, state in zip(self._masked, self.states, strict=True)
         ]
-        found = []
-        at = 0
-        while at < len(lines):
-            end = at + 1
-            while entries[at] and end < len(lines) and not entries[end]:
-                if states[end] is not states[at] or not _continues(lines[end]):
-                    break
-                end += 1
-            is_parent = (
-                end < len(lines) and entries[end] and _indent(lines[end]) > _indent(lines[at])
+        blocks = []
+        start = 0
+        while start < len(lines):
+            end = self._block_end(start, is_entry)
+            has_child = (
+                end < len(lines) and is_entry[end] and _indent(lines[end]) > _indent(lines[start])
             )
-            mentions = markdown.mentions_in("".join(masked[at:end]).replace(HIDDEN, " "))
-            is_whole = entries[at] and not is_parent
-            found.append(Block(at + 1, "".join(lines[at:end]), states[at], is_whole, mentions))
-            at = end
-        return tuple(found)
+            visible = "".join(self._masked[start:end]).replace(HIDDEN, " ")
+            block = Block(
+                number=start + 1,
+                text="".join(lines[start:end]),
+                state=self.states[start],
+                is_entry=is_entry[start] and not has_child,
+                mentions=markdown.mentions_in(visible),
+            )
+            blocks.append(block)
+            start = end
+        return tuple(blocks)
+
+    def _block_end(self, start: int, is_entry: Sequence[bool]) -> int:
+        """Return the end of the block at `start`: an entry includes its continuation lines."""
+        end = start + 1
+        if not is_entry[start]:
+            return end
+        while end < len(self._lines) and not is_entry[end]:
+            is_same_state = self.states[end] is self.states[start]
+            if not is_same_state or not _continues(self._lines[end]):
+                break
+            end += 1
+        return end
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the file: hashed once, for every entry says it."""
+        """The digest of the file. It is cached because every entry stores it."""
         return digest_of(self.raw)
 
     @cached_property
     def digests(self) -> list[str]:
-        """The digest of each line that is not blank."""
+        """The digest of each line; empty for a blank line."""
         return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
 
     def named(self, names: markdown.FileNames) -> dict[str, list[Block]]:
-        """Return the blocks that name each file; a file that none names is missing."""
-        found: dict[str, list[Block]] = {}
+        """Return the blocks that name each file; a file without a block has no key."""
+        blocks_by_file: dict[str, list[Block]] = {}
         for block in self.blocks:
-            for name in block.files(names):
-                found.setdefault(name, []).append(block)
-        return found
+            for file in block.files(names):
+                blocks_by_file.setdefault(file, []).append(block)
+        return blocks_by_file
 
     def dangling(self, names: markdown.FileNames) -> list[tuple[int, str]]:
-        """Return line and target of every link of Markdown to a file that is not there."""
-        return [
-            (block.number, link.target)
-            for block in self.blocks
-            if not self._is_code[block.number - 1]
-            for link in markdown.inline_links(block.text, block.mentions)
-            if markdown.is_local(link.target) and names.file_of(link.target) is None
-        ]
+        """Return line number and target of every Markdown link to a missing file."""
+        dangling = []
+        for block in self.blocks:
+            if self._is_code[block.number - 1]:
+                continue
+            targets = [link.target for link in markdown.inline_links(block.text, block.mentions)]
+            local = filter(markdown.is_local, targets)
+            dangling += [(block.number, target) for target in local if not names.file_of(target)]
+        return dangling
 
     def entered(self, names: markdown.FileNames) -> set[str]:
-        """Return the files that an entry of their own names."""
-        return {file for block in self.blocks if (file := block.subject(names)) is not None}
+        """Return the files that have an entry of their own."""
+        subjects = (block.subject(names) for block in self.blocks)
+        return {file for file in subjects if file is not None}
 
     def without(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
-        """Return the file without what names any of `gone`; no rule comes to begin front matter."""
+        """Return the file without the entries and links of `gone`.
+
+        Add a blank first line if the remaining text would otherwise begin with front matter.
+        """
         kept: list[str | None] = [block.without(gone, names) for block in self.blocks]
         for number in reversed(range(len(kept))):
-            if self._goes_with_those_below(number, kept, gone, names):
+            if self._is_emptied_parent(number, kept, gone, names):
                 kept[number] = None
         text = "".join(text for text in kept if text is not None)
-        had_head = markdown.read_front_matter("".join(self._lines)).text_at
-        begins = markdown.read_front_matter(text).text_at and not had_head
-        return encoded(_EMPTY + text if begins else text)
+        had_front_matter = markdown.read_front_matter("".join(self._lines)).text_at
+        has_front_matter = markdown.read_front_matter(text).text_at
+        if has_front_matter and not had_front_matter:
+            text = _EMPTY + text
+        return encoded(text)
 
-    def _goes_with_those_below(
+    def _is_emptied_parent(
         self,
         number: int,
         kept: Sequence[str | None],
         gone: Collection[str],
         names: markdown.FileNames,
     ) -> bool:
-        """Whether an entry with others below it names only what goes, and all of those go too."""
+        """Return whether a parent names only deleted files and all its children are deleted."""
         block = self.blocks[number]
         if not block.is_item or block.is_entry or kept[number] == block.text:
             return False
         if not all(file in gone for file in block.files(names)):
             return False
         for place in range(number + 1, len(kept)):
-            below = self.blocks[place]
-            if not below.is_item or below.indent <= block.indent:
+            child = self.blocks[place]
+            if not child.is_item or child.indent <= block.indent:
                 return True
             if kept[place] is not None:
                 return False
@@ -244,15 +269,15 @@ class MemoryIndex:
 
     @cached_property
     def _is_code(self) -> list[bool]:
-        """Whether each line stands in a fenced block of code."""
-        found = []
-        fence = ""
+        """For each line, whether it is in a fenced code block."""
+        is_code = []
+        open_fence = ""
         for line in self._masked:
-            mark = _CODE.match(line)
-            found.append(bool(fence or mark))
-            if mark:
-                fence = "" if fence == mark[1] else fence or mark[1]
-        return found
+            fence = _CODE.match(line)
+            is_code.append(bool(open_fence or fence))
+            if fence:
+                open_fence = _open_fence_after(open_fence, fence[1])
+        return is_code
 
     @cached_property
     def _lines(self) -> list[str]:
@@ -268,61 +293,71 @@ class MemoryIndex:
 
 
 def units_of(text: str) -> int:
-    """Return the UTF-16 units of a text, in which the limit is counted."""
+    """Return the length of a text in UTF-16 units, the unit of the load limit."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def without_comments(lines: Sequence[str]) -> Iterator[str]:
-    """Yield each line, as long as it was, with front matter and comments as `HIDDEN` characters."""
+    """Yield each line at its own length, with front matter and comments masked by `HIDDEN`."""
     head = markdown.read_front_matter("".join(lines)).text_at
     at = 0
     in_comment = False
-    in_code = ""
+    open_fence = ""
     for line in lines:
         at += len(line)
+        fence = _CODE.match(line)
         if at <= head:
             yield HIDDEN * len(line)
-        elif not in_comment and (fence := _CODE.match(line)):
-            in_code = "" if in_code == fence[1] else in_code or fence[1]
+        elif fence and not in_comment:
+            open_fence = _open_fence_after(open_fence, fence[1])
             yield line
-        elif in_comment or (not in_code and _COMMENT.match(line)):
+        elif in_comment or (not open_fence and _COMMENT.match(line)):
             masked, in_comment = _masked(line, in_comment=in_comment)
             yield masked if masked.replace(HIDDEN, "").strip() else HIDDEN * len(line)
         else:
             yield line
 
 
+def _open_fence_after(open_fence: str, fence: str) -> str:
+    """Return the code fence that is open after a line with `fence`; empty if none is."""
+    if open_fence == fence:
+        return ""
+    return open_fence or fence
+
+
 def _masked(line: str, *, in_comment: bool) -> tuple[str, bool]:
-    """Return a line with its comments hidden, and whether one goes on after it."""
-    mark = "<!--" * in_comment
-    ends = [found[1] for found in _COMMENTS.finditer(mark + line)]
-    masked = _COMMENTS.sub(lambda found: HIDDEN * len(found[0]), mark + line)
-    return masked[len(mark) :], bool(ends) and ends[-1] is None
+    """Return a line with its comments masked, and whether a comment continues on the next line."""
+    opening = "<!--" if in_comment else ""
+    ends = [comment[1] for comment in _COMMENTS.finditer(opening + line)]
+    masked = _COMMENTS.sub(lambda comment: HIDDEN * len(comment[0]), opening + line)
+    return masked[len(opening) :], bool(ends) and ends[-1] is None
 
 
 def _within_units(text: str, limit: int) -> str:
-    """Return as much of a text as the limit allows, back to the end of a line."""
+    """Return the beginning of a text within `limit` UTF-16 units, cut at the end of a line."""
     if units_of(text) <= limit:
         return text
-    whole = text[: limit + 1].encode("utf-16-le", "surrogatepass")[: 2 * limit]
-    at = len(whole.decode("utf-16-le", "ignore"))
+    start = text[: limit + 1].encode("utf-16-le", "surrogatepass")[: 2 * limit]
+    at = len(start.decode("utf-16-le", "ignore"))
     end = text.rfind("\n", 0, at + 1)
     return text[:end] if end > 0 else text[:at]
 
 
 def lines_of(raw: bytes | str) -> list[str]:
-    """Return the lines of a file, each with its end, so that joined they are the file."""
+    """Return the lines of a file with their line ends; joined, they are the file."""
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def encoded(text: str) -> bytes:
-    """Return the bytes that lines stand for."""
+    """Return a decoded text as the bytes it was decoded from."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def _continues(line: str) -> bool:
-    return line[0] in " \t" and bool(line.strip()) and not line.lstrip().startswith(_OF_ITS_OWN)
+    """Return whether a line continues the entry above it."""
+    is_indented = line[0] in " \t" and bool(line.strip())
+    return is_indented and not line.lstrip().startswith(_NOT_A_CONTINUATION)
 
 
 def _indent(line: str) -> int:
@@ -331,23 +366,27 @@ def _indent(line: str) -> int:
 
 
 IndexEntry = Mapping[str, Any]
-"""A block that names files and what stood around it, as :data:`ENTRY` has it."""
+"""A block that names files, and the lines around it, in the shape of :data:`ENTRY`."""
 Entries = Mapping[str, Sequence[IndexEntry]]
-"""By file, what :func:`entries_of` returned of it."""
+"""The entries of each file, as :func:`entries_of` returns them."""
 NO_ALIASES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def entries_of(index: MemoryIndex, names: markdown.FileNames) -> dict[str, Sequence[IndexEntry]]:
-    """Return what an index says of each file it names."""
-    also = {file: {"also": alias} for alias, file in names.aliases.items()}
-    return {
-        file: [_entry_of(index, names, block) | also.get(file, {}) for block in blocks]
-        for file, blocks in index.named(names).items()
-    }
+    """Return the index entries of each file that the index names."""
+    alias_of = {file: alias for alias, file in names.aliases.items()}
+    entries: dict[str, Sequence[IndexEntry]] = {}
+    for file, blocks in index.named(names).items():
+        of_file = [_entry_of(index, names, block) for block in blocks]
+        if file in alias_of:
+            for entry in of_file:
+                entry["also"] = alias_of[file]
+        entries[file] = of_file
+    return entries
 
 
 def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> dict[str, Any]:
-    """Return a block, and what stands around it."""
+    """Return a block as an index entry, with the digests of the lines around it."""
     first = block.number - 1
     digests = index.digests
     end = first + len(lines_of(block.text))
@@ -365,28 +404,33 @@ def _entry_of(index: MemoryIndex, names: markdown.FileNames, block: Block) -> di
 def names_of(
     entries: Entries, there: Iterable[str], folder: Path, aliases: Mapping[str, str] = NO_ALIASES
 ) -> markdown.FileNames:
-    """Return what links may call the files of a folder, those of some entries among them."""
-    also = {str(each["also"]): file for file in entries for each in entries[file] if "also" in each}
-    return markdown.FileNames(folder, {*there, *entries}, {**aliases, **also})
+    """Return the names by which links may refer to the files of a folder and of `entries`."""
+    known_aliases = dict(aliases)
+    for file, of_file in entries.items():
+        for entry in of_file:
+            if "also" in entry:
+                known_aliases[str(entry["also"])] = file
+    return markdown.FileNames(folder, {*there, *entries}, known_aliases)
 
 
 def is_as_said(raw: bytes, said: Entries, names: markdown.FileNames) -> bool:
-    """Whether an index says of files just what it said of them, wherever it says that."""
-    named = MemoryIndex(raw).named(names)
-    return all(
-        sorted(block.text for block in named.get(file, ()))
-        == sorted(str(entry["text"]) for entry in said[file])
-        for file in said
-    )
+    """Return whether the index entries of the files in `said` have the same texts, in any place."""
+    blocks_by_file = MemoryIndex(raw).named(names)
+    for file, entries in said.items():
+        now = sorted(block.text for block in blocks_by_file.get(file, ()))
+        before = sorted(str(entry["text"]) for entry in entries)
+        if now != before:
+            return False
+    return True
 
 
 def remove_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
-    """Return an index with nothing in it that names `gone`."""
+    """Return an index without the entries and links of `gone`."""
     return MemoryIndex(raw).without(gone, names)
 
 
 def remove_own_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
-    """Return an index without the entries that name one of `gone` first; other mentions stay."""
+    """Return an index without the entries whose first file is in `gone`; other mentions stay."""
     kept = [
         block.without(gone, names) if _first_file(block, names) in gone else block.text
         for block in MemoryIndex(raw).blocks
@@ -396,75 +440,99 @@ def remove_own_entries(raw: bytes, gone: Collection[str], names: markdown.FileNa
 
 def own_texts(raw: bytes, names: markdown.FileNames) -> dict[str, list[str]]:
     """Return the texts of the entries that name each file first."""
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for block in MemoryIndex(raw).blocks:
-        if (file := _first_file(block, names)) is not None:
-            found.setdefault(file, []).append(block.text)
-    return found
+        file = _first_file(block, names)
+        if file is not None:
+            texts.setdefault(file, []).append(block.text)
+    return texts
 
 
 def _first_file(block: Block, names: markdown.FileNames) -> str | None:
-    """Return the file that an entry names first."""
+    """Return the first file that an entry names; None for another block."""
     files = block.files(names) if block.is_item else []
     return files[0] if files else None
 
 
 def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> bytes:
-    """Return an index that says of files what it said, but of those that an entry names already."""
+    """Return an index with the entries of `back` restored.
+
+    Skip the files that already have an entry of their own. First try to rebuild the index byte for
+    byte; if it has changed otherwise, insert each entry at the best matching place.
+    """
     missing = back.keys() - MemoryIndex(raw).entered(names)
-    kept = {(each["line"], each["text"]): each for file in missing for each in back[file]}
-    if not kept:
+    entries = {}
+    for file in missing:
+        for entry in back[file]:
+            entries[entry["line"], entry["text"]] = entry
+    if not entries:
         return raw
-    files = {*names.names, *(file for entry in kept.values() for file in entry["files"])}
+    files = set(names.names)
+    for entry in entries.values():
+        files.update(entry["files"])
     known = replace(names, names=files)
-    forms = [_form(kept[place], missing, names, known) for place in sorted(kept)]
+    returning = [_returning(entries[place], missing, names, known) for place in sorted(entries)]
     for prefers_left in (False, True):
-        if (index := _as_it_stood(raw, forms, prefers_left=prefers_left)) is not None:
+        index = _rebuilt_exactly(raw, returning, prefers_left=prefers_left)
+        if index is not None:
             return index
     draft = _Draft(raw, known)
-    for form in forms:
-        draft.put(form)
-    for place in ("end", "top"):
-        named = MemoryIndex(draft.raw).named(known)
-        for form in forms:
-            if not any(file in named for file in form.entry["files"]):  # it came into a comment
-                draft.insert(draft.end if place == "end" else draft.top, form.lines)
+    for entry_back in returning:
+        draft.put(entry_back)
+    # An entry that was inserted into a comment is not visible: append it, else put it at the top.
+    for entry_back in _not_named(draft, returning, known):
+        draft.insert(draft.end, entry_back.lines)
+    for entry_back in _not_named(draft, returning, known):
+        draft.insert(draft.top, entry_back.lines)
     return draft.raw
 
 
-class _Form(NamedTuple):
-    """How an entry comes back."""
+class _Returning(NamedTuple):
+    """An index entry that is restored."""
 
     entry: IndexEntry
     lines: list[str]
-    """Its lines; what they name of files that are not there are plain words."""
+    """The lines to insert; links to missing files are plain words."""
     left: list[str]
-    """Its lines without its links, which may stand there while its files are gone."""
+    """The lines without the links to returning files, as they may stand in the index now."""
     bare: list[str]
-    """Its lines without any link to a file of the folder; none where that cannot be said."""
+    """The lines without any link to a file of the folder; empty if that is ambiguous."""
     may_be_bare: bool
-    """Whether lines without any of its links may be what is left of it."""
+    """Whether lines without any link may be the remains of this entry."""
     went_whole: bool
-    """Whether it names no memory that stayed."""
+    """Whether the whole entry was removed, because it names no memory that stayed."""
 
 
-def _form(
+def _not_named(
+    draft: "_Draft", returning: Sequence[_Returning], names: markdown.FileNames
+) -> list[_Returning]:
+    """Return the entries of which a draft names no file."""
+    blocks_by_file = MemoryIndex(draft.raw).named(names)
+    return [
+        entry_back
+        for entry_back in returning
+        if not any(file in blocks_by_file for file in entry_back.entry["files"])
+    ]
+
+
+def _returning(
     entry: IndexEntry, back: Collection[str], names: markdown.FileNames, known: markdown.FileNames
-) -> _Form:
+) -> _Returning:
+    """Return an entry with its lines in each form that a restore compares."""
     text = str(entry["text"])
     missing = {file for file in entry["files"] if file not in names.names}
     gone = {file for file in entry["files"] if file in missing or file in back}
-    comes = markdown.unlinked(text, missing, known)
+    restored = markdown.unlinked(text, missing, known)
     left = markdown.unlinked(text, gone, known)
     bare = markdown.unlinked(text, known.names, known)
-    # Once an entry without memories stayed where anything else in it was like a link.
+    # Earlier versions kept an entry without memories if it contained anything like a link.
     dangles = any(
         markdown.is_local(mention.target) and known.file_of(mention.target) is None
         for mention in markdown.mentions_in(text)
     )
-    return _Form(
+    return _Returning(
         entry=entry,
-        lines=lines_of(text if comes is None else comes),
+        lines=lines_of(text if restored is None else restored),
         left=lines_of(left or ""),
         bare=lines_of(bare or ""),
         may_be_bare=dangles or not entry["entry"],
@@ -472,30 +540,38 @@ def _form(
     )
 
 
-def _as_it_stood(raw: bytes, forms: Sequence[_Form], *, prefers_left: bool) -> bytes | None:
-    """Return the index with each entry where it stood, where that is what it was; else None.
+def _rebuilt_exactly(
+    raw: bytes, returning: Sequence[_Returning], *, prefers_left: bool
+) -> bytes | None:
+    """Return the index with each entry at its old line; None if its digest is not the old one.
 
-    An entry has gone whole, or its lines are there without its links, which is looked for first
-    where `prefers_left`.
+    An entry was removed as a whole, or its lines are left without its links. With `prefers_left`,
+    such remaining lines are replaced even if the entry was removed as a whole.
     """
-    wholes = {form.entry["whole"] for form in forms}
-    if len(wholes) != 1:
+    digests = {entry_back.entry["whole"] for entry_back in returning}
+    if len(digests) != 1:
         return None
     lines = lines_of(raw)
-    for before in (lines, lines[1:]) if lines[:1] == [_EMPTY] else (lines,):
-        whole = list(before)
-        for form in forms:
-            at = form.entry["line"]
-            left = form.left if prefers_left or not form.went_whole else []
-            end = at + len(left)
-            whole[at : end if whole[at:end] == left else at] = form.lines
-        if digest_of(index := encoded("".join(whole))) in wholes:
+    candidates = [lines]
+    if lines[:1] == [_EMPTY]:  # `MemoryIndex.without` may have added it
+        candidates.append(lines[1:])
+    for candidate in candidates:
+        rebuilt = list(candidate)
+        for entry_back in returning:
+            start = entry_back.entry["line"]
+            left = entry_back.left if prefers_left or not entry_back.went_whole else []
+            end = start + len(left)
+            if rebuilt[start:end] != left:
+                end = start
+            rebuilt[start:end] = entry_back.lines
+        index = encoded("".join(rebuilt))
+        if digest_of(index) in digests:
             return index
     return None
 
 
 class _Draft:
-    """An index that entries come back into, beside what others have made of it."""
+    """An index into which entries are inserted, although others have edited it since."""
 
     def __init__(self, raw: bytes, names: markdown.FileNames) -> None:
         self._names = names
@@ -507,34 +583,35 @@ class _Draft:
 
     @property
     def raw(self) -> bytes:
-        """The file."""
+        """The index file as bytes."""
         return encoded("".join(self._lines))
 
     @property
     def end(self) -> int:
-        """The place behind all lines."""
+        """The position after the last line."""
         return len(self._lines)
 
     @property
     def top(self) -> int:
-        """The place below front matter."""
+        """The position of the first line after front matter."""
         head = markdown.read_front_matter("".join(self._lines)).text_at
         return len(lines_of("".join(self._lines)[:head]))
 
-    def put(self, form: _Form) -> None:
-        """Put an entry in the place of what is left of it, else below what stood above it."""
-        found = self._left_of(form)
-        if found is None:
-            at = self._place_of(form)
-            self.insert(at, form.lines)
-            if was := form.entry.get("was"):  # what stood below it is known by its old words
-                self._set_digests(at, at + 1, [digest_of(encoded(lines_of(was)[0]))])
-        else:
-            at, lines = found
+    def put(self, entry_back: _Returning) -> None:
+        """Replace the remains of an entry by the entry, or insert it beside its old neighbours."""
+        remains = self._remains_of(entry_back)
+        if remains is not None:
+            at, lines = remains
             self._replace(at, at + len(lines), lines)
+            return
+        at = self._place_of(entry_back)
+        self.insert(at, entry_back.lines)
+        old_text = entry_back.entry.get("was")
+        if old_text:  # neighbours store the digest of the text before it was edited
+            self._set_digests(at, at + 1, [digest_of(encoded(lines_of(old_text)[0]))])
 
     def insert(self, at: int, lines: Sequence[str]) -> None:
-        """Put lines at a place; none of them, nor the one above, runs into the next."""
+        """Insert lines at a position; add a line end where two lines would be joined."""
         new = list(lines)
         if at and not self._lines[at - 1].endswith("\n"):
             ended = self._lines[at - 1] + self._end
@@ -545,7 +622,7 @@ class _Draft:
         self._replace(at, at, new)
 
     def _replace(self, start: int, end: int, lines: list[str]) -> None:
-        """Put lines in the place of others; they are never again what is left of an entry."""
+        """Replace lines; the new lines are no longer candidates for the remains of an entry."""
         self._lines[start:end] = lines
         self._bare[start:end] = [None] * len(lines)
         self._set_digests(start, end, [digest_of(encoded(line)) for line in lines])
@@ -555,37 +632,47 @@ class _Draft:
         self._counts.update(digests)
         self._digests[start:end] = digests
 
-    def _left_of(self, form: _Form) -> tuple[int, list[str]] | None:
-        """Return where the nearest lines are that are left of an entry, and with its links."""
-        if not form.bare:
+    def _remains_of(self, entry_back: _Returning) -> tuple[int, list[str]] | None:
+        """Return position and relinked lines of the nearest remains of an entry; None if none."""
+        if not entry_back.bare:
             return None
-        wanted = [_without_end(line) for line in form.bare]
-        found = []
-        at = -1
-        with suppress(ValueError):  # there is no other
-            while True:
-                at = self._bare.index(wanted[0], at + 1)
-                end = at + len(wanted)
-                linked = None
-                if self._bare[at:end] == wanted:
-                    linked = self._linked(self._lines[at:end], form)
-                if linked is not None:
-                    found.append((at, linked))
-        return min(found, key=lambda place: abs(place[0] - form.entry["line"]), default=None)
+        wanted = [_without_end(line) for line in entry_back.bare]
+        candidates = []
+        for at in self._positions_of(wanted[0]):
+            end = at + len(wanted)
+            if self._bare[at:end] != wanted:
+                continue
+            linked = self._linked(self._lines[at:end], entry_back)
+            if linked is not None:
+                candidates.append((at, linked))
+        old_line = entry_back.entry["line"]
+        return min(candidates, key=lambda candidate: abs(candidate[0] - old_line), default=None)
 
-    def _linked(self, there: Sequence[str], form: _Form) -> list[str] | None:
-        """Return lines with the links that they have, and those of an entry, which they are of."""
+    def _positions_of(self, bare: str) -> Iterator[int]:
+        """Yield the positions of the lines whose text without links is `bare`."""
+        at = -1
+        with suppress(ValueError):  # there is no further one
+            while True:
+                at = self._bare.index(bare, at + 1)
+                yield at
+
+    def _linked(self, there: Sequence[str], entry_back: _Returning) -> list[str] | None:
+        """Return lines with their own links and those of an entry; None if they do not fit."""
         old = markdown.split_links("".join(there), self._names.names, self._names)
         ends = [line[len(_without_end(line)) :] for line in there]
-        text = "".join(_without_end(line) + end for line, end in zip(form.lines, ends, strict=True))
+        text = "".join(
+            _without_end(line) + end for line, end in zip(entry_back.lines, ends, strict=True)
+        )
         new = markdown.split_links(text, self._names.names, self._names)
-        if old is None or new is None or not (old.links or form.may_be_bare):
+        if old is None or new is None:
+            return None
+        if not old.links and not entry_back.may_be_bare:
             return None
         linked = old.linked(link for link in new.links if not self._has(old, link))
         return None if linked is None else lines_of(linked)
 
     def _has(self, there: markdown.Unlinked, link: markdown.Link) -> bool:
-        """Whether a text has a link to the same file at the same place, in whatever spelling."""
+        """Return whether a text has a link to the same file at the same place, in any spelling."""
         return any(
             self._names.file_of(other.target) == self._names.file_of(link.target)
             for other in there.links
@@ -593,32 +680,41 @@ class _Draft:
         )
 
     def _bare_of(self, line: str) -> str:
-        """Return a line without links to files of the folder, and without its end."""
+        """Return a line without links to files of the folder and without its line end."""
         bare = markdown.unlinked(line, self._names.names, self._names)
         return _without_end(line if bare is None else bare)
 
-    def _place_of(self, form: _Form) -> int:
-        """Return where an entry goes: below what stood above it, else above what stood below it."""
-        digests = self._digests
-        near = (digest for digest in form.entry["above"] if self._counts[digest] > 0)
-        above = [len(digests) - digests[::-1].index(digest) for digest in islice(near, 1)]
-        near = (digest for digest in form.entry["below"] if self._counts[digest] > 0)
-        below = [digests.index(digest) for digest in islice(near, 1)]
-        if not above:
-            return below[0] if below else len(self._lines)
-        at = self._below(above[0], form.lines[0])
-        if not below or markdown.is_entry(self._lines[at - 1]):
-            return at
-        # A list begins below a blank line: its first entry comes back there.
-        is_blank = not "".join(self._lines[at : below[0]]).strip()
-        return below[0] if is_blank and markdown.is_entry(self._lines[below[0]]) else at
+    def _place_of(self, entry_back: _Returning) -> int:
+        """Return the position for an entry: after its old upper neighbour, else before the lower.
 
-    def _below(self, at: int, line: str) -> int:
-        """Return the place below what continues the line above, and below the entries under it."""
+        Return the end of the index if none of its old neighbours is left.
+        """
+        digest_above = self._first_present(entry_back.entry["above"])
+        digest_below = self._first_present(entry_back.entry["below"])
+        below = None if digest_below is None else self._digests.index(digest_below)
+        if digest_above is None:
+            return len(self._lines) if below is None else below
+        last_above = len(self._digests) - self._digests[::-1].index(digest_above)
+        at = self._after_children(last_above, entry_back.lines[0])
+        if below is None or markdown.is_entry(self._lines[at - 1]):
+            return at
+        # A list starts after a blank line: its first entry returns below that line.
+        is_blank = not "".join(self._lines[at:below]).strip()
+        if is_blank and markdown.is_entry(self._lines[below]):
+            return below
+        return at
+
+    def _first_present(self, digests: Iterable[str]) -> str | None:
+        """Return the first digest of which the draft has a line; None if it has none."""
+        return next((digest for digest in digests if self._counts[digest] > 0), None)
+
+    def _after_children(self, at: int, line: str) -> int:
+        """Return the position after the continuation lines and the entries nested deeper."""
         while markdown.is_entry(line) and at < len(self._lines):
             other = self._lines[at]
-            goes_on = _continues(other) and not markdown.is_entry(other)
-            if not goes_on and not (markdown.is_entry(other) and _indent(other) > _indent(line)):
+            is_child = markdown.is_entry(other) and _indent(other) > _indent(line)
+            is_continuation = _continues(other) and not markdown.is_entry(other)
+            if not is_continuation and not is_child:
                 break
             at += 1
         return at
@@ -629,41 +725,53 @@ def _without_end(line: str) -> str:
 
 
 def take_back(before: bytes, made: bytes, now: bytes) -> bytes:
-    r"""Return an index without the step from `before` to `made`, as it has been edited since.
+    r"""Return `now`, the current index, without the change from `before` to `made`.
 
-    Lines that the step made and somebody has edited stay as they were edited.
+    Lines that the change added and that were edited since stay as they are.
 
     >>> take_back(b"a\n", b"a\nb\n", b"by hand\na\nb\n")
     b'by hand\na\n'
     """
     old = lines_of(before)
     lines = lines_of(now)
-    old_words, new_words, words = (
-        [_without_end(line) for line in lines_of(index)] for index in (before, made, now)
-    )
-    places: dict[int, int] = {}  # of the lines of `made` that are there still
-    for block in SequenceMatcher(None, new_words, words, autojunk=False).get_matching_blocks():
-        places |= {block.a + number: block.b + number for number in range(block.size)}
-    instead: dict[int, list[str]] = {}  # by the number of a line that is there
-    above: dict[int, list[str]] = {}
-    steps = SequenceMatcher(None, new_words, old_words, autojunk=False).get_opcodes()
-    for step, start, end, first, last in steps:
-        if step == "delete":
-            instead |= {places[number]: [] for number in range(start, end) if number in places}
-        elif step == "insert":
-            at = places[start] if start in places else places.get(start - 1, len(lines) - 1) + 1
-            above.setdefault(at, []).extend(old[first:last])
-        elif step == "replace" and all(number in places for number in range(start, end)):
-            instead |= {places[number]: [] for number in range(start, end)}
-            instead[places[start]] = old[first:last]
-    left = []
+    old_texts = [_without_end(line) for line in old]
+    made_texts = [_without_end(line) for line in lines_of(made)]
+    now_places = _matching_places(made_texts, [_without_end(line) for line in lines])
+    replaced: dict[int, list[str]] = {}  # by line number in `now`
+    inserted: dict[int, list[str]] = {}  # by number of the line in `now` that follows
+    changes = SequenceMatcher(None, made_texts, old_texts, autojunk=False).get_opcodes()
+    for change, start, end, first, last in changes:
+        if change == "delete":
+            for number in range(start, end):
+                if number in now_places:
+                    replaced[now_places[number]] = []
+        elif change == "insert":
+            if start in now_places:
+                at = now_places[start]
+            else:
+                at = now_places.get(start - 1, len(lines) - 1) + 1
+            inserted.setdefault(at, []).extend(old[first:last])
+        elif change == "replace" and all(number in now_places for number in range(start, end)):
+            for number in range(start, end):
+                replaced[now_places[number]] = []
+            replaced[now_places[start]] = old[first:last]
+    result = []
     for number in range(len(lines) + 1):
-        left += above.get(number, [])
-        left += instead.get(number, lines[number : number + 1])
-    ended = [line if line.endswith("\n") else f"{line}\n" for line in left[:-1]]
-    return encoded("".join([*ended, *left[-1:]]))
+        result += inserted.get(number, [])
+        result += replaced.get(number, lines[number : number + 1])
+    ended = [line if line.endswith("\n") else f"{line}\n" for line in result[:-1]]
+    return encoded("".join([*ended, *result[-1:]]))
+
+
+def _matching_places(old: Sequence[str], new: Sequence[str]) -> dict[int, int]:
+    """Return the place in `new` of each line of `old` that is still there."""
+    places: dict[int, int] = {}
+    for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        for offset in range(block.size):
+            places[block.a + offset] = block.b + offset
+    return places
 
 
 def digest_of(raw: bytes) -> str:
-    """Return what tells a line, or a file, from others."""
+    """Return a short digest that identifies a line or a file."""
     return blake2b(raw, digest_size=5).hexdigest()
