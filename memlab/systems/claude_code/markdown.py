@@ -1,4 +1,7 @@
-"""Markdown as Claude Code writes it; what PyYAML refuses is read by line, not to lose a type."""
+"""Read Markdown as Claude Code writes it: front matter, links and list entries.
+
+Front matter that PyYAML rejects is read line by line, so that the type of a memory is not lost.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -11,7 +14,7 @@ from unicodedata import normalize
 from urllib.parse import unquote
 
 LONGEST: Final = 2**16
-"""Characters at the beginning of a file in which its front matter must end."""
+"""Maximum length of front matter in characters, from the beginning of the file."""
 
 _BEGIN: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
 _END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
@@ -25,8 +28,8 @@ _LINK: Final = re.compile(
     r"\[(?P<label>(?:[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]){0,100}+)\]"
     r"\((?P<target><[^<>\n]*+>|[^()\n]*+(?:\([^()\n]*+\)[^()\n]*+){0,100}+)\)"
 )
-"""A link. It has no more pieces than somebody writes: not bounded, a line of brackets takes time
-that grows with its square."""
+"""A link. The repetitions are bounded, because an unbounded match of a line of brackets takes
+quadratic time."""
 _ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
 _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
@@ -34,22 +37,22 @@ _TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _BACKTICKS: Final = re.compile("`+")
 _NO_LINK_AFTER: Final = re.compile(r"[\w!)\]]")
-"""What stands before the bracket of an image or of an array's index, and before no link's."""
+"""A character before a bracket that makes it an image or an array index, not a link."""
 _SUFFIX: Final = ".md"
 
 
 class FrontMatter(NamedTuple):
-    """What stands at the head of a file."""
+    """The front matter of a file."""
 
     fields: Mapping[str, str]
     text_at: int
     problem: str
     tree: Mapping[Any, Any] | None = None
-    """All that YAML says; None where there is none, or it cannot be read."""
+    """The YAML document; None if there is none or it cannot be parsed."""
 
 
 def read_front_matter(text: str) -> FrontMatter:
-    r"""Return the front matter of a file; nothing where there is none.
+    r"""Return the front matter of a file; an empty one if there is none.
 
     >>> head = read_front_matter("---\nname: a\nmetadata:\n  type: user\n---\nbody")
     >>> head.fields["type"], head.problem
@@ -61,7 +64,8 @@ def read_front_matter(text: str) -> FrontMatter:
     if begin is None:
         return FrontMatter({}, 0, "")
     rest = text[begin.end() : LONGEST]
-    if end := _END.search(rest):
+    end = _END.search(rest)
+    if end is not None:
         block = rest[: end.start()]
         text_at = begin.end() + end.end()
         problem = ""
@@ -70,48 +74,51 @@ def read_front_matter(text: str) -> FrontMatter:
         block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
         text_at = 0
         problem = "it does not end" if block else ""
-    # Inside one another they take PyYAML time that grows with their square, and run out of stack.
+    # Nested collections take PyYAML quadratic time and can exhaust the stack.
     if sum(map(block.count, "[{-?:&*")) > 500:
         problem = problem or "it has more brackets and colons than anybody writes"
     if not problem:
-        import yaml  # no other kind of store pays for it
+        import yaml  # imported late: no other kind of store needs it
 
         loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
-            found = yaml.load(block, Loader=loader)  # noqa: S506 - makes texts only
+            tree = yaml.load(block, Loader=loader)  # noqa: S506 - creates strings only
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             problem = str(error).partition("\n")[0] or type(error).__name__
         else:
-            if isinstance(found, dict):
-                return FrontMatter(_flat(found), text_at, "", found)
-            problem = "" if found is None or found == "" else "it is no mapping"
+            if isinstance(tree, dict):
+                return FrontMatter(_flat(tree), text_at, "", tree)
+            is_empty = tree is None or tree == ""
+            problem = "" if is_empty else "it is no mapping"
     return FrontMatter(_line_by_line(block), text_at, problem)
 
 
-def _flat(found: Mapping[Any, Any]) -> dict[str, str]:
-    """Return the fields that are texts, those of nested mappings after those of the top level."""
+def _flat(tree: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the text fields of a mapping and of its nested mappings; the top level wins."""
     fields: dict[str, str] = {}
-    for each in (found, *(value for value in found.values() if isinstance(value, dict))):
-        for name, value in each.items():
+    nested = [value for value in tree.values() if isinstance(value, dict)]
+    for mapping in (tree, *nested):
+        for name, value in mapping.items():
             if isinstance(name, str) and isinstance(value, str):
                 fields.setdefault(name, value)
     return fields
 
 
 def _line_by_line(block: str) -> dict[str, str]:
-    """Return what stands behind each name on a line of its own; the first of a name counts."""
+    """Return the fields of lines such as ``name: value``; the first line of a name wins."""
     fields: dict[str, str] = {}
     for line in block.splitlines():
-        found = _LINE.match(line.rstrip())
-        if found and found[2]:
-            value = found[2].strip()
-            quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
-            fields.setdefault(found[1], value[1:-1] if quoted else value)
+        match = _LINE.match(line.rstrip())
+        if match is None or not match[2]:
+            continue
+        value = match[2].strip()
+        is_quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+        fields.setdefault(match[1], value[1:-1] if is_quoted else value)
     return fields
 
 
 class Mention(NamedTuple):
-    """A file named in a text."""
+    """A place in a text that names a file."""
 
     target: str
     start: int
@@ -121,49 +128,64 @@ class Mention(NamedTuple):
 
 @dataclass(frozen=True)
 class FileNames:
-    """Tells which file of a folder a link means."""
+    """Resolves the targets of links to files of a folder."""
 
     folder: Path
     names: Collection[str]
     aliases: Mapping[str, str] = field(default_factory=dict)
-    _found: dict[str, str | None] = field(default_factory=dict, init=False, compare=False)
+    _resolved: dict[str, str | None] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
     def _by_folded(self) -> dict[str, str | None]:
-        """Each name by what is left of it without case; None where several share that."""
-        found: dict[str, str | None] = {}
+        """The file of each case-folded name; None if several files share it."""
+        names: dict[str, str | None] = {}
         for name in self.names:
             folded = _folded(name)
-            found[folded] = None if folded in found else name
-        return found
+            names[folded] = None if folded in names else name
+        return names
 
     def file_of(self, target: str) -> str | None:
-        """Return the file a target means, as written, else by Unicode or case if one alone fits."""
-        if target not in self._found:
-            meant = map(self._named, _candidates(target, self.folder))
-            self._found[target] = next(filter(None, meant), None)
-        return self._found[target]
+        """Return the file of a link target; None if no file matches.
 
-    def _named(self, path: str) -> str | None:
+        A file matches by its exact name, else by Unicode form or case if only one file does.
+        """
+        if target not in self._resolved:
+            files = map(self._file_named, _candidates(target, self.folder))
+            self._resolved[target] = next(filter(None, files), None)
+        return self._resolved[target]
+
+    def _file_named(self, path: str) -> str | None:
+        """Return the file with a name; None if no file, or more than one, matches."""
         if path in self.names:
             return path
         return self._by_folded.get(_folded(path)) or self.aliases.get(path)
 
 
 def mentions_in(text: str) -> tuple[Mention, ...]:
-    """Return what a text names, in order: links, and file names that begin an entry of a list."""
-    found = []
+    """Return the files named in a text, in order: links, and a file name that begins an entry."""
+    mentions = []
     for link in _LINK.finditer(text):
-        label = link["label"] or (link["alias"] or link["name"] or "").strip()
-        found.append(Mention(link["name"] or link["target"], *link.span(), label))
+        mention = Mention(
+            target=link["name"] or link["target"],
+            start=link.start(),
+            end=link.end(),
+            label=link["label"] or (link["alias"] or link["name"] or "").strip(),
+        )
+        mentions.append(mention)
     item = _ITEM.match(text)
-    if item and (lead := _LEADING_NAME.match(text, item.end())):
-        found.append(Mention(lead["name"], *lead.span("name"), lead["name"].removesuffix(_SUFFIX)))
-    return tuple(sorted(found, key=lambda mention: mention.start))
+    leading_name = _LEADING_NAME.match(text, item.end()) if item else None
+    if leading_name:
+        name = leading_name["name"]
+        start = leading_name.start("name")
+        mention = Mention(
+            target=name, start=start, end=start + len(name), label=name.removesuffix(_SUFFIX)
+        )
+        mentions.append(mention)
+    return tuple(sorted(mentions, key=lambda mention: mention.start))
 
 
 def name_in_link(target: str) -> str | None:
-    """Return the Markdown file that the target of a link names; None where it names none.
+    """Return the Markdown file that the target of a link names; None if it names no file.
 
     >>> [name_in_link(target) for target in ("a.md", "<a b.md>", "./a%20b.md#c", "a", "https://x")]
     ['a.md', 'a b.md', 'a b.md', 'a.md', None]
@@ -176,17 +198,17 @@ def name_in_link(target: str) -> str | None:
 
 
 def is_entry(line: str) -> bool:
-    """Whether a line is an item of a list, a row of a table, or begins with a link."""
+    """Return whether a line is a list item, a table row, or begins with a link."""
     return bool(_ITEM.match(line) or _LEADING_LINK.match(line))
 
 
 def is_wikilink(text: str, mention: Mention) -> bool:
-    """Whether a text names a file there as ``[[name]]``."""
+    """Return whether a mention in a text has the form ``[[name]]``."""
     return text.startswith("[[", mention.start)
 
 
 def inline_links(text: str, mentions: Iterable[Mention]) -> Iterator[Mention]:
-    """Yield the mentions of a text that Markdown shows as links: no code, no image, no array.
+    """Yield the mentions that Markdown renders as links: not code, images or array indexes.
 
     >>> text = "[a](b.md) `[c](d.md)` ![e](f.png) arr[i](cb) [[g]]"
     >>> [link.target for link in inline_links(text, mentions_in(text))]
@@ -196,12 +218,13 @@ def inline_links(text: str, mentions: Iterable[Mention]) -> Iterator[Mention]:
     for mention in mentions:
         is_link = text.startswith("[", mention.start) and not is_wikilink(text, mention)
         is_in_code = any(start <= mention.start < end for start, end in code)
-        if is_link and not is_in_code and not _NO_LINK_AFTER.match(text, max(mention.start - 1, 0)):
+        is_other_bracket = _NO_LINK_AFTER.match(text, max(mention.start - 1, 0)) is not None
+        if is_link and not is_in_code and not is_other_bracket:
             yield mention
 
 
 def _code_spans(text: str) -> list[tuple[int, int]]:
-    """Return where a text has code: between two runs of as many backticks."""
+    """Return the start and end of each code span, between two equal runs of backticks."""
     spans = []
     opened: tuple[int, int] | None = None
     for run in _BACKTICKS.finditer(text):
@@ -215,19 +238,19 @@ def _code_spans(text: str) -> list[tuple[int, int]]:
 
 
 def is_local(target: str) -> bool:
-    """Whether a target is written like the name of a file beside the index."""
+    """Return whether a target looks like the name of a file in the same folder."""
     path = target.strip().strip("<>")
     return bool(path) and not _SCHEME.match(path) and path[0] != "#" and "/" not in path
 
 
 def unlinked(text: str, gone: Collection[str], names: FileNames) -> str | None:
-    """Return a text without its links to `gone`, whose words stay; None where that takes more."""
-    found = split_links(text, gone, names)
-    return None if found is None else found.text
+    """Return a text with its links to `gone` replaced by their labels; None if links are nested."""
+    split = split_links(text, gone, names)
+    return None if split is None else split.text
 
 
 class Link(NamedTuple):
-    """A link that was taken out of a text: where its words stand now, and how it was written."""
+    """A link that was removed from a text: the position of its label, and its original form."""
 
     start: int
     end: int
@@ -236,16 +259,17 @@ class Link(NamedTuple):
 
 
 class Unlinked(NamedTuple):
-    """A text whose links to some files were taken out, and these links in order."""
+    """A text without its links to some files, and these links in order."""
 
     text: str
     links: tuple[Link, ...]
 
     def linked(self, others: Iterable[Link] = ()) -> str | None:
-        """Return the text with its links in place, and `others`; None where two overlap.
+        """Return the text with its links and `others` restored; None if two links overlap.
 
-        >>> one, other = Link(2, 3, "[A](a.md)", "a.md"), Link(5, 6, "[B](b.md)", "b.md")
-        >>> Unlinked("- A, B", (one,)).linked([other])
+        >>> first = Link(2, 3, "[A](a.md)", "a.md")
+        >>> second = Link(5, 6, "[B](b.md)", "b.md")
+        >>> Unlinked("- A, B", (first,)).linked([second])
         '- [A](a.md), [B](b.md)'
         """
         pieces = []
@@ -259,10 +283,11 @@ class Unlinked(NamedTuple):
 
 
 def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked | None:
-    """Return a text without its links to some files, and the links; None where links are nested."""
+    """Return a text split from its links to some files; None if links are nested."""
     pieces = []
     links = []
-    end = length = 0
+    end = 0
+    length = 0
     for mention in mentions_in(text):
         if names.file_of(mention.target) not in files:
             continue
@@ -274,7 +299,7 @@ def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked
         length = start + len(words)
         end = mention.end
     left = "".join([*pieces, text[end:]])
-    # In links inside one another the inner ones are links only once the outer ones have gone.
+    # An inner link becomes visible only after the outer link was removed.
     if any(names.file_of(mention.target) in files for mention in mentions_in(left)):
         return None
     return Unlinked(left, tuple(links))
@@ -282,11 +307,11 @@ def split_links(text: str, files: Collection[str], names: FileNames) -> Unlinked
 
 def wikilinks_in(text: str) -> list[str]:
     """Return the names that a text links to, as in ``[[name]]``."""
-    return [found["name"] for found in _WIKILINK.finditer(text)]
+    return [link["name"] for link in _WIKILINK.finditer(text)]
 
 
 def _words(mention: Mention, names: FileNames) -> str:
-    """Return what stays of a link: never again the name of a file."""
+    """Return the label that replaces a link; shorten it if it would name a file again."""
     bare = mention.label.strip("*_`~ \t")
     if bare.endswith(_SUFFIX) and names.file_of(bare) is not None:
         return mention.label.replace(bare, bare.removesuffix(_SUFFIX))
@@ -298,13 +323,15 @@ def _folded(name: str) -> str:
 
 
 def _candidates(target: str, folder: Path) -> Iterator[str]:
-    """Yield the file names in `folder` that a target may mean, the likeliest first."""
+    """Yield the file names in `folder` that a target may mean, in order of preference."""
     written = _TITLE.sub("", target.strip()).strip()
     if written.startswith("<") and written.endswith(">"):
         written = written[1:-1]
     bare = re.split(r"[#?]", written, maxsplit=1)[0]
     for text in dict.fromkeys((written, bare, unquote(bare))):
         path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")
-        if 0 < len(path) < 256 and "/" not in path:  # to compose more takes their square
+        if (
+            0 < len(path) < 256 and "/" not in path
+        ):  # Unicode normalization of longer texts takes quadratic time
             yield path
             yield f"{path}{_SUFFIX}"

@@ -1,7 +1,7 @@
-"""Claude Code's auto memory: a folder of Markdown files, read by tools that transcripts record.
+"""Find the reads of Claude Code's memory files in transcripts.
 
-A read is a call of ``Read``, a shell command that shows a file by name, or an attachment. It counts
-where it succeeded and its session did not write the file.
+A read is a call of ``Read``, a shell command that prints a named file, or an attachment. It counts
+if it succeeded and its session did not write the file.
 """
 
 import json
@@ -32,25 +32,25 @@ NO_FILE_NAMED: Final = "shell commands that name the folder and no memory in it"
 OTHER_TOOLS: Final = "calls of other tools that name a memory"
 
 _READERS: Final = ("Read", "View", "view", "NotebookRead")
-"""Tools of an agent's own that show one file."""
+"""Built-in tools that show one file."""
 _SHELLS: Final = ("Bash", "PowerShell", "Shell", "bash", "shell")
 _PATHS: Final = ("file_path", "path", "notebook_path", "uri", "filename")
-"""What tools call the path of a file."""
+"""Names of the tool parameters that hold a path."""
 _SERVERS_READER: Final = re.compile(
     r"mcp__.+__(?:read|get|view|open|cat)_?(?:text_|multiple_)?files?"
 )
 _SERVERS_WRITER: Final = re.compile(
     r"mcp__.+__(?:write|edit|create|move|delete|append|update|patch)_?(?:to_)?file"
 )
-"""Tools of MCP servers that show files, and that change one."""
+"""Tools of MCP servers that show files, and that change a file."""
 _SERVER: Final = "MCP server"
-"""How a memory was read by a tool of such a server."""
+"""Label of a read by a tool of an MCP server."""
 _END: Final = r"[^\s\"'`$;|&<>(){}*?\[\]/\\,]+"
-"""A file's name in the text of a command."""
+"""Pattern of a file name in the text of a command."""
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is a memory folder, or a folder with one such in it."""
+    """Return whether the source is a memory folder or contains one."""
     return bool(_memory_folders(asked.path))
 
 
@@ -64,13 +64,13 @@ def find(asked: Asked) -> Found:
 
 
 class _Uses:
-    """Finds what calls do with the files of one memory folder, whatever a transcript calls it."""
+    """Finds the uses of the files of one memory folder, under every path of the folder."""
 
     def __init__(self, folder: Path) -> None:
         called = {str(folder), str(folder.resolve())}
         home = Path.home()
         self._called = dict.fromkeys(called, "")
-        """By path: how touches of the folder are marked that call it so."""
+        """The mark of a touch by the path that it uses for the folder."""
         self._tail = None
         for path in called:
             if path.startswith(f"{home}/"):
@@ -85,14 +85,14 @@ class _Uses:
             [*map(_forms_in_json, path.parts[-1 if path.parent == home else -2 :])]  # home may be ~
             for path in map(Path, called)
         ]
-        """No path leads into the folder without these names, from a working folder or by itself."""
+        """Every absolute or relative path into the folder contains these names."""
 
     def may_be_in(self, line: bytes) -> bool:
-        return any(
-            all(any(form in line for form in forms) for forms in names) for names in self._needles
-        )
+        """Return whether a line of a transcript may name the folder."""
+        return any(_has_all(names, line) for names in self._needles)
 
     def of(self, line: dict[str, Any]) -> Iterator[Touch]:
+        """Yield the touches of memories in a line of a transcript."""
         cwd = text(line.get("cwd")) or None
         for call in calls_in(line):
             yield from self._of_call(*call, cwd)
@@ -103,6 +103,7 @@ class _Uses:
     def _of_call(
         self, call: str, tool: str, given: dict[str, Any], cwd: str | None
     ) -> Iterator[Touch]:
+        """Yield the touches of memories by one tool call."""
         paths = [_absolute(path, cwd) for path in _paths_in(given)]
         is_writer = tool in WRITERS or _SERVERS_WRITER.fullmatch(tool) is not None
         if is_writer or tool in _READERS or _SERVERS_READER.fullmatch(tool):
@@ -123,7 +124,7 @@ class _Uses:
                     yield Touch(call, "", tool, outcome=OTHER_TOOLS)
 
     def _of_command(self, call: str, tool: str, command: str, cwd: str | None) -> Iterator[Touch]:
-        """Yield what a shell command does with memories; what cannot be followed is left out."""
+        """Yield the touches by a shell command; a use that cannot be followed has an outcome."""
         known = set[str]()
         named = self._named_in(command)
         uses = file_uses(command, cwd) if tool != "PowerShell" else ()
@@ -147,14 +148,16 @@ class _Uses:
             yield Touch(call, "", tool, outcome=NO_FILE_NAMED)
 
     def _names_folder(self, command: str) -> bool:
+        """Return whether a command contains a path of the folder."""
         return any(folder in command for folder in self._called)
 
     def _named_in(self, command: str) -> set[str]:
-        """Return the files of the folder whose paths stand in a command."""
+        """Return the files of the folder whose paths occur in a command."""
         text_of = command.replace("\\\\", "/").replace("\\", "/")
         return {match[1] for match in self._paths.finditer(text_of)}
 
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
+        """Yield the touches by an attachment, which only relevant memories count as."""
         call = named(line)
         if attachment.get("type") != _RELEVANT:
             why = "attachments that were loaded without being asked for"
@@ -165,6 +168,7 @@ class _Uses:
                 yield touch._replace(outcome=touch.outcome or "")
 
     def _of_file(self, call: str, tool: str, path: str, *, writes: bool) -> Iterator[Touch]:
+        """Yield the touch of one file, if it is in the folder."""
         place = self._place(path) if path else None
         if place is None:
             return
@@ -177,10 +181,11 @@ class _Uses:
             yield Touch(call, name, tool, place=folder, outcome=why)
 
     def _holds(self, path: str) -> bool:
+        """Return whether a path is the folder."""
         return self._place(f"{path}/x") is not None
 
     def _place(self, path: str) -> tuple[str, str] | None:
-        """Return what a file's path calls the folder, and the file; None for one elsewhere."""
+        """Return the mark of the folder and the name of a file; None for a file elsewhere."""
         above, _, name = re.sub(r"^/{2,}", "/", os.path.normpath(path)).rpartition("/")
         if above in self._called:
             return self._called[above], name
@@ -189,24 +194,30 @@ class _Uses:
 
 
 def _paths_in(given: Mapping[str, Any]) -> list[str]:
-    """Return the paths that a tool was given."""
-    found = [text(given.get(name)) for name in _PATHS]
-    found += [text(path) for path in sequence(given.get("paths"))]
-    return [_with_slashes(path.removeprefix("file://")) for path in found if path] or [""]
+    """Return the paths in the parameters of a tool; one empty path if there is none."""
+    paths = [text(given.get(name)) for name in _PATHS]
+    paths += [text(path) for path in sequence(given.get("paths"))]
+    return [_with_slashes(path.removeprefix("file://")) for path in paths if path] or [""]
+
+
+def _has_all(names: list[set[bytes]], line: bytes) -> bool:
+    """Return whether a line has each of some names, in one of its forms."""
+    return all(any(form in line for form in forms) for forms in names)
 
 
 def _with_slashes(path: str) -> str:
-    """Return a path as others than Windows write it."""
+    """Return a path with slashes instead of the backslashes of Windows."""
     return path if "/" in path else path.replace("\\", "/")
 
 
 def _forms_in_json(name: str) -> set[bytes]:
-    """Return a name as JSON has it, written in ASCII or not."""
+    """Return the encodings of a name in JSON: with ASCII escapes, and without."""
     forms = (json.dumps(name, ensure_ascii=ascii_only) for ascii_only in (True, False))
     return {form[1:-1].encode(errors="surrogateescape") for form in forms}
 
 
 def _absolute(path: str, cwd: str | None) -> str:
+    """Return a path joined to the working folder, unless it is absolute."""
     is_whole = path.startswith(("/", "~")) or path[1:3] == ":/"
     if is_whole or cwd is None:
         return path
@@ -214,34 +225,41 @@ def _absolute(path: str, cwd: str | None) -> str:
 
 
 def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
-    """Keep the touches of the folder itself; where there is none, of its namesake elsewhere."""
-    places = Counter(one.touch.place for one in seen if one.touch.place != _HOME)
-    kept = "" if "" in places or not places else min(places, key=lambda p: (-places[p], p))
-    if kept:
+    """Return the touches of the folder itself; if there are none, of its most used namesake."""
+    places = Counter(use.touch.place for use in seen if use.touch.place != _HOME)
+    kept = ""
+    if places and "" not in places:
+        kept = min(places, key=lambda place: (-places[place], place))
         found.notes.append(f"the transcripts call this folder {kept}")
-    ours = [one for one in seen if one.touch.place in {kept, _HOME}]
-    others = sum(not one.touch.writes for one in seen) - sum(not o.touch.writes for o in ours)
-    found.left_out["reads of a folder of the same name in another place"] += others
+    ours = [use for use in seen if use.touch.place in {kept, _HOME}]
+    other_reads = _read_count(seen) - _read_count(ours)
+    found.left_out["reads of a folder of the same name in another place"] += other_reads
     return ours
 
 
-def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
-    """Return the memory folders that a path may mean: itself, its project's, its projects'.
+def _read_count(seen: list[Seen]) -> int:
+    """Return the number of touches that are reads."""
+    return sum(not use.touch.writes for use in seen)
 
-    A path that `is_named` by a scheme is one, whatever there is in it.
+
+def _memory_folders(path: Path, *, is_named: bool = False) -> list[Path]:
+    """Return the memory folders for a path: itself, or those of its project or projects.
+
+    A folder that `is_named` by a scheme is one, regardless of its content.
     """
     if path.is_dir() and (is_named or strongest(EVIDENCE, path) is not None):
         return [path]
     below = "*/memory" if path.name == PROJECTS else f"{PROJECTS}/*/memory"
     found = path.glob("memory" if path.parent.name == PROJECTS else below)
-    return sorted(each for each in found if each.is_dir())
+    return sorted(folder for folder in found if folder.is_dir())
 
 
 def _the_one(asked: Asked) -> Path:
+    """Return the memory folder of the source; raise MemlabError if it has several."""
     path = asked.path
     folders = _memory_folders(path, is_named=bool(asked.scheme))
     if len(folders) == 1:
         return folders[0]
-    names = ", ".join(str(each) for each in folders[:5])
+    names = ", ".join(str(folder) for folder in folders[:5])
     more = f" and {len(folders) - 5:,} more" if len(folders) > 5 else ""
     raise MemlabError(f"{path} has several memory folders; name one: {names}{more}")

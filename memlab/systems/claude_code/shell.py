@@ -1,4 +1,4 @@
-"""Which files a shell command shows to the agent or changes: those that it names, no patterns."""
+"""Find the files that a shell command reads, writes or searches; patterns count as searches."""
 
 import os.path
 import re
@@ -11,14 +11,14 @@ Verb = Literal["read", "write", "search"]
 
 
 class Use(NamedTuple):
-    """A file that a command names: shown, changed, or searched together with others."""
+    """A file that a command names, and whether it is read, written or searched."""
 
     path: str
     verb: Verb
 
 
 class _Word(NamedTuple):
-    """A word without its quotes, a home as ``~``; exact where the shell passes it on as it is."""
+    """A word without quotes, the home folder as ``~``; exact if the shell does not expand it."""
 
     text: str
     exact: bool
@@ -26,11 +26,11 @@ class _Word(NamedTuple):
 
 _SEARCHERS: Final = dict.fromkeys(("grep", "egrep", "fgrep"), "efmABCdD") | {"rg": "efgtTmABCjMrEd"}
 _PAGERS: Final = {"less": "bhjkoOpPtTxyz", "more": "n", "tac": "s", "nl": "bdfhilnsvw", "bat": "lr"}
-"""Where nobody looks at a terminal, they print the whole file."""
+"""Pagers print the whole file if the output is not a terminal."""
 _READERS: Final = {"cat": "", "head": "nc", "tail": "ncs", "sed": "efl", **_PAGERS, **_SEARCHERS}
-"""What shows files, with its short options that take a value."""
+"""Commands that print files, with their short options that take a value."""
 _PATTERNS: Final = {"-e", "-f", "--expression", "--file", "--regexp"}
-"""Options that give the pattern or the script, which is the first argument otherwise."""
+"""Options that give the pattern or script; without them it is the first argument."""
 _CHANGERS: Final = {"tee", "rm", "mv", "truncate", "unlink", "shred", "cp"}
 _PREFIXES: Final = {
     "command",
@@ -44,7 +44,7 @@ _PREFIXES: Final = {
     "nice",
     "stdbuf",
 }
-"""What runs the command after it and after options of its own."""
+"""Commands that run another command, named after their own options."""
 _LONG_VALUED: Final = {
     "--expression",
     "--file",
@@ -66,7 +66,7 @@ _LONG_VALUED: Final = {
 _SHELLS: Final = {"sh", "bash", "dash", "zsh", "ksh"}
 _KNOWN: Final = {*_READERS, *_CHANGERS, *_SHELLS, "cd"}
 _LONGEST: Final = 2**14
-"""Bytes: the grammar takes the square of them for lists that are never closed."""
+"""Maximum length in bytes: the grammar takes quadratic time for unclosed lists."""
 _GROUPS: Final = {
     "program",
     "subshell",
@@ -83,18 +83,36 @@ _GROUPS: Final = {
     "negated_command",
     "pipeline",
 }
-"""Nodes of the grammar whose commands run one after the other."""
+"""Nodes of the grammar whose commands run in sequence."""
 _COMMANDS: Final = {*_GROUPS, "command", "list", "redirected_statement"}
 _OUTPUTS: Final = {">", ">>", ">|", ">&", "&>", "&>>", "<>"}
 _TERMINALS: Final = {"/dev/stdout", "/dev/stderr", "/dev/tty"}
 _ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
 _SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
-"""What makes a bare word a pattern, or several words."""
+"""Characters that make an unquoted word a pattern or several words."""
 
 
 def file_uses(command: str, cwd: str | None) -> list[Use]:
-    """Return the files that a command names, in order; no relative ones where `cwd` is unknown."""
+    """Return the files that a shell command uses, in order.
+
+    Parameters
+    ----------
+    command : str
+        The command line or script.
+    cwd : str or None
+        The working folder. Relative paths are left out if it is None.
+
+    Returns
+    -------
+    list of Use
+        Path and use of each file; a path begins with ``/`` or ``~``.
+
+    Examples
+    --------
+    >>> file_uses("cat notes/a.md > b.md", "/home/me")
+    [Use(path='/home/me/b.md', verb='write')]
+    """
     return _Script(command, cwd).uses
 
 
@@ -107,7 +125,7 @@ def _parser() -> Any:
 
 
 class _Streams(NamedTuple):
-    """What redirections name: other inputs and outputs, and arguments that stand behind them."""
+    """The files of redirections, and the arguments that follow them."""
 
     inputs: list[_Word]
     outputs: list[_Word]
@@ -115,19 +133,19 @@ class _Streams(NamedTuple):
 
 
 class _Script:
-    """Goes through the syntax tree of a script, from the folder that it starts in."""
+    """Walks the syntax tree of a script and collects its file uses."""
 
     def __init__(self, command: str, cwd: str | None) -> None:
         self.uses: list[Use] = []
         self._text = command.encode(errors="replace")
         self._cwd = cwd
         if len(self._text) <= _LONGEST:
-            known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # beyond it, the grammar can crash
+            known = re.sub(rb"[\x80-\xff]", b"x", self._text)  # other bytes can crash the grammar
             with suppress(RecursionError):
                 self._visit(_parser().parse(known).root_node, [])
 
     def _visit(self, node: Any, redirects: list[Any]) -> None:
-        """Take in what a node uses; redirections outside of it are those of its last command."""
+        """Collect the file uses of a node; `redirects` apply to its last command."""
         start = len(self.uses)
         cwd = self._cwd
         if node.type == "command":
@@ -141,20 +159,30 @@ class _Script:
             self._put_out(streams, start, cwd)
             if node.type == "subshell":
                 self._cwd = cwd
-        elif node.type == "list":  # joined by && or ||: of alternatives the first
+        elif node.type == "list":  # joined by && or ||; after || only the first counts
             left, *_, right = node.named_children
             self._visit(left, [])
             if all(child.type != "||" for child in node.children):
                 self._visit(right, redirects)
         elif node.type == "redirected_statement":
-            documents = _children(node, "heredoc_redirect")
-            own = [each for one in (node, *documents) for each in _children(one, "file_redirect")]
-            self._visit(node.child_by_field_name("body") or node.named_children[0], own + redirects)
-            for following in (child for one in documents for child in _children(one, *_COMMANDS)):
-                self._keep_writes(start)  # what is read with a here-document goes on to a pipe
+            self._visit_redirected(node, redirects)
+
+    def _visit_redirected(self, node: Any, redirects: list[Any]) -> None:
+        """Collect the file uses of a command with redirections and here-documents."""
+        start = len(self.uses)
+        documents = _children(node, "heredoc_redirect")
+        own_redirects = _children(node, "file_redirect")
+        for document in documents:
+            own_redirects += _children(document, "file_redirect")
+        body = node.child_by_field_name("body") or node.named_children[0]
+        self._visit(body, own_redirects + redirects)
+        for document in documents:
+            for following in _children(document, *_COMMANDS):
+                self._keep_writes(start)  # a here-document is piped into the next command
                 self._visit(following, redirects)
 
     def _command(self, node: Any, redirects: list[Any]) -> None:
+        """Collect the file uses of one simple command."""
         start = len(self.uses)
         cwd = self._cwd
         streams = self._streams(_children(node, "file_redirect") + redirects)
@@ -163,7 +191,8 @@ class _Script:
         self.uses += _of_command(called, arguments, cwd)
         if called in _READERS:
             self.uses += _uses(streams.inputs, "read", cwd)
-        if called in _SHELLS and (script := _command_string(arguments)):
+        script = _command_string(arguments) if called in _SHELLS else None
+        if script:
             self.uses += file_uses(script, cwd)
         if called in {"cd", "pushd"}:
             folders = [word for word in arguments if not word.text.startswith("-")]
@@ -171,9 +200,11 @@ class _Script:
         self._put_out(streams, start, cwd)
 
     def _streams(self, redirects: Sequence[Any]) -> _Streams:
+        """Return the files of redirections of standard input and output."""
         streams = _Streams([], [], [])
         for node in redirects:
-            words = [self._word(each) for each in node.children_by_field_name("destination")]
+            destinations = node.children_by_field_name("destination")
+            words = [self._word(destination) for destination in destinations]
             operators = [child.type for child in node.children if not child.is_named]
             if not (words and operators):
                 continue
@@ -190,15 +221,17 @@ class _Script:
         return streams
 
     def _put_out(self, streams: _Streams, start: int, cwd: str | None) -> None:
-        """Let the output of what was used since `start` go where it does."""
+        """Turn the reads since `start` into writes of the output files, if there are any."""
         if streams.outputs:
             self._keep_writes(start)
             self.uses += _uses(streams.outputs, "write", cwd)
 
     def _keep_writes(self, start: int) -> None:
+        """Drop the reads and searches since `start`: their output is not shown."""
         self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
 
     def _word(self, node: Any) -> _Word:
+        """Return the word of a syntax node without its quotes."""
         raw = self._text[node.start_byte : node.end_byte].decode(errors="replace")
         if node.type in {"word", "number"}:
             return _Word(_ESCAPED.sub(_unescaped, raw), not _SPECIAL.search(raw))
@@ -209,17 +242,21 @@ class _Script:
         return _Word("~", exact=True) if raw in {"$HOME", "${HOME}"} else _Word(raw, exact=False)
 
     def _joined(self, node: Any) -> _Word:
-        """Return a word of several parts; in a string there is text between expansions."""
-        quoted = node.type == "string"
-        at = node.start_byte + quoted
+        """Return a word of several parts, with the text between the expansions of a string."""
+        quote_length = 1 if node.type == "string" else 0
+        at = node.start_byte + quote_length
         exact = True
         parts: list[str] = []
-        for child in [each for each in node.named_children if each.type != "string_content"]:
-            one = self._word(child)
-            parts += _plain(self._text[at : child.start_byte]), one.text
-            exact = exact and one.exact
+        for child in node.named_children:
+            if child.type == "string_content":
+                continue
+            word = self._word(child)
+            parts.append(_plain(self._text[at : child.start_byte]))
+            parts.append(word.text)
+            exact = exact and word.exact
             at = child.end_byte
-        return _Word("".join([*parts, _plain(self._text[at : node.end_byte - quoted])]), exact)
+        parts.append(_plain(self._text[at : node.end_byte - quote_length]))
+        return _Word("".join(parts), exact)
 
 
 def _children(node: Any, *kinds: str) -> list[Any]:
@@ -235,7 +272,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def _uses(words: Iterable[_Word], verb: Verb, cwd: str | None) -> Iterator[Use]:
-    """Yield the files that words name; a pattern is a search, and changes nothing that is known."""
+    """Yield the files that words name; a pattern is a search, and is left out for a write."""
     for word in words:
         path = _resolved(word, cwd)
         if path is not None and (word.exact or verb != "write"):
@@ -243,12 +280,16 @@ def _uses(words: Iterable[_Word], verb: Verb, cwd: str | None) -> Iterator[Use]:
 
 
 def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:
+    """Yield the file uses of a command by its name and arguments."""
     verb: Verb
     if name in _READERS:
         files = _files(name, words)
-        changes = name == "sed" and any(_edits_in_place(word.text) for word in words)
-        together = name in _SEARCHERS and len(files) != 1
-        verb = "write" if changes else "search" if together else "read"
+        if name == "sed" and any(_edits_in_place(word.text) for word in words):
+            verb = "write"
+        elif name in _SEARCHERS and len(files) != 1:
+            verb = "search"
+        else:
+            verb = "read"
     elif name in _CHANGERS:
         named = [word for word in words if not word.text.startswith("-")]
         files = named[-1:] if name == "cp" else named
@@ -259,19 +300,22 @@ def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[
 
 
 def _edits_in_place(text: str) -> bool:
-    return text.startswith(("--in-place", "-i")) or (
-        text.startswith("-") and text[1:].isalpha() and "i" in text and "e" not in text
-    )
+    """Return whether an argument is the option of ``sed`` to edit files in place."""
+    if text.startswith(("--in-place", "-i")):
+        return True
+    is_letters = text.startswith("-") and text[1:].isalpha()
+    return is_letters and "i" in text and "e" not in text
 
 
 def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
+    """Return the arguments that are files: not options, and not the pattern or script."""
     options, files = _options_and_others(_READERS[name], words)
     has_pattern_first = (name in _SEARCHERS or name == "sed") and not _PATTERNS & {*options}
     return files[1:] if has_pattern_first else files
 
 
 def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str], list[_Word]]:
-    """Return options, of which some letters take a value, and the words that are neither."""
+    """Return the options and the other words; the letters in `valued` take a value."""
     options: list[str] = []
     others: list[_Word] = []
     rest = iter(words)
@@ -289,7 +333,7 @@ def _options_and_others(valued: str, words: Sequence[_Word]) -> tuple[list[str],
 
 
 def _option(valued: str, text: str) -> tuple[str, bool]:
-    """Return the option that takes a value, if one does, and whether that is the next word."""
+    """Return an option, and whether the next word is its value."""
     if text.startswith("--"):
         name, has_value, _ = text.partition("=")
         return name, name in _LONG_VALUED and not has_value
@@ -300,27 +344,31 @@ def _option(valued: str, text: str) -> tuple[str, bool]:
 
 
 def _command_string(words: Sequence[_Word]) -> str | None:
-    """Return the script that ``-c`` hands to a shell, where it is known."""
+    """Return the script that ``-c`` passes to a shell; None if it is unknown."""
     options, others = _options_and_others("o", words)  # -o pipefail
     is_script = any(re.fullmatch("-[a-z]*c[a-z]*", option) for option in options)
     return others[0].text if is_script and others and others[0].exact else None
 
 
 def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
-    """Return a command's name and its arguments; what a prefix runs is the first that is known."""
+    """Return the name and arguments of a command; after a prefix, of the first known command."""
     names = [word.text.rpartition("/")[2] if word.exact else "" for word in words] or [""]
     at = 0
-    if names[0] in _PREFIXES or names[0].startswith("-"):  # as of the keyword time
+    if names[0] in _PREFIXES or names[0].startswith("-"):  # such as options of the keyword time
         at = next((at for at, name in enumerate(names) if name in _KNOWN), 0)
     return names[at], words[at + 1 :]
 
 
 def _resolved(word: _Word, cwd: str | None) -> str | None:
-    """Return an absolute path, or one that begins at home; None where it cannot be known."""
+    """Return the absolute or ``~`` path of a word; None if it is unknown.
+
+    The path of a pattern is the folder before its first special character.
+    """
     text = word.text
     if not word.exact:
-        known = text[: min((text.find(c) for c in "*?[{$`<" if c in text), default=0)]
-        text = known.rpartition("/")[0]
+        places = [text.find(character) for character in "*?[{$`<" if character in text]
+        literal = text[: min(places, default=0)]
+        text = literal.rpartition("/")[0]
         if not text:
             return None if word.text.startswith(("$", "`", "<", "/")) else cwd
     if text.startswith(("/", "~")):

@@ -1,8 +1,8 @@
 """Claude Code's memory: a folder of Markdown files, and ``MEMORY.md``, the index loaded at start.
 
-A memory is active when a line of the index names it, and costs these lines at start. A deletion
-takes its lines out of the index, then the file away: no line ever names a file that has gone.
-Retiring moves them to ``RETIRED.md`` beside the index, which a hand may edit too.
+A memory is active if the index names it; the lines that name it are its cost at start. A deletion
+first removes the lines from the index and then the file, so that no line names a missing file.
+Retiring moves the lines to ``RETIRED.md`` beside the index. People may edit both files.
 """
 
 import json
@@ -62,14 +62,14 @@ from memlab.systems.claude_code.view import FolderView, Note, first_calls, with_
 from memlab.text import command, counted, in_shell
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
-"""What each type of memory is; those are what an agent was told to do. Any other is an episode."""
+"""Kind of each type that holds instructions to an agent. Any other type is episodic."""
 
 _EPISODIC: Final = "episodic"
 _GUARDED: Final = "semantic"
-"""What a memory counts as whose type is in doubt."""
+"""Kind of a memory whose type is in doubt."""
 _SUFFIX: Final = ".md"
 _SINCE_FORMAT_3: Final = ("index_state", "hubs")
-"""Keys of a place that readers of archives before format 3 refuse."""
+"""Keys of a place that archives before format 3 do not allow."""
 _PLACE: Final = fields(
     {
         "position": integer(),
@@ -84,7 +84,7 @@ _PLACE: Final = fields(
 
 
 class ClaudeCode(FolderSource):
-    """A folder of Claude Code's memory."""
+    """A memory folder of Claude Code."""
 
     scheme = "claude"
     default_locations = (
@@ -108,21 +108,20 @@ class ClaudeCode(FolderSource):
         self._rule = indexes.CLAUDE_CODE
         self._kinds = KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
-        """By file: a folder is looked at more than once, and a file whose stamp is the same is not
-        read again."""
+        """Cache by file name. A file is read again only if its stamp has changed."""
         self._called: dict[str, datetime] = {}
         self._aliases: Mapping[str, str] = {}
-        """What files alone called themselves when they were last looked at."""
+        """The aliases from front matter, as of the last view."""
         self._others: Collection[str] = ()
-        """Which files were no memories then."""
+        """The Markdown files that were no memories, as of the last view."""
 
     @property
     def name(self) -> str:
-        """The absolute path, with the scheme where one was given."""
+        """Absolute path of the folder, with the scheme if one was given."""
         return super().name if self._is_named_by_scheme else str(self.path)
 
     def adjust(self, settings: Settings) -> None:
-        """Take the load rule and the kinds that were chosen for this folder."""
+        """Apply the load rule and the kinds that the settings have for this folder."""
         chosen = settings.claude
         self._rule = indexes.LoadRule(
             chosen.get("lines", self._rule.lines), chosen.get("characters", self._rule.units)
@@ -130,39 +129,44 @@ class ClaudeCode(FolderSource):
         self._kinds = {**self._kinds, **chosen.get("kinds", {})}
 
     def memories(self, moment: FolderMoment) -> list[Found]:
-        """Return the files of the folder but the index."""
+        """Return the memories of the folder, without hubs and the index itself."""
         view = self.view(moment)
         names = view.names if moment.known is None else _names(self.path, moment.known)
         entries = indexes.entries_of(view.index, view.names)
-        lines = view.costs()
+        costs = view.costs()
         retired = indexes.entries_of(view.aside, view.names)
-        known = self.retired() if retired else RetiredMemories()
-        named = indexes.entries_of(view.index, with_retired(view.names)) if known else {}
-        found = []
+        retirements = self.retired() if retired else RetiredMemories()
+        pointers = _pointers(view) if retirements else []
+        memories = []
         for name, note in view.notes.items():
             if name in view.hubs and not self.puts_back:
                 continue
             links = [names.file_of(link) for link in note.links]
+            cost = costs.get(name, {})
             place = {
                 "position": view.position(name),
                 "created_at": view.dates[name].at.isoformat(),
                 "dated": view.dates[name].how,
-                "loaded": State.LOADED in lines.get(name, ()),
-                "at_start": "".join(lines.get(name, {}).values()),
+                "loaded": State.LOADED in cost,
+                "at_start": "".join(cost.values()),
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
             }
-            if state := view.index_state(name):
-                place["index_state"] = state
-            if hubs := view.hubs_of.get(name):
+            index_state = view.index_state(name)
+            if index_state:
+                place["index_state"] = index_state
+            hubs = view.hubs_of.get(name)
+            if hubs:
                 place["hubs"] = hubs
-            if (since := known.at(name, name)) and name in retired and name not in entries:
+            retirement = retirements.at(name, name)
+            if retirement and name in retired and name not in entries:
                 place.pop("index_state", None)
-                place["retired_at"] = since.retired_at.isoformat()
-                place["retired"] = kept = list(retired[name])
-                place["at_start"] = "".join(readable(str(each["text"])) for each in kept)
-                place["pointer"] = list(named.get(RETIRED, ()))
-            found.append(Found(name, name, entries.get(name, ()), place))
-        return found
+                place["retired_at"] = retirement.retired_at.isoformat()
+                place["retired"] = list(retired[name])
+                texts = (str(entry["text"]) for entry in retired[name])
+                place["at_start"] = "".join(readable(text) for text in texts)
+                place["pointer"] = list(pointers)
+            memories.append(Found(name, name, entries.get(name, ()), place))
+        return memories
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a memory as a row."""
@@ -170,18 +174,22 @@ class ClaudeCode(FolderSource):
         head = read_front_matter(text)
         stem = found.key.removesuffix(_SUFFIX)
         kind, doubt = type_of(stem, text, head, self._kinds)
-        if not doubt and found.said and (hubs := found.place.get("hubs")):
+        hubs = found.place.get("hubs")
+        if hubs and found.said and not doubt:
             doubt = f"{hubs[0]} names it too: a link there would lead to no file"
-        name, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
-        own = "" if name == stem else name  # the key says it
-        title = ": ".join(filter(None, (own, about))) or stem
+        name = head.fields.get("name", "").strip()
+        description = head.fields.get("description", "").strip()
+        if name == stem:  # the key has it already
+            name = ""
+        title = ": ".join(filter(None, (name, description))) or stem
+        retired_at = found.place.get("retired_at")
         return {
             "kind": self._kind_of(kind, doubtful=bool(doubt)),
             "title": readable(title),
             "body": readable(text[head.text_at :].strip()),
             "tags_json": json.dumps([readable(kind)] if kind else [], ensure_ascii=False),
             "evidence_refs_json": json.dumps(found.place["links"], ensure_ascii=False),
-            # Sessions run side by side: one that writes again has not come back to what it wrote.
+            # Sessions run in parallel: a later write in one session is not a return to the memory.
             "thread_id": head.fields.get("originSessionId") or None,
             "authored_by": "claude-code",
             "created_at": found.place["created_at"],
@@ -190,149 +198,166 @@ class ClaudeCode(FolderSource):
             "doubt": doubt or None,
             "at_start": found.place["at_start"],
             "loaded_at_start": found.place["loaded"],
-            "retired_at": moment_of(since) if (since := found.place.get("retired_at")) else None,
+            "retired_at": moment_of(retired_at) if retired_at else None,
         }
 
     def _kind_of(self, name: str, *, doubtful: bool) -> str:
-        """Return the kind of memory that a type is; what is in doubt is load-bearing."""
+        """Return the kind of a memory type; an episodic type in doubt counts as load-bearing."""
         kind = self._kinds.get(name, _EPISODIC)
         return _GUARDED if doubtful and kind == _EPISODIC else kind
 
     def file_of(self, key: str) -> str:
-        """Return the name of a memory's file; empty where none has that name."""
+        """Return the file name of a memory; empty if no memory can have that key."""
         return key if is_memory(key) else ""
 
     @contextmanager
     def retiring(self) -> Iterator[Writer]:
-        """Open the folder as :meth:`changing` does: lines move to ``RETIRED.md`` and back."""
+        """Open the folder for retiring: index lines move to ``RETIRED.md`` and back."""
         with changed_folder(self.path, self) as change:
             yield RetiringWriter(self, change)
 
     def superseded_by(self, record: bytes) -> str | None:
-        """Return a retired memory's own id."""
-        said = json.loads(record)
-        return str(said["memory_id"]) if said["place"].get("retired_at") else None
+        """Return the id of a retired memory itself; None if it is not retired."""
+        fields_of_record = json.loads(record)
+        is_retired = bool(fields_of_record["place"].get("retired_at"))
+        return str(fields_of_record["memory_id"]) if is_retired else None
 
     def index_entries_of(self, record: bytes) -> str:
-        """Return what the index and ``RETIRED.md`` say of a memory."""
+        """Return the entries of a memory in the index and ``RETIRED.md``, as JSON."""
         place = json.loads(record)["place"]
         return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
 
     @staticmethod
     def titles(raw: bytes) -> dict[str, str]:
-        """Return the words of the first link to each file in an index."""
-        found: dict[str, str] = {}
+        """Return the label of the first link to each file in an index."""
+        labels: dict[str, str] = {}
         for mention in mentions_in(raw.decode(errors="replace")):
             name = name_in_link(mention.target)
             if name is not None:
-                found.setdefault(name, mention.label)
-        return found
+                labels.setdefault(name, mention.label)
+        return labels
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        """Return the index with nothing in it that names files."""
+        """Return the index without the entries and links of the files in `said`."""
         return indexes.remove_entries(raw, said.keys(), self._names_of(said, there))
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        """Return the index with what it said of files in its place again."""
+        """Return the index with the entries in `said` restored."""
         return indexes.insert_entries(raw, said, self._names_of(said, there))
 
     def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:
-        """Whether the index says of files just what it said when it was read."""
+        """Return whether the entries of the files in `said` are unchanged."""
         return indexes.is_as_said(raw, said, self._names_of(said, there))
 
     def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:
-        """Return the files that an entry of their own names already."""
+        """Return the files in `said` that already have an entry of their own."""
         return MemoryIndex(raw).entered(self._names_of(said, there)) & said.keys()
 
     def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes:
-        """Return the index without a step, as it was edited since."""
+        """Return the current index without the change from `before` to `made`."""
         return indexes.take_back(before, made, now)
 
     def _names_of(self, said: Mapping[str, Any], there: Collection[str]) -> FileNames:
+        """Return the names by which links may refer to the memories and the files in `said`."""
         memories = (name for name in there if is_memory(name) and name not in self._others)
         return indexes.names_of(said, memories, self.path, self._aliases)
 
     def extra_report(self) -> About:
-        """Return what there is to say of the index."""
+        """Return the report on the index."""
         return self.seen(lambda moment: self.view(moment).extra_report())
 
     def older_record(self, record: bytes) -> bytes:
-        """Return a record without the keys that came with format 3 of archives."""
+        """Return a record without the keys that archive format 3 added."""
         place = json.loads(record)["place"]
         older = {key: value for key, value in place.items() if key not in _SINCE_FORMAT_3}
         return record if len(older) == len(place) else with_place(without_place(record), older)
 
     def is_unlisted(self, record: bytes) -> bool:
-        """Whether neither the index nor a hub names a memory."""
+        """Return whether the index and the hubs all omit a memory."""
         return bool(json.loads(record)["place"].get("index_state") == UNLISTED)
 
     def relisted(self, record: bytes, older: bytes) -> bytes | None:
-        """Return a memory's record with the lines of the index that an older record has."""
-        said = json.loads(older)["place"]["said"]
+        """Return the record of a memory with the index entries of an older record; None if none."""
+        entries = json.loads(older)["place"]["said"]
         found, file = memory_in(record)
-        return record_of(self._named_by(found, said), file) if said else None
+        return record_of(self._listed_by(found, entries), file) if entries else None
 
-    def _named_by(self, found: Found, said: Sequence[Any]) -> Found:
-        return found._replace(said=said, place={**found.place, "index_state": LISTED})
+    def _listed_by(self, found: Found, entries: Sequence[Any]) -> Found:
+        """Return a memory with other index entries, marked as listed by the index."""
+        place = dict(found.place)
+        place["index_state"] = LISTED
+        return found._replace(said=entries, place=place)
 
     def iter_lost(self) -> Iterator[Loss]:
-        """Yield what git knows to be gone or emptied, and what a lost index named."""
+        """Yield the memories that are deleted or emptied since git, and lost index lines."""
         yield from super().iter_lost()
         versions = versions_of(self.path, INDEX) if self.history().lives else []
         if versions:
             yield from self.seen(lambda moment: self._lines_lost(moment, versions))
 
     def _lines_lost(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
-        """Return the memories that the index names no more, by the newest version that did."""
+        """Return the memories that the index no longer names, from the newest version that does."""
         view = self.view(moment)
-        unlisted = {each.name: each for each in self.memories(moment) if each.name in view.unlisted}
-        named = len(view.named.keys() - view.hubs.keys())
-        written = moment.stamp_of(INDEX).written if INDEX in moment.names else None
-        at = None if written is None else moment_of_seconds(written // 1_000 / 1e6)
-        for version in versions if unlisted else ():
+        unlisted = {
+            memory.name: memory for memory in self.memories(moment) if memory.name in view.unlisted
+        }
+        if not unlisted:
+            return []
+        listed_count = len(view.named.keys() - view.hubs.keys())
+        for version in versions:
             entries = indexes.entries_of(_index(version.data, self._rule), view.names)
             lost = [name for name in unlisted if name in entries]
-            if is_index_lost(len(lost), named):
+            if is_index_lost(len(lost), listed_count):
                 return [
-                    Loss(
-                        name,
-                        record_of(self._named_by(unlisted[name], entries[name]), moment.read(name)),
-                        at=at or version.at,
-                        since=version.at,
-                        commit=version.commit,
-                        is_unlisted=True,
-                    )
+                    self._loss_of_line(moment, unlisted[name], entries[name], version)
                     for name in lost
                 ]
         return []
 
+    def _loss_of_line(
+        self, moment: FolderMoment, memory: Found, entries: Sequence[Any], version: Version
+    ) -> Loss:
+        """Return the loss of the index lines of a memory; it dates from the index file's time."""
+        at = None
+        if INDEX in moment.names:
+            at = moment_of_seconds(moment.stamp_of(INDEX).written // 1_000 / 1e6)
+        return Loss(
+            memory.name,
+            record_of(self._listed_by(memory, entries), moment.read(memory.name)),
+            at=at or version.at,
+            since=version.at,
+            commit=version.commit,
+            is_unlisted=True,
+        )
+
     def apart_at_start(self) -> int:
-        """Return how many characters of the index a start loads that are no memory's lines."""
+        """Return the number of characters of the loaded index that belong to no memory."""
         return self.seen(lambda moment: self.view(moment).apart)
 
     def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
-        """Return which files are loaded at start, by the index as it stands and in other orders."""
+        """Return which files the index loads as it is, and would load in other orders."""
         return self.seen(lambda moment: self.view(moment).orders(reads))
 
     def diagnostics(self) -> list[Trouble]:
-        """Return what can be wrong with front matter and index, and with what is retired."""
-        known = self.retired()
-        retired = {
-            str(key)
-            for key, memory in known.items()
-            if memory.returned_at in (None, memory.retired_at) and known.at(key, str(key))
-        }
-        found = self.seen(lambda moment: self.view(moment).diagnostics(retired))
-        return [*found, self.seen(self._index_trouble)]
+        """Return the diagnostics of front matter, index and retired memories."""
+        retirements = self.retired()
+        retired = set()
+        for key, retirement in retirements.items():
+            has_not_returned = retirement.returned_at in (None, retirement.retired_at)
+            if has_not_returned and retirements.at(key, str(key)):
+                retired.add(str(key))
+        of_view = self.seen(lambda moment: self.view(moment).diagnostics(retired))
+        return [*of_view, self.seen(self._index_trouble)]
 
     def _index_trouble(self, moment: FolderMoment) -> Trouble:
-        """Say whether the index is there, and names as many of the memories as an index does."""
+        """Return the diagnostic for an index that is missing or omits most of the memories."""
         view = self.view(moment)
         unlisted = [name for name in view.unlisted if name not in view.hubs]
         others = len(view.notes) - len(view.hubs) - len(unlisted)
-        known = knows_losses(self)
-        back = f"{command('lost', self.name)} says what it named, and brings that back"
-        unsure = "whether it named more is not known: neither git nor copies would know"
+        if knows_losses(self):
+            remedy = f"{command('lost', self.name)} says what it named, and brings that back"
+        else:
+            remedy = "whether it named more is not known: neither git nor copies would know"
         if moment.index is None and self.history().index:
             words = f"there is no {INDEX}, and git has one: no start loads any of "
             asked = in_shell("git", "-C", str(self.path), "checkout", "HEAD", "--", INDEX)
@@ -340,18 +365,24 @@ class ClaudeCode(FolderSource):
             return Trouble("index", 1, f"{words}{counted(len(view.notes))}", advice)
         if moment.index is None and view.notes:
             words = f"there is no {INDEX}, so no start loads any of {counted(len(view.notes))}"
-            return Trouble("index", 1, words, back if known else unsure)
+            return Trouble("index", 1, words, remedy)
         if len(unlisted) > others:
             words = f"{INDEX} names no more than {others:,} of {counted(others + len(unlisted))}"
-            return Trouble("index", 1, words, back if known else unsure)
+            return Trouble("index", 1, words, remedy)
         return Trouble("index", 0, f"{INDEX} leads to most of the memories", "")
 
     def view(self, moment: FolderMoment) -> FolderView:
-        """Return what is known of the folder at a moment."""
+        """Return the view of the folder at a moment.
+
+        Raises
+        ------
+        StoreError
+            If the folder is not one of Claude Code's and has no memories, but subfolders have.
+        """
         files = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
         notes = self._memories_among(files)
         if not files and not self.is_placed and INDEX not in moment.names:
-            deeper = [each.path for each in find_below([self.path]).stores]
+            deeper = [store.path for store in find_below([self.path]).stores]
             if deeper:
                 raise StoreError(
                     f"there are no memories in {self.path}, but {counted(len(deeper), 'stores')} "
@@ -371,7 +402,7 @@ class ClaudeCode(FolderSource):
             aside=aside,
             born=self.born(moment),
             kept=tuple(filter(is_kept_by_name, others)),
-            untyped={n: note for n, note in others.items() if not is_kept_by_name(n)},
+            untyped={name: note for name, note in others.items() if not is_kept_by_name(name)},
         )
         if moment.known is None:
             self._aliases = view.names.aliases
@@ -380,14 +411,15 @@ class ClaudeCode(FolderSource):
 
     @cached_property
     def is_placed(self) -> bool:
-        """Whether the folder is where Claude Code puts its memory, or its settings name it."""
+        """Whether the folder is a default or configured memory location of Claude Code."""
         return is_placed(self.given) or is_placed(self.path)
 
     def _memories_among(self, files: Mapping[str, Note]) -> Mapping[str, Note]:
         """Return the files that are memories.
 
-        Outside the places that Claude Code's configuration names these are the files with one of
-        its types. Where no file has one and a person named the scheme, all but documents are.
+        In a memory location of Claude Code, every file except documents such as README.md is a
+        memory. Elsewhere, only files with a type of Claude Code are. If no file has such a type
+        and the source was named with the scheme, every file except documents is a memory.
         """
         if self.puts_back:
             return files
@@ -400,7 +432,7 @@ class ClaudeCode(FolderSource):
         return typed
 
     def is_document(self, key: Key, record: bytes) -> bool:
-        """Whether an archived file is no memory of the folder, as it is known today."""
+        """Return whether an archived file would not count as a memory by the current rules."""
         name = str(key)
         if is_kept_by_name(name):
             return True
@@ -409,6 +441,7 @@ class ClaudeCode(FolderSource):
         return not has_claude_type(self.content_for_digest(record).decode(errors="replace"))
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
+        """Return the parsed content of a file, cached by its stamp."""
         known = self._notes.get(name)
         if known is None or known[0] != moment.rely_on(name):
             text = moment.read(name).data.decode(errors="replace")
@@ -425,19 +458,19 @@ class ClaudeCode(FolderSource):
 
 
 _index = lru_cache(maxsize=8)(MemoryIndex)
-"""What an index says; a folder is looked at more than once, and at many moments of its past."""
+"""Parse an index, cached: a folder is viewed repeatedly and at many past moments."""
 _names = lru_cache(maxsize=1)(FileNames)
-"""What links in files that are gone may mean."""
+"""Names for links in files of a past moment, cached."""
 
 
 def state_in(found: Found) -> str | None:
-    """Return how a start led to a memory, by its place; an older archive says no more than that."""
+    """Return the index state of a memory; derive it if an older archive did not store it."""
     state = found.place.get("index_state")
     return LISTED if state is None and found.said else state
 
 
 def is_memory(name: str) -> bool:
-    """Whether a file of such a name can be a memory of a folder.
+    """Return whether a file with that name can be a memory.
 
     >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md", "b/a.md")]
     [True, False, False, False, False]
@@ -447,18 +480,24 @@ def is_memory(name: str) -> bool:
 
 
 def _retired_bytes(moment: FolderMoment) -> bytes:
-    """Return what ``RETIRED.md`` says; nothing where it is no file."""
+    """Return the content of ``RETIRED.md``; empty if it is missing or no ordinary file."""
     return moment.read(RETIRED).data if RETIRED in moment.names else b""
+
+
+def _pointers(view: FolderView) -> list[IndexEntry]:
+    """Return the index entries that link to ``RETIRED.md``."""
+    entries = indexes.entries_of(view.index, with_retired(view.names))
+    return list(entries.get(RETIRED, ()))
 
 
 HEAD: Final = b"# Retired\n\nNot loaded at start. Look here when something is missing.\n\n"
 POINTER: Final = f"- [Retired memories]({RETIRED}): not loaded at start\n"
 KEPT: Final = fields({name: list_of(indexes.ENTRY) for name in ("said", "retired", "pointer")})
-"""What the index and ``RETIRED.md`` said of a memory, and the index of that file, in a plan."""
+"""Shape of the entries of a memory in a plan: in the index, in ``RETIRED.md``, and the pointer."""
 
 
 class RetiringWriter(FolderWriter):
-    """A folder that is locked and whose memories are retired, and returned."""
+    """Writer of a locked folder that retires memories and returns them."""
 
     source: ClaudeCode
 
@@ -469,9 +508,31 @@ class RetiringWriter(FolderWriter):
         *,
         planned: Mapping[Key, str] | None = None,
     ) -> int:
-        """Let the lines of some memories change sides, to where they were where that is `kept`.
+        """Move the index lines of memories to ``RETIRED.md``, or back.
 
-        A line that somebody has edited since goes as it was edited.
+        Parameters
+        ----------
+        links : mapping
+            By key: None for a memory that returns, another value for one that retires.
+        kept : mapping of str, optional
+            By key: the entries as JSON before the plan. Lines return to exactly these places. A
+            line that was edited since keeps its edited text.
+        planned : mapping of str, optional
+            By key: the entries as JSON at planning time.
+
+        Returns
+        -------
+        int
+            The number of memories moved.
+
+        Raises
+        ------
+        StoreError
+            If ``RETIRED.md`` is a link or no ordinary file.
+        StalePlanError
+            If the entries of a memory in `planned` have changed.
+        CompactionError
+            If the lines could not be moved.
         """
         seen = self._seen()
         if RETIRED in seen.moment.listing.others:
@@ -485,11 +546,11 @@ class RetiringWriter(FolderWriter):
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
-        going = {name: Parts(None, list(seen.said.get(name, ()))) for name in leave}
+        going = {name: Parts(None, list(seen.entries.get(name, ()))) for name in leave}
         if known is None:
             text, coming = self._returned(seen, back, leave)
         else:
-            text, coming = self._taken_back(seen, back, known)
+            text, coming = self._restored(seen, back, known)
         text = _with_lines_of(text, leave, seen, known or {})
         self._change_retired_file(seen, text, going, coming, leave, known)
         self._change.take_out(going)
@@ -498,40 +559,41 @@ class RetiringWriter(FolderWriter):
         return len(links)
 
     def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:
-        """Return those memories that the index does not name as it did, whatever its words.
+        """Return the memories whose index lines are not back, ignoring changes of wording.
 
-        A memory that had an entry of its own must have one, any other must be named. One whose
-        line is still in ``RETIRED.md``, as it was put there, is not back either.
+        A memory that had an entry of its own must have one again; any other memory must be named.
+        A memory whose line is still unedited in ``RETIRED.md`` is not back either.
         """
         seen = self._seen()
         retired = indexes.own_texts(seen.retired, seen.names)
         entered = seen.index.entered(seen.names)
-        found: list[Key] = []
-        for name, said in _checked(kept).items():
-            before: list[IndexEntry] = said["said"]
-            own = retired.get(name, [])
+        not_back: list[Key] = []
+        for name, entries in _checked(kept).items():
+            before: list[IndexEntry] = entries["said"]
+            retired_texts = retired.get(name, [])
             if name in entered:
-                is_left = bool(own) and not _edited(own, _line_of(name, before))
+                is_edited = bool(_edited(retired_texts, _line_of(name, before)))
+                is_missing = bool(retired_texts) and not is_edited
             else:
                 lines = "".join(str(entry["text"]) for entry in before)
                 had_own = name in MemoryIndex(indexes.encoded(lines)).entered(seen.names)
-                is_left = had_own or name not in seen.said
-            if is_left:
-                found.append(name)
-        return found
+                is_missing = had_own or name not in seen.entries
+            if is_missing:
+                not_back.append(name)
+        return not_back
 
     def _seen(self) -> "_Seen":
-        """Return the folder as it is now, what its files are called, and its index."""
+        """Return the current folder with its file names, index and entries."""
         moment = self._now()
         view = self.source.view(moment)
         names = with_retired(view.names)
         return _Seen(moment, names, view.index, indexes.entries_of(view.index, names))
 
     def _check_planned(self, seen: "_Seen", planned: Mapping[Key, str]) -> None:
-        """Check that the index says of memories what it said when they were compared."""
+        """Raise StalePlanError if the entries of a planned memory have changed."""
         records = self.source.records_in(seen.moment)
-        for key, said in planned.items():
-            if key not in records or self.source.index_entries_of(records[key]) != said:
+        for key, entries in planned.items():
+            if key not in records or self.source.index_entries_of(records[key]) != entries:
                 raise StalePlanError(
                     f"what {INDEX} says of {key} was changed while the plan was applied; nothing "
                     "was changed: make a new plan",
@@ -541,7 +603,7 @@ class RetiringWriter(FolderWriter):
     def _returned(
         self, seen: "_Seen", back: Sequence[str], leave: Sequence[str]
     ) -> tuple[bytes, dict[str, Parts]]:
-        """Return ``RETIRED.md`` without what returns, and what the index then says of that."""
+        """Return ``RETIRED.md`` without the returning memories, and their new index entries."""
         entries = indexes.entries_of(MemoryIndex(seen.retired), seen.names)
         coming = {}
         for name in back:
@@ -550,35 +612,35 @@ class RetiringWriter(FolderWriter):
             coming[name] = Parts(None, [entry])
         return indexes.remove_entries(seen.retired, back, seen.names), coming
 
-    def _taken_back(
+    def _restored(
         self, seen: "_Seen", back: Sequence[str], known: Mapping[str, Any]
     ) -> tuple[bytes, dict[str, Parts]]:
-        """Return ``RETIRED.md`` without what was retired, and what the index said of that.
+        """Return ``RETIRED.md`` without the restored memories, and their old index entries.
 
-        Where somebody has edited a line in ``RETIRED.md``, that is what the index then says; it
-        stays there where the index has an entry of the memory already.
+        A line that was edited in ``RETIRED.md`` returns with its edited text. It stays in
+        ``RETIRED.md`` if the index already has an entry of the memory.
         """
         retired = indexes.own_texts(seen.retired, seen.names)
         entered = seen.index.entered(seen.names)
         coming = {}
-        moves = []
-        left = []
+        moved = []
+        already_entered = []
         before: list[IndexEntry]
         for name in back:
             before = known.get(name, {}).get("said", [])
             edited = _edited(retired.get(name, ()), _line_of(name, before))
             if name in entered:
-                left.append(name)
+                already_entered.append(name)
             if not (edited and name in entered):
-                moves.append(name)
+                moved.append(name)
             if edited:
                 before = _with_texts(name, before, edited)
             if not before:
                 line = _line_of(name, ())
                 before = [_at_the_top(seen.index, name, line, skip=(), names=seen.names)]
             coming[name] = Parts(None, before)
-        self.entries_left = left
-        return indexes.remove_own_entries(seen.retired, moves, seen.names), coming
+        self.entries_left = already_entered
+        return indexes.remove_own_entries(seen.retired, moved, seen.names), coming
 
     def _change_retired_file(
         self,
@@ -589,37 +651,44 @@ class RetiringWriter(FolderWriter):
         leave: Sequence[str],
         known: Mapping[str, Any] | None,
     ) -> None:
-        """Let ``RETIRED.md`` have a text, and the index a line that leads there while it is."""
-        there = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
-        pointer = list(seen.said.get(RETIRED, ()))
-        entries = [each["pointer"] for each in (known or {}).values()]
-        before: list[IndexEntry] = next(filter(None, entries), [])
-        own = {POINTER.strip(), *(str(entry["text"]).strip() for entry in before)}
-        is_own = all(str(entry["text"]).strip() in own for entry in pointer)
-        if text.strip() == HEAD.strip() and is_own:
-            if there or pointer:
-                going[RETIRED] = Parts(there, pointer)
+        """Add the change of ``RETIRED.md`` to `going` and `coming`, with its line in the index.
+
+        If no retired memory is left, the file and its line are removed.
+        """
+        old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
+        pointer = list(seen.entries.get(RETIRED, ()))
+        old_pointers = [entries["pointer"] for entries in (known or {}).values()]
+        before: list[IndexEntry] = next(filter(None, old_pointers), [])
+        own_texts = {POINTER.strip(), *(str(entry["text"]).strip() for entry in before)}
+        is_own_pointer = all(str(entry["text"]).strip() in own_texts for entry in pointer)
+        if text.strip() == HEAD.strip() and is_own_pointer:
+            if old_file or pointer:
+                going[RETIRED] = Parts(old_file, pointer)
             return
-        if there is None or there.data != text:
-            if there is not None:
-                going[RETIRED] = Parts(there, None)
-            around = os.fstat(self._change.folder.handle)
-            owner = (around.st_uid, around.st_gid)
-            like = there or seen.moment.index or FileCopy(RETIRED, b"", 0o600, 0, owner)
-            file = like._replace(name=RETIRED, data=text, written=file_clock())
-            coming[RETIRED] = Parts(file, None)
-        # Whoever took the line away that leads there, while memories are retired, meant that.
-        if not pointer and (there is None or known is None):
+        if old_file is None or old_file.data != text:
+            if old_file is not None:
+                going[RETIRED] = Parts(old_file, None)
+            coming[RETIRED] = Parts(self._retired_file(seen, old_file, text), None)
+        # If the pointer is missing while memories are retired, a person has removed it on purpose.
+        if not pointer and (old_file is None or known is None):
             at_top = _at_the_top(seen.index, RETIRED, POINTER, skip=leave, names=seen.names)
-            new = coming[RETIRED].file if RETIRED in coming else None
-            coming[RETIRED] = Parts(new, before or [at_top])
+            new_file = coming[RETIRED].file if RETIRED in coming else None
+            coming[RETIRED] = Parts(new_file, before or [at_top])
+
+    def _retired_file(self, seen: "_Seen", old_file: FileCopy | None, text: bytes) -> FileCopy:
+        """Return a ``RETIRED.md`` that has the mode and owner of the old file or of the index."""
+        folder = os.fstat(self._change.folder.handle)
+        owner = (folder.st_uid, folder.st_gid)
+        template = old_file or seen.moment.index or FileCopy(RETIRED, b"", 0o600, 0, owner)
+        return template._replace(name=RETIRED, data=text, written=file_clock())
 
     def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
-        """Check that the index names just those of the memories that it should."""
+        """Raise CompactionError if a memory's lines are not in the file where they should be."""
         seen = self._seen()
         retired = MemoryIndex(_retired_bytes(seen.moment)).named(seen.names)
-        wrong = [each for each in leave if each in seen.said or each not in retired]
-        if wrong := [*wrong, *(each for each in back if each not in seen.said)]:
+        wrong = [name for name in leave if name in seen.entries or name not in retired]
+        wrong += [name for name in back if name not in seen.entries]
+        if wrong:
             raise CompactionError(
                 f"the lines of {wrong[0]} and {len(wrong) - 1:,} more could not be moved between "
                 f"{INDEX} and {RETIRED} in {self._change.folder.path}; all was taken back"
@@ -628,65 +697,84 @@ class RetiringWriter(FolderWriter):
 
 @dataclass(frozen=True)
 class _Seen:
-    """A folder at a moment, what its files are called, its index, and what that says of each."""
+    """A folder at one moment, with its file names, index, and the index entries of each file."""
 
     moment: FolderMoment
     names: FileNames
     index: MemoryIndex
-    said: Mapping[str, Sequence[IndexEntry]]
+    entries: Mapping[str, Sequence[IndexEntry]]
 
     @property
     def retired(self) -> bytes:
-        """What ``RETIRED.md`` says, or would say first."""
+        """The content of ``RETIRED.md``; its heading if it does not exist yet."""
         return _retired_bytes(self.moment) or HEAD
 
 
 def _with_lines_of(
     text: bytes, leave: Sequence[str], seen: _Seen, known: Mapping[str, Any]
 ) -> bytes:
-    """Return ``RETIRED.md`` with the lines of memories; where they were, if they were there."""
+    """Return ``RETIRED.md`` with the lines of `leave`, at their old places if they have any."""
     own = indexes.own_texts(seen.index.raw, seen.names)
-    exact = {}
-    lines = []
+    restored = {}
+    new_lines = []
     for name in leave:
         before = known.get(name, {}).get("retired", [])
         edited = _edited(own.get(name, ()), _line_of(name, before))
         if not before:
-            lines.append(_line_of(name, seen.said.get(name, ())))
+            new_lines.append(_line_of(name, seen.entries.get(name, ())))
         elif edited:
-            exact[name] = _with_texts(name, before, edited)
+            restored[name] = _with_texts(name, before, edited)
         else:
-            exact[name] = before
-    text = indexes.insert_entries(text, exact, seen.names)
-    if lines and not text.endswith(b"\n"):
+            restored[name] = before
+    text = indexes.insert_entries(text, restored, seen.names)
+    if new_lines and not text.endswith(b"\n"):
         text += b"\n"
-    text += indexes.encoded("".join(lines))
-    # A file whose last line has no end keeps none, so that taking it back leaves no end there.
+    text += indexes.encoded("".join(new_lines))
+    # A file without a final line end stays so, so that undoing the change restores its bytes.
     if seen.retired.endswith(b"\n"):
         return text if text.endswith(b"\n") else text + b"\n"
     return text.removesuffix(b"\n")
 
 
 def _edited(texts: Sequence[str], made: str) -> list[str]:
-    """Return the texts of a memory's entries where they are not what memlab made."""
+    """Return the texts of the entries of a memory if any of them was edited; else empty."""
     return [] if all(text.strip() == made.strip() for text in texts) else list(texts)
 
 
 def _with_texts(name: str, before: Sequence[IndexEntry], texts: Sequence[str]) -> list[IndexEntry]:
-    """Return what was said of a memory, with other texts for the entries that name it alone."""
-    own = [entry for entry in before if entry["entry"] and list(entry["files"]) == [name]]
+    """Return the entries of a memory with other texts for the entries that name it alone."""
+    own = [entry for entry in before if _is_entry_of(name, entry)]
     others = [entry for entry in before if entry not in own]
-    place = {"line": 0, "text": "", "entry": True, "files": [name], "above": [], "below": []}
-    first = own[0] if own else place
-    edited = [{**first, "text": text, "was": first["text"], "whole": ""} for text in texts]
-    return [*edited, *others]
+    template: dict[str, Any] = {
+        "line": 0,
+        "text": "",
+        "entry": True,
+        "files": [name],
+        "above": [],
+        "below": [],
+    }
+    if own:
+        template = dict(own[0])
+    edited: list[IndexEntry] = []
+    for edited_text in texts:
+        entry = dict(template)
+        entry["text"] = edited_text
+        entry["was"] = template["text"]
+        entry["whole"] = ""
+        edited.append(entry)
+    return edited + others
+
+
+def _is_entry_of(name: str, entry: IndexEntry) -> bool:
+    """Return whether an index entry names one file and no other."""
+    return bool(entry["entry"]) and list(entry["files"]) == [name]
 
 
 def _line_of(name: str, entries: Sequence[IndexEntry]) -> str:
-    """Return the line that stands for a file alone: its own entry, or a plain link."""
-    for each in entries:
-        if each["entry"] and list(each["files"]) == [name]:
-            text = str(each["text"])
+    """Return the line of a file in an index: its own entry, or a plain link."""
+    for entry in entries:
+        if _is_entry_of(name, entry):
+            text = str(entry["text"])
             return text if text.endswith("\n") else f"{text}\n"
     return f"- [{name}](<{name}>)\n"
 
@@ -694,25 +782,36 @@ def _line_of(name: str, entries: Sequence[IndexEntry]) -> str:
 def _at_the_top(
     index: MemoryIndex, name: str, line: str, *, skip: Iterable[str], names: FileNames
 ) -> IndexEntry:
-    """Return an entry that goes above the first of the index that stays, so that it is loaded."""
+    """Return an entry to insert above the first remaining entry, so that the line is loaded."""
     gone = {RETIRED, *skip}
-    stays = [block for block in index.blocks if not gone & {*block.files(names)}]
-    first = next((b for b in stays if b.is_entry), next((b for b in stays if b.text.strip()), None))
-    below = [indexes.digest_of(indexes.encoded(indexes.lines_of(first.text)[0]))] if first else []
-    said = {"line": 0, "text": line, "entry": True, "whole": "", "files": [name]}
-    return said | {"above": [], "below": below}
+    staying = [block for block in index.blocks if gone.isdisjoint(block.files(names))]
+    entries = [block for block in staying if block.is_entry]
+    not_blank = [block for block in staying if block.text.strip()]
+    below = []
+    for block in (entries or not_blank)[:1]:
+        first_line = indexes.lines_of(block.text)[0]
+        below.append(indexes.digest_of(indexes.encoded(first_line)))
+    return {
+        "line": 0,
+        "text": line,
+        "entry": True,
+        "whole": "",
+        "files": [name],
+        "above": [],
+        "below": below,
+    }
 
 
 def _checked(kept: Mapping[Key, str]) -> dict[str, Any]:
-    """Return what a plan kept of lines; an archive may be anybody's."""
-    found = {}
-    for key, said in kept.items():
+    """Return the index entries in a plan by file name; raise ArchiveError if they are malformed."""
+    entries = {}
+    for key, entries_json in kept.items():
         try:
-            found[str(key)] = json.loads(said)
-            KEPT(found[str(key)])
+            entries[str(key)] = json.loads(entries_json)
+            KEPT(entries[str(key)])
         except (ValueError, TypeError, RecursionError) as error:
             raise ArchiveError(
                 f"the plan does not say where the lines of {key!r:.80} stood ({error}); nothing "
                 "was restored: move them by hand"
             ) from error
-    return found
+    return entries

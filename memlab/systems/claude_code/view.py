@@ -1,6 +1,7 @@
-"""A folder of Claude Code's memory at a moment: its files, when each was first there, its index.
+"""View of a Claude Code memory folder at one moment: its files, their creation times, its index.
 
-A file's time is the earliest that is heard of: by front matter, its own, git's, or a call's.
+The creation time of a file is the earliest of: its front matter, its modification time, its first
+commit in git, and the first tool call in a transcript that wrote it.
 """
 
 import re
@@ -42,15 +43,15 @@ from memlab.systems.claude_code.types import SETTLE, MemoryType
 from memlab.text import Table, TextPage, command
 
 LISTED: Final = 10
-"""Lines of a list that are shown."""
+"""Maximum number of rows shown of a table."""
 _NAMED: Final = 3
-"""Names that a sentence ends with."""
+"""Maximum number of names in a sentence."""
 _LOADED: Final = frozenset({State.LOADED})
 _SEEN: Final = frozenset({State.LOADED, State.CUT})
 
 _FROM_FILE: Final = "file time"
 PROJECTS: Final = "projects"
-"""The folder in which Claude Code keeps what belongs to projects."""
+"""The folder in which Claude Code keeps the data of projects."""
 
 WRITERS: Final = ("Write", "Edit", "MultiEdit")
 """The tools that write a file."""
@@ -58,11 +59,11 @@ WRITERS: Final = ("Write", "Edit", "MultiEdit")
 _CALL: Final = re.compile(rf'"name"\s*:\s*"(?:{"|".join(WRITERS)})"'.encode())
 
 Call = tuple[tuple[str, ...], str, datetime]
-"""The last three folders of a path, the file's name, and when the call was."""
+"""The last three folders of a path, the file name, and the time of the call."""
 
 
 class Dated(NamedTuple):
-    """When a file was first there, how that is known, and what tells it from others of then."""
+    """Creation time of a file, the source of that time, and a key that breaks ties."""
 
     at: datetime
     how: str
@@ -70,44 +71,44 @@ class Dated(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What a file says of itself."""
+    """The parsed content of a memory file."""
 
     head: FrontMatter
     links: tuple[str, ...]
     links_listed: MemoryIndex | None
-    """The file as an index, where it is mostly a list of links."""
+    """The file parsed as an index if it is mostly a list of links, else None."""
     type: MemoryType
     is_typed: bool = True
-    """Whether its front matter has one of Claude Code's own types."""
+    """Whether its front matter has one of the types of Claude Code."""
 
 
 @dataclass(frozen=True)
 class FolderView:
-    """What is known of a folder, and what there is to say of its index that no frame holds."""
+    """A memory folder at one moment, and the report on its index."""
 
     folder: str
     moment: FolderMoment
     notes: Mapping[str, Note]
     index: MemoryIndex
     called: Mapping[str, datetime]
-    """When transcripts first tell of each file."""
+    """Time of the first call in a transcript that wrote each file."""
     aside: MemoryIndex
-    """What ``RETIRED.md`` says."""
+    """``RETIRED.md``, parsed as an index."""
     born: Mapping[str, datetime]
-    """When each was first committed."""
+    """Time of the first commit of each file."""
     kept: tuple[str, ...] = ()
-    """Markdown files that are no memories by their names, such as README.md."""
+    """Markdown files whose names exclude them from the memories, such as README.md."""
     untyped: Mapping[str, Note] = field(default_factory=dict)
     """Markdown files that are no memories because their front matter has no type."""
 
     @cached_property
     def names(self) -> FileNames:
-        """What links may call the files: their names, or those that they alone give themselves."""
-        own = [
-            (note.head.fields.get("name", "").strip(), file) for file, note in self.notes.items()
-        ]
-        times = Counter(name for name, _ in own)
-        aliases = {name: file for name, file in own if name and times[name] == 1}
+        """The names for files in links: file names, and unique names in front matter."""
+        name_of = {
+            file: note.head.fields.get("name", "").strip() for file, note in self.notes.items()
+        }
+        counts = Counter(name_of.values())
+        aliases = {name: file for file, name in name_of.items() if name and counts[name] == 1}
         return FileNames(self.moment.folder.path, self.notes.keys(), aliases)
 
     @cached_property
@@ -117,7 +118,7 @@ class FolderView:
 
     @cached_property
     def hubs(self) -> dict[str, MemoryIndex]:
-        """The hubs, by file; of a moment in the past none are told apart."""
+        """The hubs, by file name; empty for a moment in the past."""
         if self.moment.known is not None:
             return {}
         files = {**self.notes, **self.untyped}
@@ -129,21 +130,21 @@ class FolderView:
     @cached_property
     def hubs_of(self) -> dict[str, list[str]]:
         """The hubs that name each file."""
-        found: dict[str, list[str]] = {}
+        hubs_of: dict[str, list[str]] = {}
         for hub, index in self.hubs.items():
             for name in index.named(self.names):
                 if name != hub:
-                    found.setdefault(name, []).append(hub)
-        return found
+                    hubs_of.setdefault(name, []).append(hub)
+        return hubs_of
 
     @cached_property
     def unlisted(self) -> list[str]:
-        """The memories that neither the index, nor a hub, nor ``RETIRED.md`` names."""
+        """The memories that the index, the hubs and ``RETIRED.md`` all omit."""
         return sorted(name for name in self.notes if self.index_state(name) == UNLISTED)
 
     @cached_property
     def apart(self) -> int:
-        """Characters of the index that a start loads and that are no memory's lines."""
+        """Number of characters of the loaded index that belong to no memory."""
         costs = (
             of_file.get(State.LOADED, "")
             for name, of_file in self.costs().items()
@@ -153,14 +154,15 @@ class FolderView:
 
     @cached_property
     def below(self) -> list[str]:
-        """The Markdown files in folders below, which are not read as memories."""
+        """The Markdown files in subfolders, which are not read as memories."""
         folder = self.moment.folder
-        if self.moment.known is not None or all("." in each for each in self.moment.listing.others):
+        may_have_subfolders = any("." not in name for name in self.moment.listing.others)
+        if self.moment.known is not None or not may_have_subfolders:
             return []
-        whole = Folder(folder.path, folder.handle, _may_hold_files)
+        tree = Folder(folder.path, folder.handle, _may_hold_files)
         with suppress(StoreError):
-            found = whole.listing().files
-            return [name for name in found if "/" in name and name.endswith(".md")]
+            files = tree.listing().files
+            return [name for name in files if "/" in name and name.endswith(".md")]
         return []
 
     @cached_property
@@ -169,7 +171,7 @@ class FolderView:
         return sorted(self.aside.named(self.names).keys() - self.named.keys())
 
     def index_state(self, name: str) -> str | None:
-        """Return how a start leads to a file; None where no index is known of that moment."""
+        """Return how the index leads to a file; None if the index of that moment is unknown."""
         if name in self.named:
             return LISTED_STATE
         if name in self.hubs_of or name in self.aside.named(self.names):
@@ -179,44 +181,51 @@ class FolderView:
 
     @cached_property
     def dates(self) -> dict[str, Dated]:
-        """When each file was first there."""
+        """The creation time of each file."""
         return dated_by_lines({name: self._earliest(name) for name in self.notes}, self.named)
 
     @property
     def _all_names(self) -> FileNames:
-        """What links may call whatever is in the folder, memories or not."""
+        """The names by which links may refer to anything in the folder, memory or not."""
         files, others = self.moment.listing
         return replace(self.names, names={*self.names.names, *files, *others})
 
     def _earliest(self, name: str) -> Dated:
-        """Return the earliest that is heard of a file: of itself, of others, its own time."""
+        """Return the earliest known time of a file: front matter, transcripts, git, file time."""
         known = []
         for key in ("created", "modified"):
             with suppress(ValueError):
                 at, _ = moment_and_zone(self.notes[name].head.fields.get(key, "").strip())
                 known.append((at, "front matter"))
-        for how, times in (("transcripts", self.called), ("git", self.born)):
-            if name in times:
-                known.append((times[name], how))
+        if name in self.called:
+            known.append((self.called[name], "transcripts"))
+        if name in self.born:
+            known.append((self.born[name], "git"))
         changed = datetime.fromtimestamp(self.moment.stamp_of(name).written // 1_000 / 1e6, UTC)
-        if not known or changed.year > 1980:  # as which archives write that keep none
+        if not known or changed.year > 1980:  # archivers write 1980 for a missing time
             known.append((changed, _FROM_FILE))
-        return Dated(*min(known, key=lambda pair: pair[0]), name)
+        at, how = min(known, key=lambda pair: pair[0])
+        return Dated(at=at, how=how, tie=name)
 
     def position(self, name: str) -> int:
-        """Return where a file stands by when it was first there."""
+        """Return the position of a file, derived from its creation time."""
         at, _, tie = self.dates[name]
         return position_from_timestamp(int(at.timestamp() * 1_000), tie)
 
     def costs(self) -> dict[str, dict[State, str]]:
-        """Return the lines that the index takes for each file that it names first."""
+        """Return the index text of each file, by the state of the lines.
+
+        The text of a block counts for the first file that it names. A file with a loaded line has
+        no cut text.
+        """
         texts: dict[str, dict[State, str]] = {}
         for block in self.index.blocks:
-            if block.state is not State.UNSEEN:
-                for number, name in enumerate(block.files(self.names)):
-                    of_file = texts.setdefault(name, {})
-                    cost = readable(block.text) if number == 0 else ""
-                    of_file[block.state] = of_file.get(block.state, "") + cost
+            if block.state is State.UNSEEN:
+                continue
+            for number, name in enumerate(block.files(self.names)):
+                of_file = texts.setdefault(name, {})
+                cost = readable(block.text) if number == 0 else ""
+                of_file[block.state] = of_file.get(block.state, "") + cost
         for of_file in texts.values():
             if State.LOADED in of_file:
                 of_file.pop(State.CUT, None)
@@ -224,13 +233,23 @@ class FolderView:
 
     @cached_property
     def said(self) -> dict[str, Any]:
-        """The facts, as JSON has them."""
+        """The facts of the report, as JSON values."""
         index = self.index
         named = self.named
         retired = self.retired_files
         memories = self.notes.keys() - self.hubs.keys()
         reached = (self.hubs_of.keys() & memories) - named.keys() - {*retired}
-        cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
+        cut = [
+            block for block in index.blocks if block.state is State.CUT and block.files(self.names)
+        ]
+        cut_files = [
+            name
+            for name, blocks in named.items()
+            if {block.state for block in blocks} == {State.CUT}
+        ]
+        doubts = {name: self.notes[name].type.doubt for name in sorted(memories)}
+        dangling = index.dangling(self._all_names)
+        problems = {name: note.head.problem for name, note in self.notes.items()}
         others = self.moment.listing.others
         return {
             "folder": self.folder,
@@ -244,35 +263,39 @@ class FolderView:
             "hubs": sorted(self.hubs),
             "reached": sorted(reached),
             "held": sorted(self.hubs_of.keys() & named.keys() & memories),
-            "cut": [(each.number, readable(each.text.strip())) for each in cut],
-            "cut_files": sorted(n for n in named if {b.state for b in named[n]} == {State.CUT}),
+            "cut": [(block.number, readable(block.text.strip())) for block in cut],
+            "cut_files": sorted(cut_files),
             "unnamed": [name for name in self.unlisted if name not in self.hubs],
             "below": self.below,
             "apart": self.apart,
-            "doubtful": {
-                n: self.notes[n].type.doubt for n in sorted(memories) if self.notes[n].type.doubt
-            },
+            "doubtful": {name: doubt for name, doubt in doubts.items() if doubt},
             "retired": retired,
-            "dangling": [(n, readable(t)) for n, t in index.dangling(self._all_names)],
+            "dangling": [(number, readable(target)) for number, target in dangling],
             "kept_by_name": list(self.kept),
             "without_type": sorted(self.untyped.keys() - self.hubs.keys()),
-            "dated": dict(Counter(each.how for each in self.dates.values())),
-            "broken": {file: n.head.problem for file, n in self.notes.items() if n.head.problem},
-            "not_read": [each for each in others if not each.startswith(".memlab")],
+            "dated": dict(Counter(date.how for date in self.dates.values())),
+            "broken": {name: problem for name, problem in problems.items() if problem},
+            "not_read": [name for name in others if not name.startswith(".memlab")],
             "pending": self.moment.is_pending,
         }
 
     def diagnostics(self, retired: Collection[str] = ()) -> list[Trouble]:
-        """Return what a person could mend: front matter, lines without a file, or cut.
+        """Return the problems that a person can fix: front matter, dangling links, cut lines.
 
-        Of the memories that plans have `retired`, one of the two indexes must name each.
+        Also check that ``MEMORY.md`` or ``RETIRED.md`` names each memory in `retired`.
         """
         index = self.index
-        files, named = (f"{self.said[name]:,}" for name in ("files", "named"))
+        files = f"{self.said['files']:,}"
+        named = f"{self.said['named']:,}"
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
         doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
-        cut = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
+        cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
+        cut_files = self.said["cut_files"]
+        if cut_files:
+            cut_words = f"of {named} named files stand below what is loaded"
+        else:
+            cut_words = f"of {self.said['lines']:,} lines of {INDEX} stand below what is loaded"
         cut_lines = [
             f"line {block.number}"
             for block in index.blocks
@@ -303,13 +326,11 @@ class FolderView:
             ),
             _trouble(
                 "index_cut",
-                self.said["cut_files"] or cut_lines,
-                f"of {named} named files stand below what is loaded"
-                if self.said["cut_files"]
-                else f"of {self.said['lines']:,} lines of {INDEX} stand below what is loaded",
+                cut_files or cut_lines,
+                cut_words,
                 f"the lines of all {named} named files are loaded",
                 f"move lines up, or take some out: memlab show {self.folder} lists them",
-            )._replace(chars_cut=cut or len(index.text) - len(index.loaded)),
+            )._replace(chars_cut=cut_chars or len(index.text) - len(index.loaded)),
             _trouble(
                 "sub_folders",
                 self.below,
@@ -323,7 +344,7 @@ class FolderView:
         ]
 
     def _retired_troubles(self, retired: Collection[str]) -> list[Trouble]:
-        """Return which retired memories are named nowhere; nothing where none is retired."""
+        """Return the diagnostic for retired memories without an index line, if any is retired."""
         there = sorted(name for name in retired if name in self.notes)
         if not there:
             return []
@@ -342,12 +363,14 @@ class FolderView:
         ]
 
     def extra_report(self) -> About:
-        """Return the facts and a page of them."""
+        """Return the facts about the index, as JSON values and as a page."""
         said = self.said
         most = self.index.rule.units
         units = said["units"]
         loaded = said["loaded_units"]
-        size = f"{units:,} of at most {most:,}" if loaded == units else f"{loaded:,} of {units:,}"
+        size = f"{loaded:,} of {units:,}"
+        if loaded == units:
+            size = f"{units:,} of at most {most:,}"
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(said["dated"].items()))
         lines = f"{said['loaded_lines']:,} of {said['lines']:,} lines"
         facts = [
@@ -355,7 +378,7 @@ class FolderView:
             ("memories", f"{said['named']:,} of {said['files']:,} files are named by a line"),
             ("dated", dated or "none"),
         ]
-        for name, found, words in (
+        for name, key, words in (
             ("hubs", "hubs", f"files are lists of links: index as {INDEX} is, and no memories"),
             (
                 "reached",
@@ -370,11 +393,12 @@ class FolderView:
             ("below", "below", "Markdown files in folders below are not read as memories"),
             ("not read", "not_read", "links, folders and other files"),
         ):
-            if said[found]:
-                facts.append((name, f"{len(said[found]):,} {words}"))
+            if said[key]:
+                facts.append((name, f"{len(said[key]):,} {words}"))
         if self.kept:
             facts.append(("kept", f"{len(self.kept):,} kept by name: {_first_of(self.kept)}"))
-        if untyped := said["without_type"]:
+        untyped = said["without_type"]
+        if untyped:
             words = "without a type of Claude Code's, which are no memories in such a folder"
             facts.append(("others", f"{len(untyped):,} {words}: {_first_of(untyped)}"))
         if said["pending"]:
@@ -386,11 +410,11 @@ class FolderView:
             _table("lines whose file is not there", ("line", "link"), said["dangling"]),
             _table("front matter that is no YAML", ("file", "why"), [*said["broken"].items()]),
         ]
-        shown = [each for each in tables if each.rows]
+        shown = [table for table in tables if table.rows]
         return About(TextPage(f"{INDEX} in {self.folder}", facts, shown), said)
 
     def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
-        """Return what the index has loaded, its entries in each order."""
+        """Return which files the index would load with its entries in each order."""
         written = {name: self.dates[name].at for name in sorted(self.notes, key=self.position)}
         age = {name: number for number, name in enumerate(written)}
         keys: dict[str, Callable[[str], int]] = {
@@ -407,43 +431,49 @@ class FolderView:
         return IndexOrderings(written, lines, fits)
 
     def _files(self, index: MemoryIndex, states: Collection[State]) -> tuple[str, ...]:
-        """Return the files that lines of some states name, from the top down."""
+        """Return the files that lines in one of `states` name, from top to bottom."""
         blocks = (block for block in index.blocks if block.state in states)
         return tuple(dict.fromkeys(name for block in blocks for name in block.files(self.names)))
 
     def _reordered(self, key: Callable[[str], int]) -> MemoryIndex:
-        """Return the index with its entries in another order, at the places where entries stood."""
-        blocks = self.index.blocks
-        moves = [b.is_entry and b.state in _SEEN and bool(b.files(self.names)) for b in blocks]
-        entries = [block for block, does in zip(blocks, moves, strict=True) if does]
-        ordered = iter(sorted(entries, key=lambda block: key(block.files(self.names)[0])))
-        texts = [
-            (next(ordered) if does else block).text
-            for block, does in zip(blocks, moves, strict=True)
+        """Return the index with its visible entries sorted by `key`; other blocks stay."""
+        blocks = list(self.index.blocks)
+        places = [
+            place
+            for place, block in enumerate(blocks)
+            if block.is_entry and block.state in _SEEN and block.files(self.names)
         ]
-        whole = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
-        return MemoryIndex(indexes.encoded(whole), self.index.rule)
+        entries = [blocks[place] for place in places]
+        entries.sort(key=lambda block: key(block.files(self.names)[0]))
+        for place, entry in zip(places, entries, strict=True):
+            blocks[place] = entry
+        lines = (block.text if block.text.endswith("\n") else f"{block.text}\n" for block in blocks)
+        return MemoryIndex(indexes.encoded("".join(lines)), self.index.rule)
 
 
 def _may_hold_files(path: str) -> bool:
-    """Whether Markdown files of a folder below may be somebody's memories."""
+    """Return whether the Markdown files of a subfolder may be memories."""
     name = path.rpartition("/")[2]
     return not name.startswith(".") and name not in NOT_ENTERED
 
 
 def with_retired(names: FileNames) -> FileNames:
-    """Return the names of a folder's files, ``RETIRED.md`` among them."""
+    """Return the names of the files of a folder with ``RETIRED.md`` added."""
     return replace(names, names={*names.names, RETIRED})
 
 
-def _trouble(name: str, found: Sequence[str], words: str, otherwise: str, advice: str) -> Trouble:
-    """Return what is wrong, with the first that it is wrong with."""
-    summary = f"{len(found):,} {words}: {_first_of(found)}" if found else otherwise
-    return Trouble(name, len(found), summary, advice)
+def _trouble(
+    name: str, affected: Sequence[str], words: str, otherwise: str, advice: str
+) -> Trouble:
+    """Return a diagnostic that counts the affected items and names the first of them."""
+    summary = otherwise
+    if affected:
+        summary = f"{len(affected):,} {words}: {_first_of(affected)}"
+    return Trouble(name, len(affected), summary, advice)
 
 
 def _first_of(names: Sequence[str]) -> str:
-    """Return the first of some names, and how many more there are."""
+    """Return the first names as text, with the number of the remaining names."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return f"{', '.join(names[:_NAMED])}{more}"
 
@@ -453,15 +483,15 @@ def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int
 
 
 def dated_by_lines(dates: dict[str, Dated], lines: Iterable[str]) -> dict[str, Dated]:
-    """Take the order of an index into account for when each file was first there; return it.
+    """Correct the creation times of copied files by the order of the index; return `dates`.
 
-    A copy gives files new times. Those that are known by these alone, and were written at once, are
-    older than the next of `lines` whose time is known.
+    Copying a folder gives its files new times. Files that are dated by file time alone and were
+    written in a batch are set to be older than the next file of `lines` with a known time.
     """
     named = [name for name in lines if name in dates]
     copied = _copied([name for name in named if dates[name].how == _FROM_FILE], dates)
     known: datetime | None = None
-    # Counted from the newest, so that those that stay are told apart as before when others go.
+    # Ties are counted from the newest file, so that a deletion leaves the other ties unchanged.
     newer: Counter[datetime] = Counter()
     for name in named if _is_newest_first(named, copied, dates) else reversed(named):
         if name not in copied:
@@ -474,22 +504,22 @@ def dated_by_lines(dates: dict[str, Dated], lines: Iterable[str]) -> dict[str, D
 
 
 def _copied(names: Sequence[str], dates: Mapping[str, Dated]) -> dict[str, datetime]:
-    """Return which files were written at once, and the minute in which that began."""
-    found: dict[str, datetime] = {}
-    for one, other in pairwise(sorted(names, key=dates.__getitem__)):
-        if dates[other].at - dates[one].at <= timedelta(seconds=2):
-            begun = found.setdefault(one, dates[one].at.replace(second=0, microsecond=0))
-            found[other] = begun
-    return found
+    """Return the files that were written in a batch, each with the minute its batch began."""
+    begun: dict[str, datetime] = {}
+    for earlier, later in pairwise(sorted(names, key=dates.__getitem__)):
+        if dates[later].at - dates[earlier].at <= timedelta(seconds=2):
+            minute = dates[earlier].at.replace(second=0, microsecond=0)
+            begun[later] = begun.setdefault(earlier, minute)
+    return begun
 
 
 def _is_newest_first(
     named: Sequence[str], copied: Mapping[str, datetime], dates: Mapping[str, Dated]
 ) -> bool:
-    """Whether newer lines stand above older ones, by the files whose times are known."""
+    """Return whether newer lines are above older ones, judged by the files with known times."""
     own = [(place, dates[name].at) for place, name in enumerate(named) if name not in copied]
     falls = [later < earlier for (_, earlier), (_, later) in pairwise(own)]
-    if copied:  # what was written since stands at the newer end, too
+    if copied:  # files written after the copy are at the newer end, too
         places = [place for place, name in enumerate(named) if name in copied]
         since = max(copied.values())
         falls += [place < places[len(places) // 2] for place, at in own if at > since]
@@ -497,38 +527,42 @@ def _is_newest_first(
 
 
 def is_of_project(folder: Path) -> bool:
-    """Whether a folder lies where Claude Code keeps the memory of a project."""
+    """Return whether a folder is where Claude Code keeps the memory of a project."""
     return folder.parent.parent.name == PROJECTS
 
 
 def first_calls(folder: Path) -> dict[str, datetime]:
-    """Return when any project's transcripts (worktrees have their own) first tell of each file."""
+    """Return the time of the first call that wrote each file, in the transcripts of all projects.
+
+    All projects are read because a git worktree has transcripts of its own.
+    """
     first: dict[str, datetime] = {}
     if not is_of_project(folder):
         return first
     for path in transcript_files(folder.parent.parent, follow_links=False):
         with suppress(OSError):
-            found = path.lstat()
-            calls = _calls(path, found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else []
-            for around, name, at in calls:
-                if around == folder.parts[-3:]:
+            status = path.lstat()
+            if not S_ISREG(status.st_mode):
+                continue
+            for parents, name, at in _calls(path, status.st_size, status.st_mtime_ns):
+                if parents == folder.parts[-3:]:
                     first[name] = min(at, first.get(name, at))
     return first
 
 
 @lru_cache(maxsize=2**16)
-def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 - another is another file
-    """Return what calls in a transcript wrote."""
+def _calls(path: Path, size: int, written: int) -> list[Call]:  # noqa: ARG001 - part of the cache key
+    """Return the calls of a transcript that wrote a file below a project."""
 
-    def matters(line: bytes) -> bool:
+    def may_match(line: bytes) -> bool:
         return PROJECTS.encode() in line and _CALL.search(line) is not None
 
-    found: list[Call] = []
-    for line in LineReader([path]).objects(path, matters):
+    calls: list[Call] = []
+    for line in LineReader([path]).objects(path, may_match):
         at = moment(line.get("timestamp"))
         for _, tool, given in calls_in(line):
             file = PurePosixPath(str(given.get("file_path")).replace("\\", "/"))
             *_, projects, project, folder, name = ("", "", "", "", *file.parts)
             if at is not None and tool in WRITERS and projects == PROJECTS:
-                found.append(((projects, project, folder), name, at))
-    return found
+                calls.append(((projects, project, folder), name, at))
+    return calls
