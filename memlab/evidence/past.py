@@ -1,4 +1,4 @@
-"""All that a store has held as one frame: what is there, and what was deleted from it, in place."""
+"""Load the whole history of a store as one frame: present and deleted memories, in order."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -25,17 +25,17 @@ from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import check_archive_of, read_archive
 
 DELETION: Final = "_where_from"
-"""Which deletion took a memory out, by its number."""
+"""Column with the number of the deletion that removed a memory."""
 _THERE: Final = 2**63 - 1
-"""The number of none: what is still there."""
+"""Deletion number of a memory that is still present."""
 BY_OTHERS: Final = _THERE - 1
-"""Of what somebody else deleted after memlab did, or after it put that back."""
+"""Deletion number of a memory that another program deleted after memlab's deletion or restore."""
 _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
-"""What two copies of one memory have in common."""
+"""Columns that identify a memory: two rows with equal values are copies of one memory."""
 
 
 Memories = pd.DataFrame | SourceLike
-"""What a function about a store takes: a frame, or what names the store, for its whole past."""
+"""Input of a function about a store: a frame, or a name of the store, which loads its history."""
 
 
 class Deletion(NamedTuple):
@@ -55,11 +55,12 @@ def load_past(
     count_tokens: CountTokens | str | None = None,
     log: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return all that a store has held: its memories, and those that its archive keeps.
+    """Return the present memories of a store and the deleted ones that its archive keeps.
 
-    It is the frame of :func:`memlab.load` with the deleted memories in their places; `deleted_at`
-    says when. Of memories that were dropped from the archive there are the facts: position, time,
-    kind, label and size. Nothing is written to either.
+    The frame has the columns of :func:`memlab.load` and `deleted_at`, the time of deletion.
+    Deleted memories stand at their former positions. A memory that was erased from the archive
+    keeps its facts only: position, time, kind, label and size. The store and the archive are
+    not written.
 
     Parameters
     ----------
@@ -67,28 +68,41 @@ def load_past(
         As for :func:`memlab.load`.
     on_bad_row : {"raise", "keep"}
         What to do about a row of the store that cannot be interpreted, as for :func:`memlab.load`.
-        What cannot be interpreted in the archive is left out.
+        Rows of the archive that cannot be interpreted are left out.
     count_tokens : callable or str, optional
-        As for :func:`memlab.load`. What was dropped was counted by the default rule.
+        As for :func:`memlab.load`. Erased memories keep the count of the default rule.
     log : DataFrame, optional
-        An access log whose reads are to find dropped memories too, by the names in it.
+        An access log. Erased memories that it names get their names back, so that its reads
+        match them.
+
+    Returns
+    -------
+    DataFrame
+        One row a memory, in the order of writing.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> past = memlab.load_past(memlab.store_path("looked_up"))
+    >>> bool(past["deleted_at"].isna().all())  # nothing was deleted from this store
+    True
     """
     expect_log(log, call="memlab.load_past")
     opened = open_source(source)
-    # The archive last: what is deleted meanwhile is then in both, and counts as present.
+    # Read the archive last: a memory deleted in between is then in both, and counts as present.
     how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     return past_of(load(opened, **how), deletions_of(opened, **how), log)
 
 
 def names_a_store(memories: object) -> TypeGuard[SourceLike]:
-    """Whether something is no frame but what :func:`memlab.load` takes."""
+    """Return whether the argument names a store, as :func:`memlab.load` takes it."""
     return isinstance(memories, str | PathLike | SqliteMemoryStore | Source)
 
 
 def resolve_history(
     memories: Memories, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Return a frame as it is, and of a store its whole past, on behalf of a public call."""
+    """Return a frame unchanged, or the history of a named store, on behalf of a public call."""
     if names_a_store(memories):
         return load_past(memories, with_body=with_body, log=log)
     if not isinstance(memories, pd.DataFrame):
@@ -98,14 +112,17 @@ def resolve_history(
 
 
 def deletions_of(source: Source, **how: Unpack[LoadOptions]) -> list[Deletion]:
-    """Return what was deleted and kept: by the system, as the archive has it, and as git does."""
-    gone, deletions = load_deleted(source, **how)
-    number = BY_OTHERS if c.WRITTEN_AT in gone else 0
-    return [*deletions, Deletion(gone[c.DELETED_AT], gone, number)] if len(gone) else deletions
+    """Return the known deletions: those of memlab's archive, then those of other programs."""
+    deleted_elsewhere, deletions = load_deleted(source, **how)
+    if deleted_elsewhere.empty:
+        return deletions
+    number = BY_OTHERS if c.WRITTEN_AT in deleted_elsewhere else 0
+    by_others = Deletion(deleted_elsewhere[c.DELETED_AT], deleted_elsewhere, number)
+    return [*deletions, by_others]
 
 
 def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFrame, list[Deletion]]:
-    """Return what somebody else deleted, as the source knows it, and what memlab did."""
+    """Return the memories that other programs deleted, and the deletions of memlab."""
     if source.name == ":memory:":
         return pd.DataFrame(), []
     check_archive_of(archive_at(source))
@@ -115,46 +132,69 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
     def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
         return frame_of(batches, name=name, protected=source.protected, **how)
 
-    batches = [
-        *source.iter_deleted_elsewhere(with_body=bodies)
-    ]  # mostly none, and an empty frame takes its time
-    gone = sound(read(batches, source.name)) if batches else pd.DataFrame()
+    batches = list(source.iter_deleted_elsewhere(with_body=bodies))
+    deleted_elsewhere = pd.DataFrame()
+    if batches:  # most stores have none, and building an empty frame of memories is slow
+        deleted_elsewhere = sound(read(batches, source.name))
     for name in (c.DELETED_AT, c.WRITTEN_AT):
-        if name in gone:
-            gone[name] = pd.to_datetime(gone[name], utc=True).astype(c.TIME)
+        if name in deleted_elsewhere:
+            moments = pd.to_datetime(deleted_elsewhere[name], utc=True)
+            deleted_elsewhere[name] = moments.astype(c.TIME)
     if not is_begun(archive_at(source)):
-        return gone, []
+        return deleted_elsewhere, []
 
-    def deleted(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
-        others = gone if c.WRITTEN_AT not in gone else exclude_archived(gone, archive)
-        theirs = {*others[c.KEY]} if c.WRITTEN_AT in others else set()
+    def read_deletions(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
+        by_others = deleted_elsewhere
+        keys_of_others = set[Key]()
+        if c.WRITTEN_AT in deleted_elsewhere:
+            by_others = exclude_archived(deleted_elsewhere, archive)
+            keys_of_others = set(by_others[c.KEY])
         entries = list[Entry]()
 
         def records() -> Iterator[tuple[Key, bytes]]:
-            for entry in archive.entries():
-                if not entry.memories or entry.recovers:  # it deleted nothing
-                    continue
-                copies = archive.copies(entry) if theirs else ()
-                back = {copy.key for copy in copies if copy.restored_at is not None} & theirs
-                for key, record in archive.records(entry):
-                    if key not in back:  # what was restored, and somebody else deleted, is theirs
-                        entries.append(entry)
-                        yield key, record
+            for entry, key, record in _archived_records(archive, keys_of_others):
+                entries.append(entry)
+                yield key, record
 
-        # One frame: a runtime may delete one memory at a time, and one for each would take minutes.
+        # One frame for all entries: a runtime may delete one memory at a time, and a frame for
+        # each of them would take minutes.
         frame = read(source.rows_of(records(), with_body=bodies), str(archive.path))
-        at = [entry.finished_at or entry.archived_at for entry in entries]
-        frame[c.DELETED_AT] = pd.Series(at, frame.index, c.TIME)
+        moments = [entry.finished_at or entry.archived_at for entry in entries]
+        frame[c.DELETED_AT] = pd.Series(moments, frame.index, c.TIME)
         frame[DELETION] = np.array([entry.apply for entry in entries], np.int64)
         frame = sound(frame)
-        found = [Deletion(frame[c.DELETED_AT], frame, frame[DELETION])] if len(frame) else []
-        key = key_of(archive)
-        for dropped in archive.dropped():
-            facts = frame_of_facts(facts_in(archive, dropped))
-            found.append(Deletion(dropped.deleted_at, facts, dropped.apply, key))
-        return others, found
+        deletions = list[Deletion]()
+        if len(frame):
+            deletions.append(Deletion(frame[c.DELETED_AT], frame, frame[DELETION]))
+        hash_key = key_of(archive)
+        for erasure in archive.dropped():
+            facts = frame_of_facts(facts_in(archive, erasure))
+            deletions.append(Deletion(erasure.deleted_at, facts, erasure.apply, hash_key))
+        return by_others, deletions
 
-    return read_archive(archive_at(source), deleted)
+    return read_archive(archive_at(source), read_deletions)
+
+
+def _archived_records(
+    archive: Archive, keys_of_others: set[Key]
+) -> Iterator[tuple[Entry, Key, bytes]]:
+    """Yield the records of every deletion in an archive, with the entry of each.
+
+    A memory that was restored and that another program deleted later is left out: that later
+    deletion removed it.
+    """
+    for entry in archive.entries():
+        is_deletion = entry.memories and not entry.recovers
+        if not is_deletion:
+            continue
+        restored = set[Key]()
+        if keys_of_others:
+            copies = archive.copies(entry)
+            restored = {copy.key for copy in copies if copy.restored_at is not None}
+        deleted_again = restored & keys_of_others
+        for key, record in archive.records(entry):
+            if key not in deleted_again:
+                yield entry, key, record
 
 
 def sound(frame: pd.DataFrame) -> pd.DataFrame:
@@ -163,21 +203,31 @@ def sound(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def exclude_archived(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
-    """Leave out what an archive holds as deleted, or did: nobody has written it since."""
-    places = {*gone[c.KEY if c.KEY in gone else c.POSITION]}
-    last = dict[str, datetime]()
+    """Return the memories that were written after memlab last deleted them, or never were deleted.
+
+    `gone` holds memories that are no longer in the store. The others were deleted by memlab:
+    the archive holds or held them, and nobody has written them since.
+    """
+    key_column = c.KEY if c.KEY in gone else c.POSITION
+    keys_gone = set(gone[key_column])
+    archived_at = dict[str, datetime]()
     for entry in archive.entries():
-        copies = [] if entry.recovers else archive.copies(entry)
-        keys = [each.key for each in copies if each.restored_at is None and each.key in places]
-        for _, record in archive.records(entry, keys):  # a number may be another memory's now
-            last[archive.location.id_of(record)] = entry.finished_at or entry.archived_at
-    at = gone[c.MEMORY_ID].map(last).astype(c.TIME)
-    key = key_of(archive) or b""
-    hashes = gone[c.MEMORY_ID].map(lambda name: hashed(name, key))
-    for dropped in archive.dropped():
-        names = {facts[c.MEMORY_ID] for facts in facts_in(archive, dropped)}
-        at = at.mask(hashes.isin(names), pd.Timestamp(dropped.deleted_at))
-    return gone[~(at >= gone[c.WRITTEN_AT])].reset_index(drop=True)
+        keys = list[Key]()
+        if not entry.recovers:
+            not_restored = [copy for copy in archive.copies(entry) if copy.restored_at is None]
+            keys = [copy.key for copy in not_restored if copy.key in keys_gone]
+        for _, record in archive.records(entry, keys):
+            # Match by id: the store may have given the key to another memory since.
+            memory_id = archive.location.id_of(record)
+            archived_at[memory_id] = entry.finished_at or entry.archived_at
+    deleted_at = gone[c.MEMORY_ID].map(archived_at).astype(c.TIME)
+    hash_key = key_of(archive) or b""
+    hashes = gone[c.MEMORY_ID].map(lambda memory_id: hashed(memory_id, hash_key))
+    for erasure in archive.dropped():
+        erased = {facts[c.MEMORY_ID] for facts in facts_in(archive, erasure)}
+        deleted_at = deleted_at.mask(hashes.isin(erased), pd.Timestamp(erasure.deleted_at))
+    is_by_memlab = deleted_at >= gone[c.WRITTEN_AT]
+    return gone[~is_by_memlab].reset_index(drop=True)
 
 
 def past_of(
@@ -190,117 +240,147 @@ def past_of(
 def with_deletions(
     present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Return what :func:`past_of` does, with a column that says which deletion took a memory."""
-    own = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
-    own[DELETION] = _THERE
+    """Return the frame of :func:`past_of` with the column `DELETION`."""
+    still_there = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
+    still_there[DELETION] = _THERE
     if not deletions:
-        return own
+        return still_there
     parts = []
     for deletion in _named(present, deletions, log):
         gone = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
-        retired = gone[c.SUPERSEDED_BY] == gone[c.MEMORY_ID]  # no other stood for it
-        gone[c.SUPERSEDED_BY] = gone[c.SUPERSEDED_BY].mask(retired)
+        is_retired = gone[c.SUPERSEDED_BY] == gone[c.MEMORY_ID]  # no other memory replaced it
+        gone[c.SUPERSEDED_BY] = gone[c.SUPERSEDED_BY].mask(is_retired)
         gone[c.DELETED_AT] = pd.Series(deletion.at, gone.index, c.TIME)
         gone[DELETION] = deletion.apply
-        parts.append(gone[[name for name in own if name in gone]])
-    went = pd.concat(parts).sort_values(DELETION, kind="stable")
-    every = pd.concat([went, own], ignore_index=True)
-    for flag in every.columns.intersection(list(UNSET)):
-        every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
-    every = every.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
-    every = every.iloc[_in_order_of_writing(every)].reset_index(drop=True)
-    position = every[c.POSITION].to_numpy(np.int64)
-    steps = np.diff(position)  # numbers that begin again go on where those before them ended
-    every[c.POSITION] = np.cumsum(np.append(position[:1], np.where(steps > 0, steps, 1)))
-    every.attrs = dict(present.attrs)
-    kinds = {name: kind for name, kind in present.dtypes.items() if name in every}
-    if c.KEY in kinds and every[c.KEY].isna().any():  # facts of what was dropped have no address
-        del kinds[c.KEY]
-    return every.astype(kinds)
+        parts.append(gone[[name for name in still_there if name in gone]])
+    deleted = pd.concat(parts).sort_values(DELETION, kind="stable")
+    history = pd.concat([deleted, still_there], ignore_index=True)
+    for flag in history.columns.intersection(list(UNSET)):
+        history[flag] = history[flag].where(history[flag].notna(), UNSET[flag])
+    history = history.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
+    history = history.iloc[_in_order_of_writing(history)].reset_index(drop=True)
+    history[c.POSITION] = _increasing(history[c.POSITION].to_numpy(np.int64))
+    history.attrs = dict(present.attrs)
+    dtypes = {name: dtype for name, dtype in present.dtypes.items() if name in history}
+    if c.KEY in dtypes and history[c.KEY].isna().any():  # erased memories have no key
+        del dtypes[c.KEY]
+    return history.astype(dtypes)
+
+
+def _increasing(positions: Ints) -> Ints:
+    """Return positions that increase: a position not above the one before becomes that plus 1."""
+    steps = np.diff(positions)
+    steps = np.where(steps > 0, steps, 1)
+    increasing: Ints = np.cumsum(np.append(positions[:1], steps))
+    return increasing
 
 
 def rows_in_reach(past: pd.DataFrame) -> pd.DataFrame:
-    """Return the memories of a past that a law and a cap speak of.
+    """Return the memories of a history that sizing counts.
 
-    A memory that no start leads to, :data:`memlab.columns.UNLISTED`, is left out: no cap can take
-    it. One that a hub alone leads to counts as load-bearing here: no plan takes it, so every cap
-    serves its reads. Where every memory is listed, or its store has no index, the frame itself is
-    returned.
+    A memory in state :data:`memlab.columns.UNLISTED` is left out, because no cap can delete it.
+    A memory that only a hub links to counts as load-bearing, because no plan deletes it and so
+    every cap serves its reads. The frame itself is returned if every memory is listed, or if the
+    store has no index.
     """
-    reached = rows_in_state(past, c.REACHED) & ~past[c.LOAD_BEARING].to_numpy(bool)
-    if reached.any():
-        bears = past[c.LOAD_BEARING] | reached
-        past = past.assign(**{c.LOAD_BEARING: bears, c.PRUNABLE: past[c.PRUNABLE] & ~reached})
+    is_reached = rows_in_state(past, c.REACHED) & ~past[c.LOAD_BEARING].to_numpy(bool)
+    if is_reached.any():
+        load_bearing = past[c.LOAD_BEARING] | is_reached
+        prunable = past[c.PRUNABLE] & ~is_reached
+        past = past.assign(**{c.LOAD_BEARING: load_bearing, c.PRUNABLE: prunable})
     unlisted = rows_in_state(past, c.UNLISTED)
     return past[~unlisted].reset_index(drop=True) if unlisted.any() else past
 
 
 def in_reach(past: pd.DataFrame, references: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return :func:`rows_in_reach`, and the references to no other memory."""
+    """Return the memories of :func:`rows_in_reach`, and the references to those memories."""
     unlisted = past.loc[rows_in_state(past, c.UNLISTED), c.POSITION]
     if len(unlisted):
-        others = ~references[c.TARGET_POSITION].isin(unlisted)
-        references = references[others].reset_index(drop=True)
+        is_counted = ~references[c.TARGET_POSITION].isin(unlisted)
+        references = references[is_counted].reset_index(drop=True)
     return rows_in_reach(past), references
 
 
 def present_rows(past: pd.DataFrame) -> pd.DataFrame:
-    """Return the memories of a past that are still in the store."""
+    """Return the memories of a history that are still in the store."""
     return past[past[c.DELETED_AT].isna()] if c.DELETED_AT in past else past
 
 
 def _named(
     present: pd.DataFrame, deletions: Sequence[Deletion], log: pd.DataFrame | None
 ) -> Sequence[Deletion]:
-    """Call dropped memories by the names that what is still there has for them, or by the hash."""
-    key = next((each.key for each in deletions if each.key is not None), None)
-    if key is None:
+    """Return deletions whose erased memories have their names back, as far as they are known.
+
+    The facts of an erased memory hold hashes of names. A name is known if the log, a present
+    memory or an archived one contains it. Other hashes get the prefix `_UNKNOWN`.
+    """
+    hash_key = next((deletion.key for deletion in deletions if deletion.key is not None), None)
+    if hash_key is None:
         return deletions
-    known: set[str] = set() if log is None else {*log[c.MEMORY_ID].dropna()}
-    for frame in (present, *(each.memories for each in deletions if each.key is None)):
-        for column in _NAMES:
-            known.update(frame[column].dropna())
-        for column in _LISTS:
-            known.update(chain.from_iterable(frame[column]))
-    by_hash = {hashed(name, key): name for name in known}
+    known: set[str] = set() if log is None else set(log[c.MEMORY_ID].dropna())
+    known |= _names_in(present)
+    for deletion in deletions:
+        if deletion.key is None:
+            known |= _names_in(deletion.memories)
+    name_by_hash = {hashed(name, hash_key): name for name in known}
 
-    def name(kept: str) -> str:
-        return by_hash.get(kept, _UNKNOWN + kept)
+    def name_of(name_hash: str) -> str:
+        return name_by_hash.get(name_hash, _UNKNOWN + name_hash)
 
-    return [
-        each if each.key is None else each._replace(memories=_renamed(each.memories, name))
-        for each in deletions
-    ]
+    named = []
+    for deletion in deletions:
+        if deletion.key is None:
+            named.append(deletion)
+        else:
+            named.append(deletion._replace(memories=_renamed(deletion.memories, name_of)))
+    return named
+
+
+def _names_in(frame: pd.DataFrame) -> set[str]:
+    """Return every name in a frame of memories: ids, task references and lists of names."""
+    names = set[str]()
+    for column in _NAMES:
+        names.update(frame[column].dropna())
+    for column in _LISTS:
+        names.update(chain.from_iterable(frame[column]))
+    return names
 
 
 def _renamed(memories: pd.DataFrame, rename: Callable[[str], str]) -> pd.DataFrame:
-    """Return memories with another name for each that references go by."""
+    """Return a copy of memories in which every name that a reference may use is renamed."""
     renamed = memories.copy(deep=False)
     for column in _NAMES:
         names = memories[column].map(rename, na_action="ignore")
         renamed[column] = names.astype(memories[column].dtype)
     for column in _LISTS:
-        renamed[column] = [tuple(map(rename, each)) for each in memories[column]]
+        renamed[column] = [tuple(map(rename, names)) for names in memories[column]]
     return renamed
 
 
-def _in_order_of_writing(every: pd.DataFrame) -> Ints:
-    """Return places in the order of writing, by creation where SQLite gave numbers out again."""
-    position = every[c.POSITION].to_numpy(np.int64)
-    by_number: Ints = np.lexsort((every[DELETION].to_numpy(np.int64), position))
-    ordered = every.iloc[by_number]
-    twice = ordered[c.POSITION].duplicated(keep=False).to_numpy()
-    if not twice.any():
-        return by_number
-    first = int(np.argmax(twice))
-    again = ordered.iloc[first:]
-    written = again[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
-    latest = pd.Series(written).groupby(again[c.POSITION].to_numpy()).cummax().to_numpy()
-    return np.concatenate([by_number[:first], by_number[first:][np.argsort(latest, kind="stable")]])
+def _in_order_of_writing(history: pd.DataFrame) -> Ints:
+    """Return row numbers in the order of writing.
+
+    The order is that of positions. SQLite may give a position out again; from the first position
+    that occurs twice, the order is that of creation times. Rows of one position keep the order
+    of their deletions.
+    """
+    position = history[c.POSITION].to_numpy(np.int64)
+    deletion = history[DELETION].to_numpy(np.int64)
+    by_position: Ints = np.lexsort((deletion, position))
+    ordered = history.iloc[by_position]
+    is_reused = ordered[c.POSITION].duplicated(keep=False).to_numpy()
+    if not is_reused.any():
+        return by_position
+    first = int(np.argmax(is_reused))
+    rest = ordered.iloc[first:]
+    created = rest[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
+    latest = pd.Series(created).groupby(rest[c.POSITION].to_numpy()).cummax().to_numpy()
+    by_time = np.argsort(latest, kind="stable")
+    return np.concatenate([by_position[:first], by_position[first:][by_time]])
 
 
 _UNKNOWN: Final = "dropped:"
-"""Begins the name of a dropped memory that nothing that is still there names."""
+"""Prefix of the name of an erased memory whose real name is not known."""
 
 _NAMES: Final = (c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY)
 _LISTS: Final = (c.SUPERSEDES, c.EVIDENCE_REFS)
@@ -308,35 +388,38 @@ _PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
 
 
 def facts_of(frame: pd.DataFrame, key: bytes) -> list[str]:
-    """Return what is kept of memories once their words are erased, one JSON object each.
+    """Return the facts that are kept of memories after an erasure, one JSON object each.
 
-    Names that references go by are hashed with a key. No title, text, tag, author or signal.
+    Names that references use are hashed with the key. Titles, texts, tags, authors and signals
+    are left out.
     """
     facts = frame[[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS]].astype({c.KIND: "str"})
     facts[c.CREATED_AT] = facts[c.CREATED_AT].map(pd.Timestamp.isoformat, na_action="ignore")
     facts = _renamed(facts, partial(hashed, key=key))
-    lines = facts.to_json(orient="records", lines=True, date_format="iso")  # where none has a time
-    return lines.split()  # no value has a space
+    # date_format matters only where no memory has a time and the column stays one of times.
+    lines = facts.to_json(orient="records", lines=True, date_format="iso")
+    return lines.split()  # no value contains a space
 
 
 def frame_of_facts(facts: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> pd.DataFrame:
-    """Return facts as a frame of memories without words, whose names are hashes."""
+    """Return facts as a frame of memories without texts, whose names are hashes."""
     frame = pd.DataFrame(facts, columns=[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS])
     for name in _LISTS:
-        frame[name] = [tuple(each) for each in frame[name]]
+        frame[name] = [tuple(names) for names in frame[name]]
     frame[c.CREATED_AT] = pd.to_datetime(frame[c.CREATED_AT], format="ISO8601", utc=True)
     frame[c.TITLE] = frame[c.BODY] = frame[c.AUTHORED_BY] = ""
     frame[c.CONFIDENCE] = np.nan
     frame[c.TAGS] = [()] * len(frame)
     frame[c.ACTIVE] = frame[c.SUPERSEDED_BY].isna()
     frame[c.PRUNABLE] = frame[c.ACTIVE] & ~frame[c.LOAD_BEARING].astype(bool)
-    return frame.astype({n: kind for n, kind in c.DTYPES.items() if n in frame and n != c.KIND})
+    dtypes = {name: dtype for name, dtype in c.DTYPES.items() if name in frame and name != c.KIND}
+    return frame.astype(dtypes)
 
 
 _GAP: Final = "gap"
-"""A column that says which rows of a frame stand for a memory of which nothing is known."""
+"""Column that marks rows for memories that were deleted without an archive."""
 _MOST_GAPS: Final = 1_000
-"""So many times more numbers free than taken, and the store does not number one by one."""
+"""Ratio of free to used positions above which positions are taken not to be consecutive."""
 _FIRST = np.iinfo(np.int64).min
 _LAST = np.iinfo(np.int64).max
 
@@ -350,7 +433,11 @@ class Gaps(NamedTuple):
 
 
 def gaps_of(past: pd.DataFrame) -> Gaps:
-    """Return how many memories were deleted unkept, by the numbers that a store left free."""
+    """Return how many memories were deleted without an archive, from the unused positions.
+
+    `Gaps.newest` is the position of the newest of them. `Gaps.cap` is the largest cap that may
+    have deleted them, or None if no cap can explain them.
+    """
     free = _free_positions(past)
     if not len(free):
         return Gaps()
@@ -364,26 +451,32 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
 
 
 def fill_missing_rows(past: pd.DataFrame) -> pd.DataFrame:
-    """Return a past with a prunable, deleted row of mean size for every memory that is unknown."""
+    """Return a history in which every unused position has a deleted, prunable row of mean size."""
     if c.DELETED_AT not in past or _GAP in past:
         return past
     free = _free_positions(past)
     if not len(free):
         return past
-    every = pd.concat([past, _unknown(past, free)], ignore_index=True)
-    every = every.sort_values(c.POSITION, kind="stable", ignore_index=True)
-    every[_GAP] = every[_GAP].eq(other=True)
-    every[c.CREATED_AT] = every[c.CREATED_AT].where(~every[_GAP]).ffill().bfill()
-    every.attrs = dict(past.attrs)
-    return every.astype(dict(past.dtypes))
+    filled = pd.concat([past, _unknown(past, free)], ignore_index=True)
+    filled = filled.sort_values(c.POSITION, kind="stable", ignore_index=True)
+    filled[_GAP] = filled[_GAP].eq(other=True)
+    filled[c.CREATED_AT] = filled[c.CREATED_AT].where(~filled[_GAP]).ffill().bfill()
+    filled.attrs = dict(past.attrs)
+    return filled.astype(dict(past.dtypes))
 
 
 def rows_of_gaps(frame: pd.DataFrame) -> Flags:
-    """Return which rows of a frame stand for a memory of which nothing is known."""
-    return frame[_GAP].to_numpy(bool) if _GAP in frame else np.zeros(len(frame), bool)
+    """Return a flag for each row: true if :func:`fill_missing_rows` added it."""
+    if _GAP not in frame:
+        return np.zeros(len(frame), bool)
+    return frame[_GAP].to_numpy(bool)
 
 
 def _free_positions(past: pd.DataFrame) -> Ints:
+    """Return the positions from 1 to the last that no memory of a history has.
+
+    A store with keys of its own, or with positions far apart, has none.
+    """
     positions = np.unique(past[c.POSITION].to_numpy(np.int64))
     positions = positions[positions > 0]
     if not len(positions) or c.KEY in past:
@@ -395,10 +488,10 @@ def _free_positions(past: pd.DataFrame) -> Ints:
 
 
 def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
-    """Return which free positions a cap, which deletes the oldest, may have left.
+    """Return a flag for each free position: true if a cap may have deleted its memory.
 
-    So no older prunable memory is there now, and what a plan deleted of the older ones went before
-    anything that a plan deleted of the newer ones.
+    A cap deletes the oldest memories first. So no older prunable memory may be present, and
+    every known deletion of an older memory must precede every known deletion of a newer one.
     """
     position = past[c.POSITION].to_numpy(np.int64)
     order = np.argsort(position, kind="stable")
@@ -418,6 +511,7 @@ def _may_be_capped(past: pd.DataFrame, free: Ints) -> Flags:
 
 
 def _unknown(past: pd.DataFrame, free: Ints) -> pd.DataFrame:
+    """Return a deleted, prunable row of mean size for each free position."""
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     tokens = past[c.TOKENS].to_numpy(np.int64)[prunable]
     known = {

@@ -1,8 +1,11 @@
-"""The law: how far back later needs reach; with a store's own, what its next stretch will take.
+"""The prior of reaches from other projects, and its posterior with a store's own references.
 
-A need's *reach* is the power to which the number of memories written is raised to give the age rank
-of its target: 0 the newest, 1 the oldest. docs/how/law.md has the figures;
-``data/fit_law.py`` fitted ``laws/``.
+A reference's *reach* is the power to which the number of memories written is raised to give the
+age rank of its target: 0 for the newest memory, 1 for the oldest. An age rank is the stack distance
+of a reference (Mattson et al. 1970, "Evaluation techniques for storage hierarchies"): the smallest
+cap that still serves it. The prior is fitted to many projects and combined with each store's own
+data, as in empirical Bayes (Efron and Morris 1973). docs/how/law.md has the figures;
+``data/fit_law.py`` fitted the files in ``laws/``.
 """
 
 import json
@@ -25,42 +28,43 @@ from memlab.text import DisplayMixin, TextPage, counted
 Numbers = npt.ArrayLike
 
 Evidence = Literal["references", "reads"]
-"""How a later need shows: a later memory names the memory, or an agent that searched opened it."""
+"""Kind of evidence: a later memory names the memory, or an agent opened it after a search."""
 
 EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 
 STRETCH: Final = 2.0
-"""A stretch of a history, in fits, lasts until this many times what there was has been written."""
+"""Length of a stretch in fits: the number of memories written grows by this factor."""
 
 DEFAULT_UNTIL: Final = 1.2
-"""How many times what is written now a number speaks for: who sizes again and again, every night or
-every week, need not look a doubling ahead."""
+"""Default horizon: a number stays valid until this many times the present memories are written.
+A store that is sized every night or week need not look a doubling ahead."""
 
 DEFAULT_TARGET: Final = 0.9
-"""The share of references to serve where nobody has said one."""
+"""Default share of references to serve."""
 
 DEFAULT_CONFIDENCE: Final = 0.9
-"""Of each limit on its own."""
+"""Default one-sided confidence of each limit."""
 
 JUDGED: Final = 1.3
-"""A number is judged by the references that come until this many times what there is is written, so
-few that their share is noise too. Whatever the horizon: a longer one never asks for less."""
+"""A number is judged by the references that arise until the number of memories written has grown
+by this factor. It does not depend on the horizon, so that a longer horizon never gives a smaller
+number."""
 
 FEWEST_AHEAD: Final = 5.0
-"""References that the next stretch is taken to bring at least: a share of fewer says little."""
+"""Smallest number of references that the next stretch is assumed to bring."""
 
 
 _MOMENTS: Final = 9
-"""Sizes of a store, evenly spaced over a stretch, at which needs are taken to arise."""
+"""Number of store sizes, evenly spaced over a stretch, at which references are assumed to arise."""
 
 
 LEVELS: Final = np.arange(1, 1000) / 1000
-"""Shares of references for which a cap is known; for others, that of the next higher. Beyond the
-last it is all that there will be."""
+"""Shares of references for which a cap is computed. Another share gets the cap of the next higher
+level; above the last level the cap is the number of all memories."""
 
 
 class Project(NamedTuple):
-    """What the needs of one project, or one store, took: a thin line in the chart of the law."""
+    """Reaches of the references of one project or store: a thin line in the chart of the prior."""
 
     name: str
     memories: tuple[int, ...]
@@ -69,7 +73,26 @@ class Project(NamedTuple):
 
 @dataclass(frozen=True)
 class ReachPrior:
-    """The reach that serves a share of needs, and how projects differ from it."""
+    """Prior of the reach that serves each share of references, fitted to other projects.
+
+    Attributes
+    ----------
+    shares, reach : tuple of float
+        Shares of references, and the mean reach that serves each.
+    between, within : tuple of float
+        Standard deviation of the reach at each share: between projects, and between the stretches
+        of one project.
+    noise : tuple of float
+        Standard deviation that the number of references alone explains.
+    worth : float
+        Number of clusters of a store's own at which its weight equals the prior's.
+    pace : tuple of float
+        Scale and power of the number of references in a stretch, by memories written.
+    seen : tuple of int
+        Smallest and largest store in the fit, in memories.
+    projects, source : tuple of Project, str
+        Data of the fit, and its description.
+    """
 
     shares: tuple[float, ...]
     reach: tuple[float, ...]
@@ -83,52 +106,68 @@ class ReachPrior:
     source: str = ""
 
     def reach_at(self, levels: Floats) -> Floats:
-        """Return the reach that serves each share; no reach serves none, 1 serves all."""
+        """Return the reach that serves each share, interpolated: 0 serves none, 1 serves all."""
         found: Floats = np.interp(levels, (0, *self.shares, 1), (0, *self.reach, 1))
         return found
 
     def spread_at(self, levels: Floats, memories: float, *, weight: float = 0.0) -> Floats:
-        """Return the spread of a project's next stretch, wider each doubling beyond the law's."""
-        between, within = (
-            np.interp(levels, (0, *self.shares, 1), (0, *spread, 0))
-            for spread in (self.between, self.within)
-        )
+        """Return the standard deviation of the reach in a project's next stretch, at each share.
+
+        It grows with each doubling of the store beyond the sizes in the fit. `weight` is the
+        weight of the store's own references.
+        """
+        shares = (0, *self.shares, 1)
+        between = np.interp(levels, shares, (0, *self.between, 0))
+        within = np.interp(levels, shares, (0, *self.within, 0))
         beyond = self.doublings_beyond(memories)
         found: Floats = np.sqrt((1 - weight) * between**2 + (1 + beyond) * within**2)
         return found
 
     def doublings_beyond(self, memories: float) -> float:
-        """Return how many doublings a store is away from those at which the law was seen."""
+        """Return how many doublings the size of a store is outside the sizes in the fit."""
         fewest, most = self.seen
         return float(max(0.0, np.log2(fewest / max(memories, 1.0)), np.log2(memories / most or 1)))
 
     def weight_of(self, references: int) -> float:
-        """Return how much a store's own references say of it, beside the law: from 0 to 1."""
+        """Return the weight of a store's own references beside the prior, from 0 to 1.
+
+        It is ``n / (n + worth)``, the shrinkage weight of a normal mean under a normal prior.
+        """
         return references / (references + self.worth)
 
     def references_ahead(self, memories: float) -> float:
-        """Return about how many references come while a number is judged."""
+        """Return the expected number of references in the period in which a number is judged."""
         scale, power = self.pace
         share = (JUDGED**power - 1) / (STRETCH**power - 1)
         return max(float(share * scale * memories**power), FEWEST_AHEAD)
 
     def joined(self, other: "ReachPrior", share: float) -> "ReachPrior":
-        """Return the law of needs of which a `share` follow the other law, each by its kind."""
-        if not 0 < share < 1:
-            return other if share else self
+        """Return the prior of a mixture in which a `share` of references follows `other`.
+
+        The reach at each share is a quantile of the mixture. The other parameters are weighted
+        means; those of `seen` are geometric.
+        """
+        if share <= 0:
+            return self
+        if share >= 1:
+            return other
         parts = (1 - share, share)
-        reach = np.concatenate([law.reach_at(LEVELS) for law in (self, other)])
+        reach = np.concatenate([self.reach_at(LEVELS), other.reach_at(LEVELS)])
         weights = np.repeat(parts, len(LEVELS))
-        together = np.quantile(reach, self.shares, method="inverted_cdf", weights=weights)
-        between = dict[str, Any]()
-        for name in ("between", "within", "noise", "worth", "pace"):
-            pair = getattr(self, name), getattr(other, name)
-            between[name] = _frozen(np.average(pair, axis=0, weights=parts).tolist())
+        mixed = np.quantile(reach, self.shares, method="inverted_cdf", weights=weights)
+
+        def mean(of_self: Any, of_other: Any) -> Any:
+            return _frozen(np.average((of_self, of_other), axis=0, weights=parts).tolist())
+
         seen = np.exp(np.average(np.log([self.seen, other.seen]), axis=0, weights=parts))
         return replace(
             self,
-            reach=tuple(together.tolist()),
-            **between,
+            reach=tuple(mixed.tolist()),
+            between=mean(self.between, other.between),
+            within=mean(self.within, other.within),
+            noise=mean(self.noise, other.noise),
+            worth=mean(self.worth, other.worth),
+            pace=mean(self.pace, other.pace),
             seen=tuple(seen.round().astype(int).tolist()),
             projects=self.projects + other.projects,
             source=f"{self.source}; {other.source}",
@@ -136,7 +175,7 @@ class ReachPrior:
 
     @classmethod
     def from_json(cls, text: str) -> "ReachPrior":
-        """Return the law that a file of ``laws/`` holds."""
+        """Return the prior that the text of a file in ``laws/`` holds."""
         fields = {name: _frozen(value) for name, value in json.loads(text).items()}
         projects = (Project(**project) for project in fields.pop("projects"))
         return cls(**fields, projects=tuple(projects))
@@ -144,7 +183,13 @@ class ReachPrior:
 
 @cache
 def fitted_law(evidence: Evidence = "references") -> ReachPrior:
-    """Return the law as fitted on public histories of one kind of evidence."""
+    """Return the prior that was fitted to public histories of one kind of evidence.
+
+    Raises
+    ------
+    ValueError
+        If `evidence` is not one of `EVIDENCE`.
+    """
     if evidence not in EVIDENCE:
         raise ValueError(f"evidence must be one of {', '.join(EVIDENCE)}, not {evidence!r}")
     text = files("memlab.evidence").joinpath("laws", f"{evidence}.json").read_text("utf-8")
@@ -152,38 +197,44 @@ def fitted_law(evidence: Evidence = "references") -> ReachPrior:
 
 
 def mixture_prior(reads: float) -> ReachPrior:
-    """Return the law of needs of which a share are reads, the others references by name."""
+    """Return the prior for references of which the share `reads` are reads, the others by name."""
     return fitted_law("references").joined(fitted_law("reads"), reads)
 
 
 def log_rank_fraction(rank: Numbers, written: Numbers) -> Floats:
-    """Return the power of the memories written that an age rank is: 0 for none, 1 for all."""
-    found: Floats = np.log1p(rank) / np.maximum(np.log1p(written), np.log(2))
-    return found
+    """Return the reach of an age rank: ``log(1 + rank) / log(1 + written)``.
+
+    Examples
+    --------
+    >>> log_rank_fraction([0, 30, 960], [960, 960, 960]).round(2).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    reach: Floats = np.log1p(rank) / np.maximum(np.log1p(written), np.log(2))
+    return reach
 
 
 def middle_of(until: float) -> float:
-    """Return the memories at the middle of a stretch, in logarithms, beside those at its start."""
+    """Return the geometric mean size of a store over a stretch, in times its size at the start."""
     return float(np.exp(until * np.log(until) / (until - 1) - 1))
 
 
 def rank_at(reach: Numbers, written: Numbers) -> Floats:
-    """Return the age rank that a reach is among so many memories written."""
-    found: Floats = np.expm1(np.asarray(reach) * np.log1p(written))
-    return found
+    """Return the age rank of a reach: the inverse of :func:`log_rank_fraction`."""
+    rank: Floats = np.expm1(np.asarray(reach) * np.log1p(written))
+    return rank
 
 
 def caps_over(reach: Floats, memories: float, until: float) -> Floats:
-    """Return the cap that serves each share of the needs of a stretch in which a store grows.
+    """Return the cap that serves each share of the references of a stretch in which a store grows.
 
-    A need that reaches to the oldest memory takes a larger cap at the end of the stretch than at
-    its beginning. So the caps are quantiles of the age ranks over the whole stretch, in which needs
-    come evenly with what is written, and not the age ranks at its middle.
+    A reference to the oldest memory needs a larger cap at the end of the stretch than at its
+    beginning. So the caps are quantiles of the age ranks over the whole stretch, and not the age
+    ranks at its middle. References are assumed to arise evenly with the memories written.
 
     Parameters
     ----------
     reach : array of float64, shape (n,)
-        The reach at n evenly spaced shares of needs, increasing, such as at `LEVELS`.
+        The reach at n evenly spaced shares of references, increasing, such as at `LEVELS`.
     memories : float
         Memories written when the stretch begins.
     until : float
@@ -206,23 +257,25 @@ def caps_over(reach: Floats, memories: float, until: float) -> Floats:
     count = len(reach)
     shares = np.arange(1, count + 1) / (count + 1)
     places = np.ceil(shares * len(ranks) - 1e-9).astype(np.int64) - 1
-    found: Floats = ranks[places]
-    return found
+    caps: Floats = ranks[places]
+    return caps
 
 
 def limits_of(
     levels: Floats, reach: Floats, spread: Floats, *, quantile: float, references: float
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper limits of the reach that serves each share in a stretch to come.
+    """Return lower and upper limits of the reach that serves each share in the next stretch.
 
-    Projects differ by `spread`; a stretch's share at a fixed reach varies in its logit by
-    ``1 / sqrt(n s (1 - s))``, which moves the reach along its own curve.
+    Two independent deviations are added in quadrature. Projects differ by `spread`. The share
+    that a fixed reach serves among `references` has a logit with the standard deviation
+    ``1 / sqrt(n s (1 - s))`` (delta method), which moves the reach along its own curve.
     """
     step = quantile / np.sqrt(references * levels * (1 - levels))
     logit = np.log(levels / (1 - levels))
     ends = np.concatenate([[0], levels, [1]])
     curve = np.concatenate([[0], reach, [1]])
-    less, more = (np.interp(1 / (1 + np.exp(-logit - s)), ends, curve) for s in (-step, step))
+    less = np.interp(_expit(logit - step), ends, curve)
+    more = np.interp(_expit(logit + step), ends, curve)
     lower = reach - np.hypot(quantile * spread, reach - less)
     upper = reach + np.hypot(quantile * spread, more - reach)
     return (
@@ -231,19 +284,28 @@ def limits_of(
     )
 
 
+def _expit(logit: Floats) -> Floats:
+    """Return the share with a logit: the logistic function."""
+    share: Floats = 1 / (1 + np.exp(-logit))
+    return share
+
+
 def _frozen(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists."""
     if isinstance(value, dict):
-        return {name: _frozen(each) for name, each in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        return {name: _frozen(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    return value
 
 
 _BLUR: Final = 1e-6
-"""Caps are computed by logarithms: a whole one may come out this much beside itself."""
+"""Rounding error of a cap, which is computed by logarithms."""
 
 
 @dataclass(frozen=True)
 class PosteriorSettings:
-    """What a number goes by beside the store: how surely, for how long, and what others needed."""
+    """Settings of a posterior: one-sided confidence of its limits, horizon and prior."""
 
     confidence: float = DEFAULT_CONFIDENCE
     until: float = DEFAULT_UNTIL
@@ -256,9 +318,26 @@ class PosteriorSettings:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The cap that each share of the next stretch's references takes, with limits.
+    """Posterior of the cap that serves each share of the next stretch's references, with limits.
 
-    A normal prior, the law, and the store's own reach, share by share, weighed by `weight`.
+    At each share, the posterior mean of the reach is the weighted mean of the prior's reach and the
+    store's own (empirical Bayes: a normal mean under a normal prior). `weight` is the weight of the
+    store's own.
+
+    Attributes
+    ----------
+    terms : PosteriorSettings
+    memories : int
+        Prunable memories written so far.
+    own, recency : array of float64, shape (n,)
+        Reaches of the store's own references that a cap could fail, increasing, and their weights:
+        the memories written when each arose.
+    cluster_count : int
+        Number of clusters of those references: their effective sample size.
+    always : float
+        Share of the store's references that every cap serves.
+    interval_inflation : float
+        Factor by which a backtest widens the limits, 1 or more.
     """
 
     terms: PosteriorSettings
@@ -271,12 +350,12 @@ class Posterior:
 
     @cached_property
     def weight(self) -> float:
-        """How much of the answer comes from the store's own references, from 0 to 1."""
+        """Weight of the store's own references, from 0 to 1."""
         return self.terms.law.weight_of(self.cluster_count)
 
     @cached_property
     def caps(self) -> Floats:
-        """The cap for each level by both together."""
+        """Posterior mean of the cap for each level."""
         return self._caps(self._reach)
 
     @cached_property
@@ -293,12 +372,12 @@ class Posterior:
 
     @property
     def everything(self) -> int:
-        """The cap that serves every reference of the stretch: all there is at its end."""
+        """Cap that serves every reference of the stretch: the number of memories at its end."""
         return math.ceil(self.terms.until * max(self.memories, 1) - _BLUR)
 
     @property
     def middle(self) -> float:
-        """Memories written at the middle of the stretch."""
+        """Geometric mean of the memories written over the stretch."""
         return middle_of(self.terms.until) * self.memories
 
     def cap_for(self, share: float) -> tuple[int, int, int]:
@@ -321,17 +400,17 @@ class Posterior:
         return self._served(caps, self.caps, self._free)
 
     def own_share_at(self, caps: Ints) -> Floats:
-        """Return the same by the store's own references alone; NaN without any."""
+        """Return the share that each cap serves by the store's own references; NaN without."""
         if not len(self.own):
             return np.full(len(caps), self.always or np.nan)
         return self._served(caps, self._caps(self._own_reach), self.always)
 
     def law_share_at(self, caps: Ints) -> Floats:
-        """Return the same by the law alone."""
+        """Return the share that each cap serves by the prior alone."""
         return self._served(caps, self._caps(self.terms.law.reach_at(LEVELS)), 0.0)
 
     def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
-        """Return the lower and upper limit of the share that each cap serves, around that share."""
+        """Return the lower and the upper limit of the share that each cap serves."""
         lower, upper = self.limits
         share = self.share_at(caps)
         place = np.searchsorted(lower, caps + _BLUR, side="right")
@@ -341,17 +420,20 @@ class Posterior:
 
     @property
     def _free(self) -> float:
-        """What every cap serves, as far as it is known; the law knows of none."""
+        """Share that every cap serves; the prior knows of no such references."""
         return self.weight * self.always
 
     @cached_property
     def _own_reach(self) -> Floats:
-        upto = np.cumsum(self.recency)
-        reach: Floats = self.own[np.searchsorted(upto, LEVELS * upto[-1] * (1 - 1e-12))]
+        """Weighted quantiles of the store's own reaches at `LEVELS`."""
+        cumulative = np.cumsum(self.recency)
+        places = np.searchsorted(cumulative, LEVELS * cumulative[-1] * (1 - 1e-12))
+        reach: Floats = self.own[places]
         return reach
 
     @cached_property
     def _reach(self) -> Floats:
+        """Posterior mean of the reach at `LEVELS`."""
         law = self.terms.law.reach_at(LEVELS)
         if not len(self.own):
             return law
@@ -361,7 +443,10 @@ class Posterior:
         return caps_over(reach, self.memories, self.terms.until)
 
     def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
-        """Return the largest level whose cap is there, beside what is free."""
+        """Return the share that each cap serves, from the cap that each level needs.
+
+        `free` is the share that every cap serves.
+        """
         needed = np.append(needed, self.everything)
         level = np.concatenate([[0.0], LEVELS, [1.0]])
         served = level[np.searchsorted(needed, caps + _BLUR, side="right")]
@@ -391,12 +476,15 @@ LOW: Final = "low"
 HIGH: Final = "high"
 
 _ALONG: Final = 60
-"""Points of a drawn law."""
+"""Number of points of the drawn prior."""
 
 
 @dataclass(frozen=True, repr=False)
 class PriorCap(DisplayMixin):
-    """The cap that serves a share of later needs, by what was needed elsewhere."""
+    """Cap that serves a share of later references, from other projects alone.
+
+    `low` and `high` are its limits. `seen` tells whether the fit includes stores of this size.
+    """
 
     memories: int
     share: float
@@ -410,7 +498,7 @@ class PriorCap(DisplayMixin):
     until: float = DEFAULT_UNTIL
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         fewest, most = fitted_law(self.evidence).seen
         where = f"{fewest:,} to {counted(most, 'memories')}"
         others = "other projects" if self.evidence == "references" else "stores that are searched"
@@ -438,24 +526,33 @@ def law(
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
 ) -> PriorCap:
-    """Return the cap that serves a share of later needs, by what was needed elsewhere.
+    """Return the cap that serves a share of later references, from other projects alone.
 
-    References by name, such as one change makes to another, fall off with age. What an agent opens
-    after a search hardly does: a cap by age that serves nine in ten reads saves little.
+    References by name, such as from one change to another, become rarer with age. Reads after a
+    search hardly do: a cap by age that serves nine in ten reads saves little.
 
     Parameters
     ----------
     memories : int
         Prunable memories written so far, 0 or more.
     share : float
-        Share of needs to serve, above 0 and below 1.
+        Share of references to serve, above 0 and below 1.
     evidence : {"references", "reads"}
-        What the needs are: memories that later ones name, in nine public projects; or notes that
-        agents found by searching, in 32 public stores.
+        Kind of references: memories that later memories name, in nine public projects; or notes
+        that agents opened after a search, in 32 public stores.
     confidence : float
-        Of each limit on its own, above 0.5 and below 1.
+        One-sided confidence of each limit, above 0.5 and below 1.
     until : float
-        How many times what is written now the number speaks for, above 1.
+        Horizon: the number is valid until this many times `memories` are written, above 1.
+
+    Returns
+    -------
+    PriorCap
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
 
     Examples
     --------
@@ -473,11 +570,22 @@ def law(
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
     terms = PosteriorSettings(confidence, until, fitted)
-    caps = _ahead(terms, memories).cap_for(share)
+    cap, low, high = _ahead(terms, memories).cap_for(share)
     fewest, most = fitted.seen
     seen = fewest <= memories <= most
     projects = len(fitted.projects)
-    return PriorCap(memories, share, *caps, confidence, seen, projects, evidence, until)
+    return PriorCap(
+        memories=memories,
+        share=share,
+        cap=cap,
+        low=low,
+        high=high,
+        confidence=confidence,
+        seen=seen,
+        projects=projects,
+        evidence=evidence,
+        until=until,
+    )
 
 
 def law_lines(
@@ -487,20 +595,21 @@ def law_lines(
     confidence: float = DEFAULT_CONFIDENCE,
     until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
-    """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
+    """Return the lines of the chart of the prior: caps by store size, of it and of each project.
 
-    The arguments are those of :func:`memlab.law`. Columns ``project`` (missing for the law itself),
-    `share`, `evidence`, `memories`, `cap`, and of the law `low` and `high`.
+    The arguments are those of :func:`memlab.law`. The columns are ``project`` (missing for the
+    prior itself), ``share``, ``evidence``, ``memories``, ``cap``, and for the prior ``low`` and
+    ``high``.
     """
     share = arguments.share("share", share)
     fitted = fitted_law(evidence)
     sizes = np.geomspace(*fitted.seen, _ALONG).round().astype(np.int64)
     terms = PosteriorSettings(confidence, until, fitted)
     caps = [_ahead(terms, int(size)).cap_for(share) for size in sizes]
-    itself = pd.DataFrame(caps, columns=[CAP, LOW, HIGH]).assign(
-        **{c.MEMORIES: sizes, PROJECT: None}
-    )
-    lines = pd.concat([itself, *_project_lines(terms, share)], ignore_index=True)
+    prior = pd.DataFrame(caps, columns=[CAP, LOW, HIGH])
+    prior[c.MEMORIES] = sizes
+    prior[PROJECT] = None
+    lines = pd.concat([prior, *_project_lines(terms, share)], ignore_index=True)
     lines[SHARE] = share
     lines[EVIDENCE_KIND] = evidence
     columns = [PROJECT, SHARE, EVIDENCE_KIND, c.MEMORIES, CAP, LOW, HIGH]
@@ -513,15 +622,18 @@ def in_words(number: int) -> str:
 
 
 def _ahead(terms: PosteriorSettings, memories: int) -> Posterior:
-    return Posterior(terms, memories, np.empty(0), np.empty(0), 0)
+    """Return the posterior of a store without references of its own."""
+    return Posterior(
+        terms=terms, memories=memories, own=np.empty(0), recency=np.empty(0), cluster_count=0
+    )
 
 
 def _project_lines(terms: PosteriorSettings, share: float) -> list[pd.DataFrame]:
-    """Return each project's cap at the beginning of its stretches, between shares by its reach."""
+    """Return one frame per project: its cap at the size at which each of its stretches begins."""
     lines = []
     for project in terms.law.projects:
         shares = sorted(map(float, project.reach))
-        by_share = np.array([project.reach[str(each)] for each in shares])
+        by_share = np.array([project.reach[str(known)] for known in shares])
         reach = [np.interp(share, shares, column) for column in by_share.T]
         caps = rank_at(reach, middle_of(terms.until) * np.array(project.memories))
         lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))

@@ -1,4 +1,4 @@
-"""Who needed which memory later: the evidence that a cap is sized by."""
+"""Find references: evidence that an earlier memory was needed later, which sizing uses."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -36,10 +36,10 @@ FOUND: Final = {
     "task": ("task taken up again", "a task was taken up again after another one"),
     "log": ("read", "the access log says that the agent read it"),
 }
-"""A kind of reference, short and in a sentence."""
+"""Kind of reference -> its short name, and a sentence that explains it."""
 
 REFERENCE_KINDS: Final = tuple(FOUND)
-"""Where a reference was found, in the order in which one found twice is attributed."""
+"""Kinds of references. A reference that is found twice counts under the first of its kinds."""
 
 COUNTED: Final = "counted"
 
@@ -53,7 +53,7 @@ REASONS: Final = {
     "future": "with a time after now",
     "repeated": "read again in the same session",
 }
-"""Why a mention is no later need, to be said after a number."""
+"""Reason why a mention is not a reference -> its words, which follow a number."""
 
 _NOWHERE: Final = -1
 _INSTANT: Final = "datetime64[us]"
@@ -62,14 +62,17 @@ _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class _Mentions:
-    """Pairs of row numbers (who mentions, whom) with their kind, and what was left out."""
+    """Collects mentions as row numbers (of the mention, of its target) with a kind.
+
+    `left_out` counts the mentions that are not references, by kind and reason.
+    """
 
     def __init__(self) -> None:
         self._found = [np.empty((3, 0), np.int64)]
         self.left_out = Counter[tuple[str, str]]()
 
     def add(self, kind: str, at: Ints, target: Ints) -> None:
-        """Keep the mentions of an earlier row; count the others by reason."""
+        """Keep the mentions of an earlier row, and count the others by reason."""
         self.leave_out(kind, "dangling", target == _NOWHERE)
         self.leave_out(kind, "self", target == at)
         self.leave_out(kind, "forward", target > at)
@@ -77,10 +80,11 @@ class _Mentions:
         self._found.append(found[:, (target != _NOWHERE) & (target < at)])
 
     def leave_out(self, kind: str, reason: str, rows: Flags) -> None:
+        """Count the flagged mentions as left out for a reason."""
         self.left_out[kind, reason] = int(rows.sum())
 
     def without_duplicates(self) -> tuple[Ints, Ints, Ints]:
-        """One mention for each (at, target), the first kind winning, sorted by `at`."""
+        """Return each (at, target) once, with its first kind, sorted by `at`."""
         found = np.concatenate(self._found, axis=1)
         at, target, kind = found[:, np.lexsort(found[::-1])]
         again = np.zeros(len(at), bool)
@@ -97,43 +101,57 @@ def find_references(
     only_log: bool = False,
     now: datetime | None = None,
 ) -> pd.DataFrame:
-    """Find every reference: every later need for an earlier memory.
+    """Find every reference: evidence that an earlier memory was needed later.
 
-    In the store itself it is: an id or a task reference among ``evidence_refs``; an id among
-    ``supersedes``; a row named by ``superseded_by``, which replaced the target knowing it; and the
-    same ``source_task_ref`` again after items of another task. A task reference points at the
-    newest earlier item that carries it. Items of one task in a row were written in one sitting, so
-    the next one is none. One found in two ways counts once, under the first kind of
-    `REFERENCE_KINDS`.
+    The store itself shows a reference in four ways: an id or a task reference in
+    ``evidence_refs``; an id in ``supersedes``; a ``superseded_by`` that names a later row, which
+    knew the row that it replaced; and a ``source_task_ref`` that occurs again after items of
+    another task. A task reference points to the newest earlier item with that task. Consecutive
+    items of one task are one piece of work, so they are not references to each other. A reference
+    that is found in two ways counts once, under the first of its kinds in `REFERENCE_KINDS`.
 
-    In a whole past with gaps, a name that nothing has may be that of a memory that was deleted
-    without an archive: it is then a reference to the newest gap before it.
+    In a history with gaps, a name that no memory has may belong to a memory that was deleted
+    without an archive. It then counts as a reference to the newest gap before it.
 
-    It arises just before the row that shows it is written: of the rows present then, the row
-    before it is the newest.
+    A reference arises just before the row that shows it is written. The newest row at that moment
+    is the row before.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load_past`` or ``memlab.load`` returns, or the store itself, for all its past.
+        A frame from ``memlab.load_past`` or ``memlab.load``, or a store, whose history is loaded.
     log : DataFrame, optional
         An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
-        Where a store itself is named, the logs that ``memlab.toml`` remembers by default.
-        A read falls after as many rows as had been created by then. Where it has a column
-        ``session``, further reads of one memory in one session are the same reference.
+        If a store is named, the default is the logs in its ``memlab.toml``. A read follows the rows
+        that had been created by its time. If there is a column ``session``, further reads of one
+        memory in one session are the same reference.
     only_log : bool
-        Leave what the store itself says aside, for a log that is the whole truth.
+        Use the log alone, and ignore the references in the store itself.
     now : datetime, optional
-        Reads after this moment, with a time zone, are left out: by default none, and where a store
-        itself is named, those after the present.
+        Leave out reads after this moment, which has a time zone. The default is no limit for a
+        frame, and the present for a store.
 
     Returns
     -------
     DataFrame
         One row per reference in order of ``at_position``: ``target_id``, ``target_position``,
         ``at_position`` (the row about to be written; one past the last position for a read after
-        the last write), ``at``, ``kind``. ``memlab.evidence.count_references`` says what was left
-        out.
+        the last write), ``at``, ``kind``. ``memlab.evidence.count_references`` counts the mentions
+        that were left out.
+
+    Raises
+    ------
+    ValueError
+        If the times of `log`, or `now`, have no time zone.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> log = memlab.read_access_log(store.with_suffix(".reads.jsonl"))
+    >>> references = memlab.find_references(memlab.load_past(store), log)
+    >>> bool((references["target_position"] < references["at_position"]).all())
+    True
     """
     return references_and_counts(frame, log, only_log=only_log, now=now)[0]
 
@@ -145,16 +163,20 @@ def count_references(
     only_log: bool = False,
     now: datetime | None = None,
 ) -> pd.DataFrame:
-    """Count references by kind, beside the mentions that are none and why.
+    """Count the references by kind, and the mentions that are not references by reason.
 
-    The arguments are those of :func:`find_references`. One row per kind of reference; ``counted``,
-    then one column per reason of `REASONS`.
+    The arguments are those of :func:`find_references`.
+
+    Returns
+    -------
+    DataFrame
+        One row per kind of reference: ``counted``, then one column per reason of `REASONS`.
     """
     return references_and_counts(frame, log, only_log=only_log, now=now)[1]
 
 
 class Evidence(NamedTuple):
-    """What a store has held, what was needed of it, and where that is known from."""
+    """Evidence about a store: its history, its references, and their log and settings."""
 
     name: str
     source: Source | None
@@ -166,20 +188,16 @@ class Evidence(NamedTuple):
     counts: pd.DataFrame
     now: datetime
     log_option: tuple[str, ...] = ()
-    """How a command is given the log; nothing where there is none or the settings name it."""
+    """Command-line arguments that name the log; empty without one, or if the settings name it."""
 
     def by_folder(self) -> "Evidence":
-        """Return it with store and log called as in the folder that the store lies in."""
-        log = self.log_option
-        if (
-            log
-            and self.log_file is not None
-            and self.source is not None
-            and self.source.permissions_template
-        ):
+        """Return a copy in which store and log are named relative to the store's folder."""
+        option = self.log_option
+        is_file = self.source is not None and bool(self.source.permissions_template)
+        if option and self.log_file is not None and is_file:
             folder = Path(self.name.rpartition(":")[2]).parent
-            log = ("--log", relpath(self.log_file, folder))
-        return self._replace(name=called(self.name), log_option=log)
+            option = ("--log", relpath(self.log_file, folder))
+        return self._replace(name=called(self.name), log_option=option)
 
 
 def collect_evidence(
@@ -191,32 +209,42 @@ def collect_evidence(
     only_log: bool = False,
     now: datetime | None = None,
 ) -> Evidence:
-    """Return the evidence of a frame, or of a store, whose settings name its logs."""
+    """Return the evidence of a frame, or of a store and the logs in its settings."""
     now = moment_or_now(now, call=call)
     source = None
     settings = NOTHING
     name = ""
     if names_a_store(memories):
-        memories = source = open_source(opened := memories)
+        source = open_source(memories)
         settings = settings_of(source)
-        name = str(opened) if isinstance(opened, str | PathLike) else source.name
+        name = str(memories) if isinstance(memories, str | PathLike) else source.name
+        memories = source
     reads, file = reads_in(log, settings, call=call, source=source)
     past = resolve_history(memories, call=call, with_body=with_body, log=reads)
-    found = references_and_counts(past, reads, only_log=only_log, now=now)
-    name = name or str(past.attrs.get(c.SOURCE, ""))
-    option = log_option(reads, file, settings)
-    return Evidence(name, source, settings, past, reads, file, *found, now, option)
+    references, counts = references_and_counts(past, reads, only_log=only_log, now=now)
+    return Evidence(
+        name=name or str(past.attrs.get(c.SOURCE, "")),
+        source=source,
+        settings=settings,
+        past=past,
+        log=reads,
+        log_file=file,
+        references=references,
+        counts=counts,
+        now=now,
+        log_option=log_option(reads, file, settings),
+    )
 
 
 def with_references(
     frame: Memories, references: pd.DataFrame | None, *, call: str, with_body: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what a public call is about: memories, and the references to them, given or found."""
+    """Return the memories of a public call, and the references given or else found for them."""
     expect_references(references, call=call, optional=True)
     if references is not None:
         return resolve_history(frame, call=call, with_body=with_body), references
-    found = collect_evidence(frame, call=call, with_body=with_body)
-    return found.past, found.references
+    evidence = collect_evidence(frame, call=call, with_body=with_body)
+    return evidence.past, evidence.references
 
 
 def references_and_counts(
@@ -226,7 +254,7 @@ def references_and_counts(
     only_log: bool = False,
     now: datetime | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what `find_references` and `count_references` return, from one look."""
+    """Return the results of `find_references` and `count_references` from one search."""
     expect_log(log, call="memlab.find_references")
     if names_a_store(frame):
         frame = source = open_source(frame)
@@ -245,8 +273,9 @@ def references_and_counts(
         read_at, read_target, read_when = _reads(mentions, frame, log, now)
         read_kind = np.full(len(read_at), REFERENCE_KINDS.index("log"))
         order = np.argsort(np.concatenate([at, read_at]), kind="stable")
-        pairs = ((at, read_at), (target, read_target), (kind, read_kind))
-        at, target, kind = (np.concatenate(pair)[order] for pair in pairs)
+        at = np.concatenate([at, read_at])[order]
+        target = np.concatenate([target, read_target])[order]
+        kind = np.concatenate([kind, read_kind])[order]
         when = np.concatenate([when, read_when])[order]
     positions = positions_and_next(frame)
     ids = frame[c.MEMORY_ID].array.take(target)
@@ -259,13 +288,15 @@ def references_and_counts(
             c.KIND: pd.Categorical.from_codes(kind, dtype=_KIND),
         }
     )
-    left_out = [[mentions.left_out[name, why] for why in REASONS] for name in REFERENCE_KINDS]
-    counts = pd.DataFrame(left_out, pd.Index(REFERENCE_KINDS, name=c.KIND), [*REASONS])
+    counts = pd.DataFrame(index=pd.Index(REFERENCE_KINDS, name=c.KIND))
+    for reason in REASONS:
+        counts[reason] = [mentions.left_out[name, reason] for name in REFERENCE_KINDS]
     counts.insert(0, COUNTED, np.bincount(kind, minlength=len(REFERENCE_KINDS)))
     return references, counts
 
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
+    """Add the mentions by name: as evidence, as superseded, and by what superseded a row."""
     ids = pd.Index(frame[c.MEMORY_ID])
     gap = rows_of_gaps(frame)
     at, names = _unrolled(frame[c.EVIDENCE_REFS])
@@ -282,7 +313,7 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
 
 
 def _or_gap(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
-    """Return targets, and for a name that nothing there has the newest gap before it, if any."""
+    """Return the targets, with the newest gap before a mention in place of an unknown target."""
     lost = np.flatnonzero(target == _NOWHERE)
     rows = np.flatnonzero(gap)
     if len(rows):
@@ -294,7 +325,7 @@ def _or_gap(gap: Flags, target: Ints, names: Objects, at: Ints) -> Ints:
 
 
 def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
-    """Add the newest item of a task taken up again after other tasks' items."""
+    """Add mentions between successive items of a task that other tasks' items separate."""
     rows = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
     task = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])[0]
     place = np.arange(len(rows))
@@ -310,7 +341,7 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
 def _reads(
     mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame, now: datetime | None
 ) -> tuple[Ints, Ints, Times]:
-    """Row numbers about to be written at each read, its target, and its time."""
+    """Return for each read the row number about to be written, the target's row, and the time."""
     once = _distinct_reads(mentions, log, now)
     when = once[c.AT].to_numpy(_INSTANT)
     at = np.searchsorted(np.sort(frame[c.CREATED_AT].to_numpy(_INSTANT)), when, side="right")
@@ -322,7 +353,7 @@ def _reads(
 
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
-    """Return a log's reads in order of time, each reference once; count the others by reason."""
+    """Return the reads of a log by time, each reference once, and count the others by reason."""
     if getattr(log[c.AT].dtype, "tz", None) is None:
         raise ValueError(f"log[{c.AT!r}] must hold times with a zone, not {log[c.AT].dtype}")
     names = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]
@@ -330,7 +361,7 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
     future = log[c.AT] > (_EVER if now is None else aware(now, call="find_references"))
     dated = log.loc[~undated & ~future, names].sort_values(c.AT, kind="stable")
     again = dated.duplicated([c.MEMORY_ID, c.AT])
-    repeated = again & False
+    repeated = pd.Series(data=False, index=dated.index)
     if c.SESSION in names:
         repeated = dated.duplicated([c.MEMORY_ID, c.SESSION]) & dated[c.SESSION].notna() & ~again
     left_out = {"undated": undated, "future": future, "duplicate": again, "repeated": repeated}
@@ -340,14 +371,17 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
 
 
 def _unrolled(cells: pd.Series) -> tuple[Ints, Objects]:
-    """Row number and content of every string in a column of tuples."""
+    """Return the row number and the text of every string in a column of tuples."""
     counts = np.fromiter(map(len, cells), np.int64, len(cells))
     names = np.fromiter(chain.from_iterable(cells), object, int(counts.sum()))
     return np.repeat(np.arange(len(cells)), counts), names
 
 
 def row_named(ids: "pd.Index[Any]", names: Objects, at: Ints) -> Ints:
-    """Row that has an id, else nowhere; of several, as a deleted id may come again, as a task's."""
+    """Return the row that has each id, or `_NOWHERE`.
+
+    An id may occur again after a deletion. Then it is the newest row before `at`, as for a task.
+    """
     if not len(names):
         return np.empty(0, np.int64)
     if ids.is_unique:
@@ -356,7 +390,7 @@ def row_named(ids: "pd.Index[Any]", names: Objects, at: Ints) -> Ints:
 
 
 def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple[Ints, Ints]:
-    """Return the rows that were superseded, and for each the one in its place, or nowhere."""
+    """Return the superseded rows, and for each the row that replaced it, or -1 if unknown."""
     rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     names = frame[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
     last = np.full(len(rows), len(frame), np.int64)
@@ -364,7 +398,7 @@ def successors(frame: pd.DataFrame, ids: "pd.Index[Any] | None" = None) -> tuple
 
 
 def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
-    """Newest row before `at` that carries the name; else one that does, else nowhere."""
+    """Return the newest row before `at` with each name, else a later one, else `_NOWHERE`."""
     rows = np.flatnonzero(carried.notna().to_numpy())
     codes, tasks = pd.factorize(carried.iloc[rows])
     wanted = pd.Index(tasks).get_indexer(names)
@@ -383,7 +417,10 @@ def _newest_before(carried: pd.Series, names: Objects, at: Ints) -> Ints:
 
 
 class OnRows(NamedTuple):
-    """References that fit a frame, as row numbers, in the order in which they arose."""
+    """References of a frame as row numbers, in the order in which they arose.
+
+    `place` is the row number of each in the frame of references.
+    """
 
     target: Ints
     at: Ints
@@ -392,37 +429,41 @@ class OnRows(NamedTuple):
 
 def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     """Return the references to a row of the frame that was written before they arose."""
-    expect_references(references, call="memlab.policies.Activation")  # others asked before
+    expect_references(references, call="memlab.policies.Activation")  # other callers have checked
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
     target, exact = _row_numbers(positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64))
     at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))
+    # A target that is not in the frame, or that was written later, does not fit.
     place = np.flatnonzero(exact & (target < at))
     place = place[np.argsort(at[place], kind="stable")]
     return OnRows(target[place], at[place], place)
 
 
 def positions_and_next(frame: pd.DataFrame) -> Ints:
-    """Return every row's position, and the one that the next row will get at the earliest."""
+    """Return the position of every row, and the lowest possible position of the next row."""
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
     last = int(positions[-1]) if len(positions) else 0
     return np.append(positions, min(last + 1, np.iinfo(np.int64).max))
 
 
 def _row_numbers(positions: Ints, wanted: Ints) -> tuple[Ints, Flags]:
-    """Return how many rows stand before each position, and whether it is a row's."""
+    """Return the number of rows before each position, and whether a row has that position."""
     row = np.searchsorted(positions, wanted)
     return row, (row < len(positions)) & (np.append(positions, -1)[row] == wanted)
 
 
 def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:
-    """Return each kind of reference there is, what it means, and how many there are."""
-    return [
-        (*FOUND[str(kind)], int(count)) for kind, count in counts[COUNTED].items() if int(count)
-    ]
+    """Return the name, the explanation and the count of each kind of reference that occurs."""
+    rows = []
+    for kind, count in counts[COUNTED].items():
+        if int(count):
+            name, explanation = FOUND[str(kind)]
+            rows.append((name, explanation, int(count)))
+    return rows
 
 
 def not_counted_in_words(counts: pd.DataFrame) -> Iterator[tuple[str, int]]:
-    """Yield why mentions are no later needs, each with how many they are, the most first."""
+    """Yield each reason why mentions are not references, with their count, the largest first."""
     totals = counts.drop(columns=COUNTED).sum().sort_values(ascending=False, kind="stable")
     for reason, count in totals.items():
         if count:
