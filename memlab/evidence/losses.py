@@ -1,4 +1,7 @@
-"""What somebody else deleted or emptied, by git or by copies, and what has asked for it since."""
+"""Find memories that another program deleted or emptied, and the requests for them since.
+
+Searches match texts by BM25 (Robertson and Zaragoza 2009).
+"""
 
 import re
 from collections import Counter, defaultdict
@@ -41,15 +44,17 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
-"""A word; in writing without spaces, a character."""
+"""A word, or a single character of a script that is written without spaces."""
 _LONGEST: Final = 1_000
-"""Characters of a search that are looked at."""
+"""Number of characters of a search that are used."""
 _SHORTEST_NAME: Final = 4
-"""Characters of a name by which a search may name a memory."""
+"""Shortest file name, in characters, by which a search may name a memory."""
 _K: Final = 1.2
+"""BM25's saturation of term frequency."""
 _B: Final = 0.75
+"""BM25's normalization by text length."""
 _COVERED: Final = 0.5
-"""Of what a search says, by weight, that must be in a memory which it matches."""
+"""Minimum IDF-weighted share of a search's words that a match must contain."""
 
 
 def searched_for(
@@ -58,63 +63,75 @@ def searched_for(
     away: pd.DataFrame,
     since: Mapping[str, datetime],
 ) -> Iterator[tuple[str, datetime]]:
-    """Yield by id and moment what is away and was searched for since; once a day each."""
-    names = [*map(str, away[c.MEMORY_ID])]
-    frames = (away, there)
-    texts = [text for each in frames for text in each[c.TITLE] + "\n" + each[c.BODY]]
-    match = _Matcher(texts, {word for each in searches for word in _words(each.words)})
+    """Yield the id and the time of each search for a lost memory, at most one a day for each.
+
+    `there` are the present memories and `away` the lost ones, both with texts; `since` is the time
+    of each loss. A search is for a lost memory if it contains the memory's name, or if it matches
+    the memory's text better than every present one.
+    """
+    names = [str(name) for name in away[c.MEMORY_ID]]
+    texts = [*(away[c.TITLE] + "\n" + away[c.BODY]), *(there[c.TITLE] + "\n" + there[c.BODY])]
+    wanted = {word for search in searches for word in _words(search.words)}
+    matcher = _Matcher(texts, wanted)
     stems = [PurePosixPath(name).stem.casefold() for name in names]
-    known = set()
+    seen = set()
 
     @cache
-    def asked_by(words: str) -> set[int]:
-        said = words.casefold()
-        named = (n for n, stem in enumerate(stems) if len(stem) >= _SHORTEST_NAME and stem in said)
-        return {*named, *match.better_than_the_rest(words, len(names))}
+    def matches_of(words: str) -> set[int]:
+        folded = words.casefold()
+        matches = set(matcher.better_than_the_rest(words, len(names)))
+        for number, stem in enumerate(stems):
+            if len(stem) >= _SHORTEST_NAME and stem in folded:
+                matches.add(number)
+        return matches
 
     for search in searches:
-        for number in asked_by(search.words[:_LONGEST]):
-            need = names[number], search.at.date()
-            if need not in known and search.at > since[names[number]]:
-                known.add(need)
-                yield names[number], search.at
+        for number in matches_of(search.words[:_LONGEST]):
+            name = names[number]
+            on_day = (name, search.at.date())
+            if on_day not in seen and search.at > since[name]:
+                seen.add(on_day)
+                yield name, search.at
 
 
 class _Matcher:
-    """Texts, by the words that somebody may look for."""
+    """An inverted index of texts, for the words of a set of searches, with BM25 scores."""
 
     def __init__(self, texts: Sequence[str], wanted: set[str]) -> None:
-        self._found: dict[str, dict[int, int]] = defaultdict(dict)
+        self._postings: dict[str, dict[int, int]] = defaultdict(dict)
         lengths = np.zeros(len(texts))
         for number, text in enumerate(texts):
             words = Counter(_words(text))
             lengths[number] = words.total()
             for word in wanted & words.keys():
-                self._found[word][number] = words[word]
-        self._damping = _K * (1 - _B + _B * lengths / max(lengths.mean(), 1)) if texts else lengths
+                self._postings[word][number] = words[word]
+        self._damping = lengths
+        if texts:
+            self._damping = _K * (1 - _B + _B * lengths / max(lengths.mean(), 1))
 
     def better_than_the_rest(self, words: str, count: int) -> list[int]:
-        """Return those of the first `count` texts that match better than each of the others."""
+        """Return the numbers of the first `count` texts that match better than every other text."""
         total = len(self._damping)
         score = np.zeros(total)
         covered = np.zeros(total)
-        whole = 0.0
-        for word in {*_words(words)}:
-            found = self._found.get(word, {})
-            count_in = max(len(found), 1)  # a word that none has weighs as one that one has
-            weight = log1p((total - count_in + 0.5) / (count_in + 0.5))
-            whole += weight
-            places = np.array([*found], int)
-            times = np.array([*found.values()], float)
+        total_weight = 0.0
+        for word in set(_words(words)):
+            postings = self._postings.get(word, {})
+            document_count = max(len(postings), 1)  # a word in no text weighs as one in one text
+            weight = log1p((total - document_count + 0.5) / (document_count + 0.5))
+            total_weight += weight
+            places = np.array(list(postings), int)
+            times = np.array(list(postings.values()), float)
             score[places] += weight * times * (_K + 1) / (times + self._damping[places])
             covered[places] += weight
         best = score[count:].max(initial=0.0)
-        return np.flatnonzero(
-            (score[:count] > best) & (covered[:count] >= _COVERED * whole)
-        ).tolist()
+        is_better = score[:count] > best
+        is_covered = covered[:count] >= _COVERED * total_weight
+        return np.flatnonzero(is_better & is_covered).tolist()
 
 
 def _words(text: str) -> list[str]:
+    """Return the words of a text in lower case."""
     return _WORD.findall(text.casefold())
 
 
@@ -122,7 +139,7 @@ EMPTIED: Final = "emptied"
 UNLISTED: Final = "unlisted"
 SEEN_AT: Final = "seen_at"
 PERHAPS: Final = "perhaps"
-"""The file that came in the same commit and is much like what went; empty for none."""
+"""Column with a file of the same commit that resembles the deleted one; empty if none does."""
 READS: Final = "reads"
 SEARCHES: Final = "searches"
 ASKED: Final = "asked"
@@ -153,15 +170,16 @@ _OF_A_LOSS: Final = {
 }
 _LISTED: Final = 20
 _MOVED: Final = 3
-"""Moved memories that are named."""
+"""Number of moved memories that a page names."""
 
 
 @dataclass(frozen=True, repr=False)
 class Losses(DisplayMixin):
-    """The frame of :func:`lost`, and by id what git or the archive keeps.
+    """The frame of :func:`lost`, and the records that git or the archive keeps, by id.
 
-    `own` counts what memlab took out, `own_asked` those asked for; `unknown` says what git lacks.
-    `moved` has by id what is not lost: it was moved out of the store, and its file is still there.
+    `own` counts the memories that memlab deleted or retired, and `own_asked` those of them that
+    were asked for since. `unknown` says which part of the history git lacks. `moved` holds, by id,
+    memories whose file was moved out of the store and still exists: they are not lost.
     """
 
     store: str
@@ -176,12 +194,12 @@ class Losses(DisplayMixin):
 
     @property
     def unlisted(self) -> int:
-        """How many of the memories are there, and an index that was lost named them."""
+        """Number of present memories that a lost or overwritten index named."""
         return int(self.frame[UNLISTED].sum())
 
     @property
     def title(self) -> str:
-        """How many memories are lost, or that nobody would know."""
+        """Number of lost memories in words, or that losses cannot be known."""
         if not (self.known_by or len(self.frame)):
             return "not known what somebody else deleted or emptied"
         gone = len(self.frame) - self.unlisted
@@ -192,11 +210,11 @@ class Losses(DisplayMixin):
 
     @property
     def asked(self) -> int:
-        """How many of the lost memories were asked for since."""
+        """Number of lost memories that were asked for since."""
         return int((self.frame[ASKED] > 0).sum())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return all fields as JSON values."""
         rows = self.frame.astype(object).where(self.frame.notna(), None)
         return {
             "store": self.store,
@@ -211,7 +229,7 @@ class Losses(DisplayMixin):
         }
 
     def next_steps(self) -> list[str]:
-        """Say how it is brought back, or how losses would be known."""
+        """Return the command that restores the losses, or that makes later losses known."""
         if len(self.frame):
             shown = command("lost", self.store, "--restore", "all")
             return [f"next: {shown}    what would come back; in place of all, an id"]
@@ -221,7 +239,7 @@ class Losses(DisplayMixin):
         return []
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         facts = [("known by", ", ".join(self.known_by) or "nothing: neither git nor copies")]
         if self.unknown:
             facts.append(("not known", self.unknown))
@@ -239,7 +257,7 @@ class Losses(DisplayMixin):
         return TextPage(title, facts, [*tables, below])
 
     def _moved_in_words(self) -> str:
-        """Say what was moved, with the first ones and where they are."""
+        """Return how many memories were moved, with the new paths of the first ones."""
         pairs = [f"{name} to {loss.moved_to}" for name, loss in self.moved.items()]
         shown = ", ".join(pairs[:_MOVED])
         more = f" and {len(pairs) - _MOVED:,} more" if len(pairs) > _MOVED else ""
@@ -247,34 +265,35 @@ class Losses(DisplayMixin):
 
 
 def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
-    """Return what somebody else deleted from a store or emptied, what was asked for since first.
+    """Return the memories that another program deleted or emptied, those asked for since first.
 
-    Git knows it where the store is a folder that git tracks, and the archive where copies of the
-    store are kept: ``keep_copies = true`` in ``memlab.toml``, or ``memlab archive STORE --copy``.
-    What memlab deleted or retired is not lost, even where git committed it; nor is what was renamed
-    or moved elsewhere below the folder. Where a rename is in doubt, the memory is lost, and
-    ``perhaps`` names the file that it may live on as. Reads only.
+    Losses are known from git if the store is a folder that git tracks, and from the archive if
+    copies of the store are kept (``keep_copies = true`` in ``memlab.toml``, or
+    ``memlab archive STORE --copy``). Memories that memlab deleted or retired are not lost, even if
+    git committed that; memories that were renamed or moved below the folder are not lost either.
+    If a rename is in doubt, the memory counts as lost, and ``perhaps`` names its possible new file.
+    Nothing is written.
 
-    A memory was asked for by a read in an access log, by a later memory that refers to it, and
-    where the source still has the words of searches, by one that names it, or that it matches
-    better than anything that is there now; of searches for one memory, one a day counts.
+    Three things ask for a memory: a read in an access log; a later memory that refers to it; and,
+    if the source keeps the words of searches, a search that contains its name or matches it better
+    than every present memory. At most one search a day counts for each memory.
 
     Parameters
     ----------
     source : path, URL, SqliteMemoryStore or Source
         The store.
     log : DataFrame, str or Path, optional
-        An access log; those that ``memlab.toml`` remembers by default.
+        An access log; the default is the logs in ``memlab.toml``.
 
     Returns
     -------
     DataFrame
         One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``load_bearing``,
-        ``created_at``; ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when
-        it was missed, and ``seen_at``, when it was last seen; ``emptied``, whether it is there
-        without words; ``unlisted``, whether it is there and an index that was lost named it;
-        ``perhaps``, what it may be called now; ``reads``, ``references`` and ``searches`` since,
-        ``asked``, how many these are together, and ``last_asked``.
+        ``created_at``; ``deleted_at``, and from git the ``commit`` of the deletion; from copies
+        ``seen_at``, the last time it was seen (``deleted_at`` is then when it was missed);
+        ``emptied``, true if it is present without text; ``unlisted``, true if it is present and a
+        lost index named it; ``perhaps``, its possible new name; ``reads``, ``references`` and
+        ``searches`` since; ``asked``, their sum; and ``last_asked``.
     """
     return losses_of(source, log=log).frame
 
@@ -282,7 +301,7 @@ def lost(source: SourceLike, *, log: Log = None) -> pd.DataFrame:
 def losses_of(
     source: SourceLike, *, log: Log = None, now: datetime | None = None, own: bool = True
 ) -> Losses:
-    """Return what :func:`lost` does, with what is kept of each, and what memlab did itself."""
+    """Return the losses of :func:`lost` with their kept records, and memlab's own deletions."""
     opened = open_archived(source)
     moment = moment_or_now(now, call="memlab.lost")
     if opened.is_missing() and keeps_losses(opened):
@@ -337,7 +356,7 @@ def losses_of(
 
 
 def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
-    """Yield what a store holds, as copies of it are kept; without an id nothing is known again."""
+    """Yield the contents of a store in the form of its copies; skip memories without an id."""
     keys = [
         key
         for rows in reader.batches(with_body=False)
@@ -352,17 +371,14 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
 
 
 def keeps_losses(source: Source) -> bool:
-    """Whether copies of a store are kept, by which losses are known and come back."""
+    """Return whether copies of a store are kept, from which losses are found and restored."""
     return source.is_copied and copies.keeps_copies(archive_at(source))
 
 
 def _kept(
     source: Source, now: datetime
 ) -> tuple[dict[str, Loss], tuple[str, ...], dict[str, Loss]]:
-    """Return what git or copies keep of what somebody else took, what says so, and what was moved.
-
-    What was taken and what was moved are by id.
-    """
+    """Return the losses by id, the evidence for them in words, and the moved memories by id."""
     found = dict[str, Loss]()
     known_by = tuple[str, ...]()
     moved = dict[str, Loss]()
@@ -388,10 +404,10 @@ def _kept(
 
 
 def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
-    """Return when a store was copied last, and what it lost since; the archive is read last."""
+    """Return the time of the last copy of a store, and its losses since; read the archive last."""
 
     def look(reader: Reader) -> dict[str, Content]:
-        """Return what is there; a record only of what is not listed, for its lines."""
+        """Return the contents by id. Only unlisted memories keep their record, for their lines."""
         return {
             memory.memory_id: memory if memory.is_unlisted else memory._replace(record=b"")
             for memory in contents_of(source, reader)
@@ -424,7 +440,7 @@ def _lines_lost(
     there: Mapping[str, Content],
     newest: Mapping[str, KeptCopy],
 ) -> dict[str, Loss]:
-    """Return what is there and the index names no more, with its lines by copies of it."""
+    """Return the present memories that the index no longer names, with their copied lines."""
     found = dict[str, Loss]()
     for name, memory in there.items():
         copy = newest.get(name)
@@ -440,12 +456,12 @@ def _lines_lost(
 
 
 def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
-    """Return as a frame, with its words, what is kept and memlab did not delete."""
+    """Return the kept records that memlab did not delete as a frame with texts."""
     records = ((loss.key, loss.record) for loss in kept.values())
     rows = source.rows_of(records, with_body=True)
     how = LoadOptions(with_body=True, on_bad_row="keep")
     frame = sound(frame_of(rows, name=source.name, protected=source.protected, **how))
-    # A start may have loaded a line of an index alone; what was lost is the text.
+    # A start may load only an index line, which costs no tokens here; the loss is the whole text.
     text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
     frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)
     losses = [kept[name] for name in frame[c.MEMORY_ID]]
@@ -461,15 +477,15 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
         )
         for loss in losses
     ]
-    told = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
-    frame = pd.concat([frame, told], axis=1)
+    details = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
+    frame = pd.concat([frame, details], axis=1)
     if len(frame) and is_begun(archive_at(source)):
         return read_archive(archive_at(source), lambda archive: exclude_archived(frame, archive))
     return frame
 
 
 def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.DataFrame:
-    """Return what is lost with what asked for it, that which was asked for most first."""
+    """Return the losses with the counts of requests for each, the most requested first."""
     asked = pd.DataFrame(needs, columns=[c.MEMORY_ID, c.AT, c.KIND])
     for kind in _COUNTS:
         counts = asked[asked[c.KIND] == kind][c.MEMORY_ID].value_counts()
@@ -483,6 +499,7 @@ def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.Da
 
 
 def _table(frame: pd.DataFrame) -> Table:
+    """Return the table of losses that is printed."""
     columns = {
         "asked": frame[ASKED],
         "last asked": frame[LAST_ASKED].dt.strftime("%Y-%m-%d").fillna(""),
@@ -498,12 +515,12 @@ def _table(frame: pd.DataFrame) -> Table:
         del columns["perhaps renamed to"]
     if not frame[c.COMMIT].any():
         del columns["commit"]
-    rows = list(zip(*(each.tolist() for each in columns.values()), strict=True))
+    rows = list(zip(*(column.tolist() for column in columns.values()), strict=True))
     return Table("", tuple(columns), rows).first(_LISTED, ", all in --json")
 
 
 def _between(seen: Any, at: Any) -> str:
-    """Return when something went; of copies, between which two looks, as ISO 8601 writes it."""
+    """Return the time of a deletion; from copies, the interval it lies in, as in ISO 8601."""
     if pd.isna(seen):
         return f"{at:%Y-%m-%d %H:%M}"
     if seen.date() == at.date():

@@ -1,4 +1,4 @@
-"""Read an access log: which memory an agent read, when, and whether its line was loaded then."""
+"""Read access logs, and compare their reads with the memories and the index of a store."""
 
 import csv
 import sys
@@ -29,53 +29,68 @@ from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
 from memlab.text import DisplayMixin, Table, TextPage, counted, refused
 
 PASSED_OVER: Final = "passed_over"
-"""Key of a log's ``attrs``: reason -> how many of its lines are no read."""
+"""Key of a log's ``attrs``: reason -> number of lines that are not reads."""
 
 _WANTED: Final = "a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, on every line"
 _ID: Final = "id"
 _FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
 _DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
 _LINES_AT_ONCE: Final = 2**24
-"""Bytes; no line of a log is longer."""
+"""Longest line of a log, in bytes."""
 _EXAMPLES: Final = 3
-"""Names that a sentence ends with."""
+"""Number of names that a message lists."""
+_POLLED: Final = 100
+"""Smallest number of reads of one memory at which polling is suspected."""
 _NO_FILE: Final = "part that is no ordinary file"
 
 
 def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> pd.DataFrame:
-    """Read a file of memories read: CSV with a header, or one JSON object a line.
+    """Read an access log: a CSV file with a header, or a file with one JSON object a line.
 
-    Each line names a memory in ``memory_id`` and the moment it was read in ``at``, in ISO 8601. A
-    time without a zone is taken as UTC. ``session`` may say in which session it was read; other
-    fields are ignored, and so are empty lines; an empty ``session`` or ``id`` is none. A file with
-    JSON in it may have been rotated: the parts ``path.1``, ``path.2`` and so on are read as well.
-    Of several lines with one ``id`` the last stands.
+    Each line holds the id of the memory in ``memory_id`` and the time of the read in ``at``, in
+    ISO 8601. A time without a zone is taken as UTC. ``session`` is optional. Other fields and empty
+    lines are ignored; an empty ``session`` or ``id`` counts as missing. If several lines have the
+    same ``id``, the last one counts. A JSON log may have been rotated: the parts ``path.1``,
+    ``path.2`` and so on are read too.
 
-    In a file with JSON, a line that is no read is passed over and counted, since a process that was
-    killed may have left half of one. In CSV it is an error. A file with lines of which none is a
-    read is refused.
+    In a JSON log, a line that is not a read is skipped and counted, because a killed process may
+    have written half a line. In a CSV file it is an error. A file is an error if it has lines and
+    none of them is a read.
 
     Parameters
     ----------
     path : Path or str
         The file, in UTF-8.
     maintenance : bool
-        Whether to read what ``memlab harvest`` keeps apart as maintenance, too: reads that ended in
-        an edit of what was read.
+        Include the reads that ``memlab harvest`` keeps apart as maintenance: reads that ended in an
+        edit of the memory.
 
     Returns
     -------
     pandas.DataFrame
-        ``memory_id``, ``at`` (UTC) and ``session`` in the order of the file: what
-        :func:`memlab.find_references` takes as ``log``. ``attrs["passed_over"]`` counts by reason
-        the lines that are no read, ``attrs["without_zone"]`` the times taken as UTC;
-        :func:`memlab.evidence.describe_log` says both in words.
+        ``memory_id``, ``at`` (UTC) and ``session`` in the order of the file, as
+        :func:`memlab.find_references` takes them. ``attrs["passed_over"]`` counts the lines that
+        are not reads by reason, and ``attrs["without_zone"]`` the times that were taken as UTC.
+        :func:`memlab.evidence.describe_log` puts both into words.
+
+    Raises
+    ------
+    MemlabError
+        If the file cannot be read, or has lines and none of them is a read.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> log = memlab.read_access_log(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
+    >>> list(log)
+    ['memory_id', 'at', 'session']
     """
     expect(path, str, PathLike, call="memlab.read_access_log", name="path")
     return _reads_of([Path(path)], maintenance=maintenance)
 
 
 def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFrame:
+    """Return the reads of several logs, each with its rotated parts."""
     log = LogLines()
     for file in files:
         known = len(log.rows)
@@ -91,15 +106,15 @@ def _reads_of(files: Iterable[Path], *, maintenance: bool = False) -> pd.DataFra
 
 
 Log = pd.DataFrame | str | PathLike[str] | None
-"""A log that a call is given: a frame of reads, or the file of one."""
+"""An access log as an argument: a frame of reads, or the path of a log file."""
 
 
 def reads_in(
     log: Log, settings: Settings, *, call: str, source: Source | None = None
 ) -> tuple[pd.DataFrame | None, Path | None]:
-    """Return the reads of a log that was given, else of those remembered; and the log's file.
+    """Return the reads of the given log, else of the logs in the settings; and the log's file.
 
-    Reads under a former name of a memory of `source` are given its present one.
+    Reads of a memory of `source` under a former name get its present name.
     """
     if isinstance(log, str | PathLike):
         return _followed(read_access_log(log), source), Path(log)
@@ -110,29 +125,35 @@ def reads_in(
 
 
 def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
-    """Return a log in which each memory is called by the id that it has in a store now.
+    """Return a log in which former names of memories are replaced by their present ids.
 
-    A read belongs to the memory that had the name at the moment of the read. Renames are known
-    where the store is a folder that git tracks; elsewhere the log is returned as it is. Functions
-    that are given a store and a log do this themselves.
+    A read belongs to the memory that had the name at the time of the read. Renames are known if
+    the store is a folder that git tracks; otherwise the log is returned unchanged. Functions that
+    take a store and a log do this themselves.
 
     Parameters
     ----------
     log : DataFrame
-        What :func:`memlab.read_access_log` returns.
+        A log from :func:`memlab.read_access_log`.
     store : str, Path or Source
         The store whose memories were read.
+
+    Returns
+    -------
+    DataFrame
+        A copy of the log, or the log itself if no name changes.
     """
     expect_log(log, call="memlab.evidence.follow_names")
     return _followed(log, open_source(store))
 
 
 def _followed(log: pd.DataFrame, source: Source | None) -> pd.DataFrame:
+    """Return a log with the present names of a source's memories."""
     formers = () if source is None else source.former_names()
     if not formers:
         return log
     by_name: dict[str, list[FormerName]] = {}
-    for former in sorted(formers, key=lambda each: each.until):
+    for former in sorted(formers, key=lambda former: former.until):
         by_name.setdefault(former.name, []).append(former)
     renamed = log[c.MEMORY_ID].isin(by_name.keys()) & log[c.AT].notna()
     if not renamed.any():
@@ -155,16 +176,16 @@ def _name_now(name: str, at: datetime, formers: Sequence[FormerName]) -> str:
 def log_option(
     reads: pd.DataFrame | None, file: Path | None, settings: Settings
 ) -> tuple[str, ...]:
-    """Return how a command is given a log; nothing without one, or where the settings name it."""
+    """Return the command-line arguments for a log; none without one, or if the settings name it."""
     if reads is None or file in settings.log:
         return ()
     return ("--log", str(file or "LOG"))
 
 
 def remembered_reads(settings: Settings, source: Source | None = None) -> pd.DataFrame | None:
-    """Return the reads of every access log that is remembered of a store; None without one.
+    """Return the reads of every access log in a store's settings; None without one.
 
-    Reads under a former name of a memory of `source` are given its present one.
+    Reads of a memory of `source` under a former name get its present name.
     """
     if not settings.log:
         return None
@@ -175,38 +196,44 @@ def remembered_reads(settings: Settings, source: Source | None = None) -> pd.Dat
 
 
 def apart_of(log: Path) -> Path:
-    """Return where a harvest into `log` keeps the reads that are no later need."""
+    """Return the path of the file for reads of a harvest into `log` that are not references."""
     return log.with_name(f"{log.name}.apart")
 
 
 def describe_log(log: pd.DataFrame, past: pd.DataFrame | None = None) -> list[str]:
-    """Say what lines of a log from `read_access_log` are left out; nothing where all is well.
+    """Return messages about unusual lines of a log from `read_access_log`; empty if there are none.
 
-    Where it holds none at all, that is said. With the past of a store, so are the lines that name
-    no memory of it, with the names that stand there most often.
+    With the history of a store, one of them counts the lines that name no memory of the store and
+    lists the most frequent names.
     """
+    messages = []
+    if log.empty:
+        messages.append("the log: it holds no read")
     passed_over: dict[str, int] = log.attrs.get(PASSED_OVER, {})
-    said = [] if len(log) else ["the log: it holds no read"]
     if passed_over:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
-        said.append(f"the log: lines passed over: {reasons}")
+        messages.append(f"the log: lines passed over: {reasons}")
     if past is not None and not is_other_stores_log(log, past):
         unknown = describe_unknown(log, past)
-        said += [f"the log: {unknown}"] if unknown else []
-    if without := log.attrs.get(c.WITHOUT_ZONE, 0):
-        said.append(f"the log: {counted(without, 'times')} without a zone, taken as UTC")
+        if unknown:
+            messages.append(f"the log: {unknown}")
+    without_zone = log.attrs.get(c.WITHOUT_ZONE, 0)
+    if without_zone:
+        messages.append(f"the log: {counted(without_zone, 'times')} without a zone, taken as UTC")
     if len(log):
-        most = log[c.MEMORY_ID].value_counts()
-        if len(most) > 1 and most.iloc[0] > len(log) / 2 and most.iloc[0] >= 100:
-            said.append(
-                f"the log: {most.iloc[0]:,} of {len(log):,} reads are of one memory, "
-                f"{most.index[0]}; is something polling it?"
+        counts = log[c.MEMORY_ID].value_counts()
+        most = counts.iloc[0]
+        is_polled = len(counts) > 1 and most > len(log) / 2 and most >= _POLLED
+        if is_polled:
+            messages.append(
+                f"the log: {most:,} of {len(log):,} reads are of one memory, "
+                f"{counts.index[0]}; is something polling it?"
             )
-    return said
+    return messages
 
 
 def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
-    """Say how many lines of a log name no memory that a store has held; empty where all do."""
+    """Return how many lines of a log name no memory of a history, in words; empty if none does."""
     unknown = log.loc[~log[c.MEMORY_ID].isin(past[c.MEMORY_ID]), c.MEMORY_ID].value_counts()
     if unknown.empty:
         return ""
@@ -218,7 +245,7 @@ def describe_unknown(log: pd.DataFrame, past: pd.DataFrame) -> str:
 
 
 class LogLines:
-    """Gathers the lines of a log's parts, and what is to be said about them."""
+    """Collects the lines of a log's parts, and counts those that are not reads by reason."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
@@ -227,7 +254,7 @@ class LogLines:
         self.first_fault: str | None = None
 
     def read(self, path: Path, *, needed: bool = False) -> None:
-        """Take in one file; what is no file is left out, unless it was asked for by its name."""
+        """Read one file. Other paths are counted and skipped, or an error if `needed`."""
         if not needed and not path.is_file():
             self.passed_over[_NO_FILE] += 1
         elif _is_csv(path):
@@ -236,10 +263,12 @@ class LogLines:
             self._read_lines(path)
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
-        """Return the reads, in the order of the lines."""
+        """Return the reads in the order of their lines, the last of each id."""
         frame = pd.DataFrame(self.rows, columns=_FIELDS).astype(_DTYPES)
         again = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
-        left_out = {WRITE, *APART} - ({MAINTENANCE} if maintenance else set())
+        left_out = {WRITE, *APART}
+        if maintenance:
+            left_out.discard(MAINTENANCE)
         reads = frame.loc[~again & ~frame[c.KIND].isin(left_out), [c.MEMORY_ID, c.AT, c.SESSION]]
         reads = reads.reset_index(drop=True)
         reads.attrs[PASSED_OVER] = dict(self.passed_over)
@@ -247,6 +276,7 @@ class LogLines:
         return reads
 
     def _read_lines(self, path: Path) -> None:
+        """Read JSON lines. A line that is not a read is counted by its reason."""
         for number, line in enumerate(_lines_of(path), 1):
             if line.isspace():
                 continue
@@ -258,7 +288,7 @@ class LogLines:
                 self.first_fault = self.first_fault or f"{path}, line {number}: {fault}"
 
     def _read_csv(self, path: Path) -> None:
-        """Take in CSV; a row that is no read is an error."""
+        """Read CSV. A row that is not a read is an error."""
         rows = csv.DictReader(map(_decoded, _lines_of(path)), strict=True)
         try:
             missing = {c.MEMORY_ID, c.AT} - set(rows.fieldnames or ())
@@ -273,7 +303,13 @@ class LogLines:
             raise MemlabError(f"{path}, line {rows.line_num}: {fault}; {_WANTED}") from error
 
     def _row(self, fields: Any) -> tuple[Any, ...]:
-        """Return a line's fields; raises ValueError with what is wrong and what to count it as."""
+        """Return the fields of a line in the order of `_FIELDS`.
+
+        Raises
+        ------
+        ValueError
+            If the line is not a read. Its arguments are the fault and the reason to count.
+        """
         if not isinstance(fields, dict):
             raise ValueError("not a JSON object", "cut short, or no JSON object")  # noqa: TRY004 - one kind of fault
         memory_id = fields.get(c.MEMORY_ID)
@@ -287,12 +323,14 @@ class LogLines:
         except ValueError as error:
             raise ValueError(f"at {error}", "no time") from error
         self.without_zone += not has_zone
-        others = (text(fields.get(name)) or None for name in (c.SESSION, c.KIND, _ID))
-        return text(memory_id), moment, *others
+        session = text(fields.get(c.SESSION)) or None
+        kind = text(fields.get(c.KIND)) or None
+        read_id = text(fields.get(_ID)) or None
+        return text(memory_id), moment, session, kind, read_id
 
 
 def _lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a log; one that is too long comes in pieces, which are no reads."""
+    """Yield the lines of a log. A line that is too long comes in pieces, which are not reads."""
     try:
         with ordinary_file(path) as file:
             yield from iter(lambda: file.readline(_LINES_AT_ONCE), b"")
@@ -302,12 +340,12 @@ def _lines_of(path: Path) -> Iterator[bytes]:
 
 
 def _is_csv(path: Path) -> bool:
-    """Whether there are lines, and none of the first begins as an object does."""
+    """Return whether a file has lines and none of its first lines begins like a JSON object."""
     try:
         with ordinary_file(path, most=sys.maxsize) as file:
             beginning = file.read(2**16)
     except (OSError, ValueError):
-        return False  # what is wrong is said when it is read
+        return False  # reading it later raises the error
     lines = beginning.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return bool(beginning) and not any(line.lstrip().startswith(b"{") for line in lines)
 
@@ -330,27 +368,26 @@ CHANCES: Final = {
     "too new": "written after the last read in the log",
     "not loaded": "not loaded at start, and never read",
 }
-"""What a memory's chance was, with the words for it."""
+"""Category of a memory's chance to be read -> its words, which follow a number."""
 
 
 def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
-    """Say of every memory whether it was read, and if not, whether it could have been.
+    """Return for every memory whether it was read, and if not, whether it could have been.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load`` returns, or the store itself, for what is in it now. Where its source
-        says what is loaded at start, and loads anything, a memory that is not had no chance: no
-        agent was told of it. Where agents search, they could have found it.
+        A frame from ``memlab.load``, or a store, whose present memories are loaded. If the source
+        knows which memories are loaded at start, and loads any, the other memories had no chance,
+        because no agent knew of them. In a store that agents search, they had one.
     log : DataFrame
-        What `read_access_log` returns.
+        A log from `read_access_log`.
 
     Returns
     -------
     Series
-        Named ``chance``, a category of `CHANCES` for each row of the frame. A memory is too new
-        when no other session, or where sessions are not known no other read, came after it was
-        written.
+        Named ``chance``, a category of `CHANCES` for each row of the frame. A memory is too new if
+        no session began after it was written. A read without a session counts as a session.
     """
     if not isinstance(frame, pd.DataFrame):
         frame = present_rows(
@@ -373,19 +410,19 @@ ANOTHERS: Final = "not one line names a memory of this store; is it another stor
 
 
 def reads_of_store(log: pd.DataFrame, past: pd.DataFrame, now: datetime) -> pd.DataFrame:
-    """Return the reads of what was ever in a store, until a moment."""
+    """Return the reads of memories in a store's history, up to `now`."""
     return log[log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (log[c.AT] <= now)]
 
 
 def is_other_stores_log(log: pd.DataFrame, past: pd.DataFrame) -> bool:
-    """Whether a log holds reads, and none of what was ever in a store."""
+    """Return whether a log holds reads, and none of them is of a memory in a store's history."""
     return len(log) > 0 and not log[c.MEMORY_ID].isin(past[c.MEMORY_ID]).any()
 
 
 def describe_chances(chances: pd.Series) -> str:
-    """Say in a sentence how many memories were read, and how many could not have been.
+    """Return in words how many memories were read, and how many could not have been.
 
-    `chances` is what `reading_chances` returns.
+    `chances` is the result of `reading_chances`.
     """
     counts = chances.value_counts(sort=False)
     parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]
@@ -393,7 +430,7 @@ def describe_chances(chances: pd.Series) -> str:
 
 
 def _last_beginning(log: pd.DataFrame) -> Any:
-    """Return when the last session's first read was made; one without a session is its own."""
+    """Return the time of the first read of the last session; a read without one is a session."""
     if c.SESSION not in log:
         return log[c.AT].max()
     alone = log.loc[log[c.SESSION].isna(), c.AT]
@@ -409,14 +446,23 @@ HOW_JUDGED: Final = (
 
 @dataclass(frozen=True, repr=False)
 class CutLosses(DisplayMixin):
-    """Reads by whether the memory's line was loaded, as the index stands and in other orders.
+    """Reads that miss their line because the index is cut, under several orders of its entries.
 
-    Each read is judged by the files that were there at its moment, in the order in question, with
-    as many lines loaded as fit today.
+    A read is served by an order if the line of its memory was loaded. Each read is judged by the
+    files that existed at its time, with as many lines loaded as fit today.
 
-    `reads` are those of files that are there today, `unnamed` those of them that no line names;
-    lines name `named` files. By order of the entries, ``loaded`` says how many reads found the
-    memory's line loaded, and `files` how many files a loaded line names today.
+    Attributes
+    ----------
+    reads : int
+        Reads of files that exist today.
+    unnamed : int
+        Those of them whose file no line of the index names.
+    named : int
+        Files that the index names.
+    loaded : mapping of str to int
+        Order of the entries -> number of reads that it serves.
+    files : mapping of str to int
+        Order of the entries -> number of files that its loaded lines name today.
     """
 
     reads: int
@@ -427,16 +473,16 @@ class CutLosses(DisplayMixin):
 
     @property
     def lost(self) -> int:
-        """Reads of memories whose line was cut, the entries as they stand today."""
+        """Number of reads whose line was cut, in today's order of the entries."""
         return self.reads - self.unnamed - self.loaded[TODAY]
 
     @property
     def below(self) -> int:
-        """Files whose line is cut today."""
+        """Number of files whose line is cut today."""
         return self.named - self.files[TODAY]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a row for each order: files that are loaded, reads, and their share."""
+        """Return one row per order: loaded files, served reads, and their share of all reads."""
         share = [count / self.reads if self.reads else 0.0 for count in self.loaded.values()]
         columns = {"files": list(self.files.values()), "reads": list(self.loaded.values())}
         return pd.DataFrame(
@@ -444,7 +490,7 @@ class CutLosses(DisplayMixin):
         )
 
     def table(self) -> Table:
-        """Return a row for each order, for people; without reads, how much of it is loaded."""
+        """Return the printed table: one row per order; without reads, today's files alone."""
         header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
         if not self.reads:
             return Table("", header[:2], [*self.files.items()][:1])
@@ -453,7 +499,7 @@ class CutLosses(DisplayMixin):
         return Table("", header, rows, HOW_JUDGED)
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         below = f"{self.below:,} of {self.named:,} named files have their line below the cut"
         facts = [
             ("below", below),
@@ -465,54 +511,68 @@ class CutLosses(DisplayMixin):
 
 
 def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
-    """Say which reads found the memory's line loaded, and in which order more would have.
+    """Return how many reads found their line loaded, under several orders of the index.
 
-    That is for the index as it stands, and for its entries newest first, oldest first and most read
-    first, under the same limits.
+    The orders are today's, newest first, oldest first and most read first, under the same limits.
 
     Parameters
     ----------
     source : str, Path or Source
         A folder of Claude Code's memory; MemlabError of another kind of store.
     log : DataFrame, optional
-        Later reads, as :func:`memlab.read_access_log` returns them; without them it is only known
-        what is cut, and not what that loses.
+        Later reads, from :func:`memlab.read_access_log`. Without them the result has only the
+        number of files whose line is cut.
+
+    Returns
+    -------
+    CutLosses
     """
     if log is None:
         log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})
     expect_log(log, call="memlab.evidence.reads_missed_by_index_cut")
-    found = open_source(source).orders(Counter(log[c.MEMORY_ID]))
-    of_files = log.loc[log[c.MEMORY_ID].isin(found.written.keys())].sort_values(c.AT, kind="stable")
+    index = open_source(source).orders(Counter(log[c.MEMORY_ID]))
+    is_of_file = log[c.MEMORY_ID].isin(index.written.keys())
+    of_files = log.loc[is_of_file].sort_values(c.AT, kind="stable")
     names = of_files[c.MEMORY_ID].tolist()
     reads = list(zip(of_files[c.AT].dt.to_pydatetime(), names, strict=True))
-    named = frozenset(found.lines[TODAY])
+    named = frozenset(index.lines[TODAY])
     return CutLosses(
         reads=len(reads),
         unnamed=sum(name not in named for name in names),
         named=len(named),
-        loaded={order: _served(found, order, reads) for order in found.lines},
-        files=found.fits,
+        loaded={order: _served(index, order, reads) for order in index.lines},
+        files=index.fits,
     )
 
 
-def _served(found: IndexOrderings, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
-    """Return how many reads found the memory's line loaded, in the order that was there then."""
-    lines = found.lines[TODAY if order == MOST_READ else order]
-    place = {name: (0, number) for number, name in enumerate(lines)}
-    known = {name: at for at, name in reversed(reads)}  # what was read was there
-    since = {name: min(found.written[name], known.get(name, found.written[name])) for name in lines}
+def _served(index: IndexOrderings, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
+    """Return how many reads found their line loaded in an order of the index.
+
+    `reads` are in order of time. A line counts as present from the time its file was written, or
+    from its first read if that is earlier. In the order `MOST_READ`, lines are ranked by the reads
+    so far, and lines with equal counts by today's order.
+    """
+    lines = index.lines[TODAY if order == MOST_READ else order]
+    rank = {name: (0, number) for number, name in enumerate(lines)}
+    first_read = {name: at for at, name in reversed(reads)}
+    since = {}
+    for name in lines:
+        written = index.written[name]
+        since[name] = min(written, first_read.get(name, written))
     coming = deque(sorted(lines, key=since.__getitem__))
-    there: list[tuple[int, int]] = []
+    present: list[tuple[int, int]] = []
     served = 0
     for at, name in reads:
         while coming and since[coming[0]] <= at:
-            insort(there, place[coming.popleft()])
-        if name in place:
-            above = bisect_left(there, place[name])
-            served += above < found.fits[order]
-            if order == MOST_READ:
-                del there[above]
-                times, number = place[name]
-                place[name] = times - 1, number
-                insort(there, place[name])
+            insort(present, rank[coming.popleft()])
+        if name not in rank:
+            continue
+        lines_above = bisect_left(present, rank[name])
+        if lines_above < index.fits[order]:
+            served += 1
+        if order == MOST_READ:
+            del present[lines_above]
+            negative_reads, number = rank[name]
+            rank[name] = (negative_reads - 1, number)
+            insort(present, rank[name])
     return served

@@ -1,7 +1,7 @@
-"""Age or use: which of the two says what a store's agents read next.
+"""Compare recency and past use as predictors of the memories that agents read next.
 
-Reads are judged by what was known when their day began. Use is the days on which a memory was
-read, each fading to half in `HALF_LIFE` days.
+Each read is predicted from the state at the beginning of its day. The use of a memory is the number
+of days on which it was read, each decayed exponentially with a half-life of `HALF_LIFE` days.
 """
 
 import json
@@ -25,23 +25,23 @@ from memlab.text import DisplayMixin, Table, TextPage, counted
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
 HALF_LIFE: Final = 14.0
-"""Days in which what a read says fades by half."""
+"""Half-life of the weight of a read, in days."""
 SIZES: Final = (0.1, 0.25, 0.5)
-"""Shares of a store at which age and use are compared; of memories, a quarter decides."""
+"""Shares of a store at which age and use are compared. A quarter of the memories decides."""
 BETWEEN: Final = 0.12
-"""By how much what is served varies from one stretch of a store to the next beyond the noise of
-both, in times the variance of one read; ``bench_activation.py --between`` measures it."""
+"""Variance of the served share between two stretches of a store beyond sampling noise, in units of
+the variance of one read. ``bench_activation.py --between`` measures it."""
 AS_GOOD: Final = 0.05
-"""Age is enough where use serves at most so much more."""
+"""Largest gain of use over age at which age is enough."""
 FEWEST: Final = (20, 10)
-"""Reads, and days on which they were made, with less of which nothing is said."""
+"""Smallest numbers of reads and of days with reads for a verdict."""
 
 TIMES: Final = ("never", "once", "twice", "three or four times", "five times or more")
-"""On how many days a memory had been read."""
+"""Groups of memories by the number of days on which they had been read."""
 QUARTERS: Final = ("newest quarter", "second quarter", "third quarter", "oldest quarter")
 GROUPS: Final = (*TIMES, *QUARTERS)
 MEASURES: Final = (c.MEMORIES, c.TOKENS)
-"""What is loaded of a store: so many memories, or tokens."""
+"""Units in which the loaded part of a store is measured."""
 _AGAIN: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
 _TIMES_FROM: Final = (1, 2, 3, 5)
 _LEFT_OUT: Final = (
@@ -53,10 +53,19 @@ ORDERS: Final = ("newest", "most used")
 
 
 class LookBack(NamedTuple):
-    """Reads in order of time, each seen from the beginning of its day.
+    """Reads in order of time, each predicted from the beginning of its day.
 
-    `reach` is the share of the store to load to have it, by age and by use; of `GROUPS`, `seen` is
-    its own, `expected` the share of memories in each. `times` counts days of reads.
+    Attributes
+    ----------
+    day : array of int64, shape (reads,)
+        Day of each read.
+    reach : array of float64, shape (reads, 4)
+        Share of the store to load so that the read finds its memory: of memories by age and by
+        use, then of tokens by age and by use.
+    seen, expected : array of float64, shape (reads, groups)
+        Membership of the memory in each of `GROUPS` (0 or 1), and the share of all memories in it.
+    times : array of int64
+        Number of days with reads of each memory.
     """
 
     day: Ints
@@ -69,7 +78,11 @@ class LookBack(NamedTuple):
 def score_recency_vs_use(
     written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints
 ) -> LookBack:
-    """Look at reads in whole days, once a day, of what was there when the day began."""
+    """Score each read by age and by use, from the state at the beginning of its day.
+
+    A memory counts once a day. Reads of memories that were not present when the day began are left
+    out. `written`, `left` and `tokens` are by memory; `day` and `target` are by read.
+    """
     day, target = np.unique(np.stack([day, target]), axis=1)
     there = (written[target] < day) & (day <= left[target])
     day = day[there]
@@ -114,32 +127,49 @@ def score_recency_vs_use(
 
 
 def _group(times: Ints) -> Ints:
+    """Return the place among `TIMES` of each number of days with reads."""
     return np.searchsorted(_TIMES_FROM, times, side="right")
 
 
 def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
-    """Return for each of `GROUPS` its chance to be read next, in times the mean, with limits.
+    """Return the chance of each of `GROUPS` to be read next, relative to the mean, with limits.
 
-    Byar's limits of a Poisson count (Breslow and Day 1987), reads of a day being alike (Kish 1965).
+    The limits are Byar's approximation for a Poisson count (Breslow and Day 1987). The count is
+    divided by the design effect of reads of one day, which are alike (Kish 1965).
     """
-    found = reads.seen.sum(axis=0)
+    observed = reads.seen.sum(axis=0)
     expected = reads.expected.sum(axis=0)
-    wide = NormalDist().inv_cdf(confidence)
+    quantile = NormalDist().inv_cdf(confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
-        chance = found / expected
-        alike = np.fmax(1, _squares(reads.day, reads.seen - chance * reads.expected) / found)
-        low, high = (
-            np.fmax(count * (1 - 1 / (9 * count) + z / (3 * np.sqrt(count))) ** 3, 0)
-            for z, count in ((-wide, found / alike), (wide, found / alike + 1))
-        )
-        limits = {"low": low * alike / expected, "high": high * alike / expected}
-    table = {"reads": found.astype(np.int64), "expected": expected, "chance": chance, **limits}
-    others = other_stores()["chance"]
-    return pd.DataFrame({**table, "other_stores": others}, index=pd.Index(GROUPS, name="group"))
+        chance = observed / expected
+        deviations = reads.seen - chance * reads.expected
+        design_effect = np.fmax(1, _squares(reads.day, deviations) / observed)
+        effective = observed / design_effect
+        low = _byar_limit(effective, -quantile) * design_effect / expected
+        high = _byar_limit(effective + 1, quantile) * design_effect / expected
+    table = {
+        "reads": observed.astype(np.int64),
+        "expected": expected,
+        "chance": chance,
+        "low": low,
+        "high": high,
+        "other_stores": other_stores()["chance"],
+    }
+    return pd.DataFrame(table, index=pd.Index(GROUPS, name="group"))
+
+
+def _byar_limit(count: Floats, quantile: float) -> Floats:
+    """Return Byar's limit of a Poisson count at a normal quantile (Breslow and Day 1987)."""
+    limit = count * (1 - 1 / (9 * count) + quantile / (3 * np.sqrt(count))) ** 3
+    at_least_zero: Floats = np.fmax(limit, 0)
+    return at_least_zero
 
 
 def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
-    """Return what the most used quarter serves more than the newest, with limits by days."""
+    """Return the gain of the most used quarter over the newest in served share, with its limits.
+
+    The variance is that of sums by day (cluster sampling, Kish 1965).
+    """
     newest, used = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _BLUR).astype(np.float64)
     count = max(len(reads.day), 1)
     days = len(np.unique(reads.day))
@@ -150,22 +180,28 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
 
 
 def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
-    """Return the share of reads that found their memory, with limits of as many reads to come.
+    """Return the share of reads that found their memory, and its limits for as many later reads.
 
-    Wilson's (1927), of half the reads, fewer as a day's are alike and by `BETWEEN`.
+    The limits are Wilson's score interval (Wilson 1927) for half the reads, because the later share
+    has sampling noise too. The variance grows by the design effect of reads of one day (Kish 1965)
+    and by `BETWEEN`.
     """
     share = float(found.mean())
-    z = NormalDist().inv_cdf(confidence)
-    spread = share * (1 - share)
-    alike = max(1.0, float(_squares(day, found - share)) / (len(found) * spread)) if spread else 1.0
-    part = z * z * (2 * alike / len(found) + BETWEEN)
-    half = np.sqrt(part * (spread + part / 4))
-    low, high = ((share + part / 2 + side * half) / (1 + part) for side in (-1, 1))
+    quantile = NormalDist().inv_cdf(confidence)
+    variance = share * (1 - share)
+    design_effect = 1.0
+    if variance:
+        design_effect = float(_squares(day, found - share)) / (len(found) * variance)
+        design_effect = max(1.0, design_effect)
+    part = quantile * quantile * (2 * design_effect / len(found) + BETWEEN)
+    half = np.sqrt(part * (variance + part / 4))
+    low = (share + part / 2 + -1 * half) / (1 + part)
+    high = (share + part / 2 + 1 * half) / (1 + part)
     return share, float(low), float(high)
 
 
 def served_by(reads: LookBack) -> pd.DataFrame:
-    """Return what share of reads found their memory by the share of the store that was loaded."""
+    """Return the share of reads that found their memory, by the loaded share of the store."""
     shares = np.arange(101) / 100
     found = (reads.reach <= shares[:, None, None] + _BLUR).sum(axis=1) / max(len(reads.day), 1)
     names = pd.MultiIndex.from_product([MEASURES, ORDERS])
@@ -174,33 +210,31 @@ def served_by(reads: LookBack) -> pd.DataFrame:
 
 @dataclass(frozen=True, repr=False)
 class AgeOrUse(DisplayMixin):
-    """Whether age or use says what is read next.
+    """Comparison of age and use as predictors of the next reads.
 
     Attributes
     ----------
     verdict : {"use", "age", "too-few-reads"}
-        ``use`` where the quarter of the memories that was used most serves more reads than the
-        newest quarter, ``age`` where it serves five points more at most, both at the limits of
-        `gain`; ``too-few-reads`` where the reads leave that open, or there are fewer than 20 on 10
-        days.
+        ``use`` if the lower limit of `gain` is above 0. ``age`` if its upper limit is at most five
+        points. ``too-few-reads`` if neither holds, or if there are fewer than 20 reads or 10 days.
     reads, days : int
-        The reads it rests on, a memory once a day, and the days on which they were made.
+        Reads that count, at most one a day for each memory, and days with such reads.
     left_out : int
-        Other reads of the log: of one memory again on that day, on the day on which it was written,
-        or when it was load-bearing or replaced.
+        Other reads of the log: further reads of a memory on one day, reads on the day it was
+        written, and reads of load-bearing or replaced memories.
     memories : int
         Memories that could be read.
     again : tuple of float
-        What share of them was read on one day or more, on two, and on three.
+        Share of them that was read on at least one, two and three days.
     chances : DataFrame
-        A row for each number of days on which a memory had been read, and for each quarter by age:
-        its ``reads``; as many as were ``expected``, had all memories been as likely; ``chance``,
-        one over the other, with its limits ``low`` and ``high``; that of ``other_stores``.
+        One row for each number of days with reads, and for each quarter by age: ``reads``; the
+        number ``expected`` if all memories were equally likely; ``chance``, the quotient of both,
+        with its limits ``low`` and ``high``; and the chance in ``other_stores``.
     served : DataFrame
-        What share of the reads found their memory by the share of the store that was loaded: of the
+        Share of reads that found their memory, by the share of the store that was loaded: of the
         ``memories`` and of the ``tokens``, each the ``newest`` and the ``most used`` first.
     gain : tuple of float
-        What the most used quarter serves more than the newest, and its limits.
+        Share of reads that the most used quarter serves minus that of the newest, and its limits.
     """
 
     reads: int
@@ -214,11 +248,16 @@ class AgeOrUse(DisplayMixin):
 
     @property
     def verdict(self) -> UsageVerdict:
-        """What the limits of the gain leave open, or do not."""
+        """The better predictor by the limits of the gain, or that the reads are too few."""
         _, low, high = self.gain
-        if self.reads < FEWEST[0] or self.days < FEWEST[1]:
+        fewest_reads, fewest_days = FEWEST
+        if self.reads < fewest_reads or self.days < fewest_days:
             return "too-few-reads"
-        return "age" if high <= AS_GOOD else "use" if low > 0 else "too-few-reads"
+        if high <= AS_GOOD:
+            return "age"
+        if low > 0:
+            return "use"
+        return "too-few-reads"
 
     @property
     def decided(self) -> bool:
@@ -227,20 +266,27 @@ class AgeOrUse(DisplayMixin):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """All of it but the whole course of ``served``, for a script."""
-        names = ("verdict", "reads", "days", "left_out", "memories", "again", "gain")
-        return {name: getattr(self, name) for name in names} | {
+        """All fields as JSON values, with ``served`` at `SIZES` only."""
+        served = []
+        for measure in MEASURES:
+            for size in SIZES:
+                by_order = self.served[measure].loc[size].to_dict()
+                served.append({"of": measure, "loaded": size, **by_order})
+        return {
+            "verdict": self.verdict,
+            "reads": self.reads,
+            "days": self.days,
+            "left_out": self.left_out,
+            "memories": self.memories,
+            "again": self.again,
+            "gain": self.gain,
             "chances": json.loads(self.chances.reset_index().to_json(orient="records")),
-            "served": [
-                {"of": measure, "loaded": size, **self.served[measure].loc[size].to_dict()}
-                for measure in MEASURES
-                for size in SIZES
-            ],
+            "served": served,
         }
 
     @property
     def answer(self) -> str:
-        """The verdict in a line, with what it rests on."""
+        """The verdict in one line, with the shares that both quarters serve."""
         says = {"use": "use says more than age", "age": "age is enough"}.get(
             self.verdict, "too few reads to tell age from use"
         )
@@ -254,7 +300,7 @@ class AgeOrUse(DisplayMixin):
         )
 
     def sheet(self) -> TextPage:
-        """Return the answer and what it rests on, beside other stores."""
+        """Return the printed page: the answer and its figures, beside those of other stores."""
         others = other_stores()
         facts = [
             (f"read on {on}", f"{own:.0%} of {counted(self.memories)}; {other:.0%} in other stores")
@@ -286,7 +332,7 @@ class AgeOrUse(DisplayMixin):
 
 @cache
 def other_stores() -> dict[str, Any]:
-    """Return the same figures of public stores, which ``data/fit_law.py`` writes."""
+    """Return the figures of public stores, which ``data/fit_law.py`` writes."""
     text = files("memlab.evidence").joinpath("laws", "usage.json").read_text("utf-8")
     figures: dict[str, Any] = json.loads(text)
     return figures
@@ -298,20 +344,24 @@ def age_or_use(
     *,
     confidence: float = DEFAULT_CONFIDENCE,
 ) -> AgeOrUse:
-    """Say whether age or use tells what is read next, from what was read so far.
+    """Return whether recency or past use predicts the next reads better, from the reads so far.
 
-    Every read is judged by what was known when its day began. A memory counts once a day, and not
-    on the day on which it was written; load-bearing memories, which are loaded anyway, and those
-    that were replaced or deleted by then are left out.
+    Each read is predicted from the state at the beginning of its day. A memory counts at most once
+    a day, and not on the day it was written. Load-bearing memories are left out, because they are
+    always loaded; so are memories that were replaced or deleted by then.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load_past`` returns, or the store itself, for its whole past and its logs.
+        A frame from ``memlab.load_past``, or a store, whose history and logs are loaded.
     references : DataFrame, optional
-        What ``find_references`` returns of an access log, of which the reads count.
+        References from ``find_references`` with an access log. Only reads count.
     confidence : float
-        Of each limit.
+        One-sided confidence of each limit, above 0.5 and below 1.
+
+    Returns
+    -------
+    AgeOrUse
 
     Examples
     --------
@@ -354,12 +404,13 @@ def age_or_use(
 
 
 def _days(times: pd.Series) -> Ints:
+    """Return times as days since 1970, with `_NEVER` for a missing time."""
     days = times.to_numpy("datetime64[D]")
     return np.where(np.isnat(days), _NEVER, days.astype(np.int64))
 
 
 def _left(past: pd.DataFrame, written: Ints) -> Ints:
-    """Return on which day each memory was replaced or deleted."""
+    """Return the day on which each memory was replaced or deleted, or `_NEVER`."""
     left = _days(past[c.DELETED_AT]) if c.DELETED_AT in past else np.full(len(past), _NEVER)
     rows, by = successors(past)
     left[rows] = np.minimum(left[rows], np.where(by > rows, written[by], _NEVER))
@@ -367,7 +418,7 @@ def _left(past: pd.DataFrame, written: Ints) -> Ints:
 
 
 def _squares(day: Ints, beside: Floats) -> Floats:
-    """Return the sum of the squares of what reads differ by, summed over each day before."""
+    """Return the sum over days of the squared sum of the deviations of each day."""
     sums = np.zeros((len(day), *beside.shape[1:]))
     np.add.at(sums, np.unique(day, return_inverse=True)[1], beside)
     squares: Floats = (sums**2).sum(axis=0)

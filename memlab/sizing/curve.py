@@ -1,7 +1,7 @@
-"""What every cap, and every budget in tokens, serves and costs."""
+"""The cap curve: what every cap, and every budget in tokens, serves and costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -34,30 +34,31 @@ MAX_TOKENS: Final = "max_tokens"
 """Name of the index of a curve of budgets."""
 
 EXACT_AT: Final = "boot_history_exact_at"
-"""Key of ``curve.attrs``: the caps at which the statistics over history were computed."""
+"""Key of ``curve.attrs``: caps at which the statistics over the history are exact."""
 
 EVERY_CAP: Final = 4096
-"""Up to this many prunable rows, the curve has a line for every cap."""
+"""Largest number of prunable rows for which the curve has a row for every cap."""
 
 ROUND_CAPS: Final = np.array([step * 10**zeros for zeros in range(9) for step in (1, 2, 5)])
-"""Caps that people ask for: they have a line of their own in every curve that reaches them."""
+"""Round caps, which have a row in every curve that reaches them."""
 
 AROUND: Final = (0, *ROUND_CAPS[3:15].tolist())
-"""Those of them that a table shows beside an answer."""
+"""Round caps that a table shows beside a recommendation."""
 
 MOMENTS: Final = 30_000_000
-"""Moments that the statistics over history walk in one curve, about a second: caps times rows."""
+"""Largest number of caps times rows for exact statistics over the history: about one second."""
 
 FEWEST_EXACT: Final = 24
-"""Caps at which those statistics are computed however long the history is: four per decade."""
+"""Smallest number of caps at which those statistics are exact: four per decade."""
 
 
 @dataclass(frozen=True)
 class CurvePoint:
     """What one cap serves and costs.
 
-    `boot_tokens` are those of now, were the store compacted to this cap, `boot_tokens_p95` those
-    over the history under continuous compaction; `days` of memory are what it buys now.
+    `boot_tokens` is the boot context if the store were compacted to this cap now.
+    `boot_tokens_p95` is the 95th percentile over the history if the cap is held after every row.
+    `days` is the age of the oldest prunable memory that it keeps now.
     """
 
     keep_recent: int
@@ -75,7 +76,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class BudgetEnd(CurvePoint):
-    """What one budget in tokens serves and costs: it keeps `keep_recent` memories now."""
+    """What one budget in tokens serves and costs; `keep_recent` is what it keeps now."""
 
     max_tokens: int
 
@@ -87,25 +88,25 @@ class BudgetEnd(CurvePoint):
 
 @dataclass(frozen=True)
 class Sizing:
-    """A store prepared for sizing: after this, a look-up at any cap or target is cheap.
+    """A store prepared for sizing, so that a look-up at any cap or target is cheap.
 
     Attributes
     ----------
     history, present, references
         The store as arrays.
     unmatched_references : int
-        References that did not fit the frame: no such target, or one written later.
+        References whose target is not in the frame, or was written later.
     terms : PosteriorSettings
-        What limits go by: ``confidence``, ``until`` and ``law``.
+        Settings of the posterior: ``confidence``, ``until`` and ``law``.
     source : str
-        What the store is called.
+        Name of the store.
     gaps, lacks_past : Gaps, bool
         Memories deleted without an archive; whether the frame lacks what the archive keeps.
     reads : float
-        How much of its evidence are reads, from 0 to 1, the rest references by name; of a store
-        without any, what suits its system.
+        Share of reads among the references, from 0 to 1. Without references it is 1 if the
+        source tells what is loaded at start, else 0.
     mean : float
-        What a memory of mean length adds to the number: one to a cap, its tokens to a budget.
+        What a memory of mean length adds to the number: 1 to a cap, its tokens to a budget.
     """
 
     history: History
@@ -120,26 +121,30 @@ class Sizing:
     mean: float = 1.0
 
     WORD: ClassVar = "cap"
-    """What the number is called in a sentence."""
+    """Name of the number in a sentence."""
 
     @property
     def lost(self) -> int:
-        """References to memories that were deleted without an archive."""
+        """Number of references to memories that were deleted without an archive."""
         return int(self.references.lost.sum())
 
     @cached_property
     def cuts(self) -> list[record.BacktestSplit]:
-        """The store as it was at earlier moments, and what was referred to afterwards."""
+        """Splits of the history for the backtest."""
         return record.backtest_splits(self.history, self.references, self.terms, record.CUTS)
 
     @cached_property
     def ahead(self) -> Posterior:
-        """The cap for each share in the next stretch, with limits that its record widens."""
+        """Posterior of the caps for the next stretch, with intervals inflated by the backtest."""
         plain = record.posterior_of(self.history, self.references, self.terms)
         return replace(plain, interval_inflation=record.widening(self.cuts))
 
     def choose(self, target: float) -> record.Choice:
-        """Choose by all evidence, not below the cap that removed its own: it would shrink on."""
+        """Return the recommended cap and its verdict.
+
+        It is not below the cap that may have deleted memories without an archive. Otherwise the
+        references to those memories would be missing, and the cap would shrink at every run.
+        """
         choice = record.choose_cap(
             self.ahead,
             target=target,
@@ -148,7 +153,8 @@ class Sizing:
         )
         spare = 1 - target
         verdict = record.Verdict.HISTORY_INCOMPLETE
-        if (least := self.gaps.cap) is not None:
+        least = self.gaps.cap
+        if least is not None:
             cap = max(choice.keep_recent, least)
             likely = max(choice.likely, least)
             return record.Choice(verdict, cap, (choice.interval[0], cap), likely)
@@ -159,41 +165,50 @@ class Sizing:
 
     @property
     def missing(self) -> int:
-        """References or reads until the store's own weigh half."""
+        """Number of references or reads until the weight of the store's own is one half."""
         return max(0, round(self.terms.law.worth) - self.references.cluster_count)
 
     def number_for(self, cap: int) -> int:
-        """Return the number that keeps so many memories: the cap, or a budget."""
+        """Return the number that keeps `cap` memories: the cap itself, or a budget."""
         return self.floor + int(np.ceil(cap * self.mean))
 
     def around(self, *numbers: int | None) -> list[int]:
-        """Return the numbers given, those that keep round numbers of memories, and all there is."""
-        round_ones = {self.number_for(cap) for cap in AROUND}
-        wanted = {each for each in round_ones if each < self.most} | {self.most}
-        return sorted(wanted | {each for each in numbers if each is not None})
+        """Return the numbers, those that keep round numbers of memories, and `most`, sorted."""
+        shown = {self.most}
+        for cap in AROUND:
+            number = self.number_for(cap)
+            if number < self.most:
+                shown.add(number)
+        shown.update(number for number in numbers if number is not None)
+        return sorted(shown)
 
     @property
     def floor(self) -> int:
-        """What the load-bearing memories take of the number: nothing of a cap."""
+        """Part of the number that the load-bearing memories use: 0 for a cap."""
         return 0
 
     @property
     def most(self) -> int:
-        """The number that keeps all that is there now."""
+        """Smallest number that keeps all present memories."""
         return self.present.prunable
 
     def end(self, number: int) -> CurvePoint:
-        """Return what a number serves and costs; of past starts under a budget nothing."""
+        """Return what a number serves and costs. A budget has no ``boot_tokens_p95``."""
         row = {name: values[0].item() for name, values in self._columns(np.array([number])).items()}
-        p95 = row.get("boot_tokens_p95")
-        limits = (row["low"], row["high"])
-        costs = row["served"], limits, row["boot_tokens"], p95, row["days"]
+        point = CurvePoint(
+            keep_recent=row.get("kept", number),
+            served=row["served"],
+            served_limits=(row["low"], row["high"]),
+            boot_tokens=row["boot_tokens"],
+            boot_tokens_p95=row.get("boot_tokens_p95"),
+            days=row["days"],
+        )
         if "kept" in row:
-            return BudgetEnd(row["kept"], *costs, max_tokens=number)
-        return CurvePoint(number, *costs)
+            return BudgetEnd(**vars(point), max_tokens=number)
+        return point
 
     def _served(self, caps: Ints) -> Columns:
-        """Return the share that each cap serves, estimated, and its limits."""
+        """Return the estimated share that each cap serves, and its limits."""
         low, high = self.ahead.limits_at(caps)
         return {"served": self.ahead.share_at(caps), "low": low, "high": high}
 
@@ -205,7 +220,8 @@ class Sizing:
         if len(every) > EVERY_CAP or len(every) * len(self.history) > MOMENTS:
             exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
         caps = every
-        if len(every) > EVERY_CAP:  # those at which the share seen changes, and a spread of others
+        if len(every) > EVERY_CAP:
+            # The caps at which the observed share changes, and others evenly spaced by ratio.
             changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
             wanted = [_spread(every[-1], EVERY_CAP // 8), ROUND_CAPS, changes, exact]
             caps = np.unique(np.concatenate(wanted))
@@ -213,7 +229,7 @@ class Sizing:
         over_history = self.history.boot_at(exact)
         between = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
         curve = pd.DataFrame(self._columns(caps, between), index=pd.Index(caps, name=KEEP_RECENT))
-        # a range where it can be: pandas copies attrs at every step
+        # Use a range if possible: pandas copies attrs at every step.
         exact_at = range(len(every)) if exact is every else exact.tolist()
         curve.attrs = {
             EXACT_AT: exact_at,
@@ -225,20 +241,20 @@ class Sizing:
         return curve
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
-        """Return the curve at these caps, each computed exactly."""
+        """Return the curve at some caps, each computed exactly."""
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
         return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=KEEP_RECENT))
 
     def largest_within(self, token_budget: int) -> int | None:
-        """Return the largest cap whose boot context stays within a budget; None where none does.
+        """Return the largest cap whose boot context stays within a budget, or None.
 
-        It does now, and in 95% of starts over the history: where memories have grown longer, what a
-        cap keeps now may be more than it ever kept.
+        The boot context counts now, and at its 95th percentile over the history. If memories have
+        grown longer, a cap may keep more tokens now than ever before.
         """
         present = self.present
         fits = -1
         fails = self.history.prunable + 1
-        at_once = 64 if len(self.history) <= SHORT else 2  # of a short one more cost no more
+        at_once = 64 if len(self.history) <= SHORT else 2  # a short history takes more at no cost
         while fails - fits > 1:
             caps = np.unique(np.linspace(fits + 1, fails - 1, at_once + 2)[1:-1].astype(np.int64))
             now = present.floor.tokens + present.tokens_newest[np.minimum(caps, present.prunable)]
@@ -248,7 +264,7 @@ class Sizing:
         return None if fits < 0 else fits
 
     def _columns(self, caps: Ints, over_history: Columns | None = None) -> Columns:
-        """Return the shares served, and what the caps would leave of the store."""
+        """Return the shares served, and the sizes of the store under each cap, by column name."""
         present = self.present
         kept = np.minimum(caps, present.prunable)
         memories = present.floor.memories + kept
@@ -272,18 +288,18 @@ class Sizing:
 class BudgetSizing(Sizing):
     """A store prepared for sizing a budget in tokens.
 
-    Under `TokenBudget` a memory stays as long as it, all that is newer and the floor fit. So its
-    age rank in tokens is how many these take, budgets keep nested sets as caps do, and one pass
-    over the history gives every budget. How far back the next references will reach is known in
-    memories; one of mean length stands for so many tokens.
+    Under `TokenBudget` a memory stays while it, all newer memories and the floor fit. So its age
+    rank in tokens is the sum of these. Budgets keep nested sets, as caps do (stack property,
+    Mattson et al. 1970), and one pass over the history gives every budget. The reach of later
+    references is estimated in memories, and a memory counts as the mean number of tokens.
 
     Attributes
     ----------
     history, present, references, unmatched_references, terms, source, gaps, lacks_past, reads, mean
-        As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
+        As in `Sizing`, with age ranks and the cap of the gaps in memories of mean length.
     took : array of int64
-        The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
-        one to what was deleted without an archive, what the law expects.
+        Budget that each reference needed, with the floor; 0 if its target is load-bearing. For a
+        target that was deleted without an archive it is the budget expected under the prior.
     """
 
     took: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -292,17 +308,18 @@ class BudgetSizing(Sizing):
 
     @property
     def floor(self) -> int:
-        """What the load-bearing memories take now."""
+        """Tokens of the load-bearing memories now."""
         return self.present.floor.tokens
 
     @property
     def most(self) -> int:
-        """What all that is loaded now takes."""
+        """Tokens of all memories that are loaded now."""
         return self.present.tokens
 
     def at(self, budgets: Iterable[int]) -> pd.DataFrame:
-        """Return the curve at these budgets."""
-        wanted = np.array([arguments.whole_number(MAX_TOKENS, each) for each in budgets], np.int64)
+        """Return the curve at some budgets."""
+        numbers = [arguments.whole_number(MAX_TOKENS, budget) for budget in budgets]
+        wanted = np.array(numbers, np.int64)
         return pd.DataFrame(self._columns(wanted), index=pd.Index(wanted, name=MAX_TOKENS))
 
     def _columns(self, budgets: Ints, _: Columns | None = None) -> Columns:
@@ -320,7 +337,7 @@ class BudgetSizing(Sizing):
         }
 
     def largest_within(self, token_budget: int) -> int | None:
-        """Return the budget itself; None where the load-bearing memories take more."""
+        """Return the budget itself, or None if the load-bearing memories use more."""
         return token_budget if token_budget >= self.floor else None
 
 
@@ -354,24 +371,36 @@ def prepare_sizing(
 
 
 def in_tokens(sizing: Sizing) -> BudgetSizing:
-    """Return a store that is prepared for caps prepared for budgets in tokens."""
+    """Return the sizing for budgets in tokens from the sizing for caps."""
     history = sizing.history
-    found = sizing.references
-    alone = history.largest_ranks(found.target, found.at, in_tokens=True)
-    took = history.largest_ranks(found.target, found.at, in_tokens=True, with_floor=True)
+    in_memories = sizing.references
+    target = in_memories.target
+    at = in_memories.at
+    alone = history.largest_ranks(target, at, in_tokens=True)
+    took = history.largest_ranks(target, at, in_tokens=True, with_floor=True)
     lengths = history.tokens[history.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(alone / mean).astype(np.int64)
-    in_means = replace(found, rank=ranks).beyond_gaps(sizing.terms.law)
+    in_means = replace(in_memories, rank=ranks).beyond_gaps(sizing.terms.law)
     further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
-        # The budget that deleted what is gone had room for all since, and not for one more.
+        # The budget that deleted those memories had room for all later ones, but not for one more.
         since = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(since / mean)))
-    seen = {each.name: getattr(sizing, each.name) for each in fields(sizing)}
-    seen |= {"references": in_means, "gaps": gaps, "mean": mean}
-    return BudgetSizing(**seen, took=took + further)
+    return BudgetSizing(
+        history=history,
+        present=sizing.present,
+        references=in_means,
+        unmatched_references=sizing.unmatched_references,
+        terms=sizing.terms,
+        source=sizing.source,
+        gaps=gaps,
+        lacks_past=sizing.lacks_past,
+        reads=sizing.reads,
+        mean=mean,
+        took=took + further,
+    )
 
 
 def prepared(
@@ -385,8 +414,9 @@ def prepared(
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
     frame, references = in_reach(*with_references(frame, references, call=call))
-    logged = references[c.KIND] == "log"  # without any, what suits its system
-    reads = float(logged.mean() if len(logged) else c.LOADED_AT_START in frame)
+    is_read = references[c.KIND] == "log"
+    # Without references, use the kind of evidence that suits the store's system.
+    reads = float(is_read.mean() if len(is_read) else c.LOADED_AT_START in frame)
     law = mixture_prior(reads) if law is None else law
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
@@ -394,11 +424,11 @@ def prepared(
     history = History.of(frame)
     fitting = Ranked.of(frame, history, references)
     return Sizing(
-        history,
-        Present.of(frame),
-        fitting.beyond_gaps(law),
-        len(references) - len(fitting),
-        PosteriorSettings(confidence, until, law),
+        history=history,
+        present=Present.of(frame),
+        references=fitting.beyond_gaps(law),
+        unmatched_references=len(references) - len(fitting),
+        terms=PosteriorSettings(confidence=confidence, until=until, law=law),
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lacks_past=lacks_past,
@@ -452,5 +482,5 @@ def cap_curve(
 
 
 def _spread(most: int, count: int) -> Ints:
-    """Return about `count` caps from 0 to `most`, evenly spaced by ratio."""
+    """Return about `count` whole numbers from 0 to `most`, evenly spaced by ratio."""
     return np.unique(np.append(np.geomspace(1, most + 1, count).astype(np.int64) - 1, most))

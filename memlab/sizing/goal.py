@@ -1,4 +1,4 @@
-"""From what is asked of a store to a cap or a budget."""
+"""Recommend a cap or a token budget that meets a goal."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -22,11 +22,11 @@ from memlab.sizing.record import Choice, Verdict, clusters_needed, record_of
 from memlab.text import counted
 
 _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
-"""Verdicts that come without any number."""
+"""Verdicts without a number."""
 
 
 class SizingGoal(NamedTuple):
-    """What is asked of a store: a cap to look at, or else what the recommended one has to meet."""
+    """Goal of a recommendation: a cap to evaluate, or else the target that a cap must meet."""
 
     keep_recent: int | None = None
     target: float = DEFAULT_TARGET
@@ -36,13 +36,18 @@ class SizingGoal(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings, **asked: Any) -> "SizingGoal":
-        """Return what is asked; where nothing is said, what the settings say of it."""
-        given = {name: value for name, value in asked.items() if value is not None}
-        for name, value in given.items():
+        """Return the goal from the arguments, with the settings for those that are None."""
+        goal = {}
+        for name in cls._fields:
+            value = getattr(settings, name)
+            if value is not None:
+                goal[name] = value
+        for name, value in asked.items():
+            if value is None:
+                continue
             read = arguments.whole_number if name == "keep_recent" else SETTINGS[name]["read"]
-            given[name] = read(name, value)
-        known = {name: getattr(settings, name) for name in cls._fields} | given
-        return cls(**{name: value for name, value in known.items() if value is not None})
+            goal[name] = read(name, value)
+        return cls(**goal)
 
 
 def recommend_cap(
@@ -56,26 +61,43 @@ def recommend_cap(
 ) -> Advice:
     """Recommend a safe cap, whose lower confidence limit meets the target, and a likely one.
 
-    The limit is one for the next stretch of the store, until its horizon: with `confidence` of such
-    stretches, at least `target` of the references should find their memory. A store with few
-    references of its own is sized by those of other projects, and the more it has the less so.
+    The limit holds for the next stretch of the store, until the horizon: in the share `confidence`
+    of such stretches, at least the share `target` of references finds its memory. A store with few
+    references of its own is sized mostly by a prior from other projects (empirical Bayes); the more
+    references it has, the less the prior weighs.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load_past`` returns, or the store itself, for its whole past.
+        A frame from ``memlab.load_past``, or a store, whose history is loaded.
     references : DataFrame, optional
-        What ``find_references`` returns; found in the frame, or in the store and the logs that
-        ``memlab.toml`` remembers, when not given.
+        References from ``find_references``. The default is those of the frame, or of the store and
+        the logs in its ``memlab.toml``.
     target : float
         Share of references to serve, above 0 and below 1.
     confidence : float
-        Of the limit, above 0.5 and below 1.
+        One-sided confidence of the limit, above 0.5 and below 1.
     token_budget : int, optional
-        Tokens that the boot context may take, now and at its p95.
+        Largest boot context in tokens, now and at its 95th percentile.
     until : float
-        The horizon: how many times what is written now the numbers speak for, above 1. Whoever
-        sizes every night need not look far ahead.
+        Horizon: the numbers stay valid until this many times the present memories are written,
+        above 1. A store that is sized every night needs no long horizon.
+
+    Returns
+    -------
+    Advice
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> advice = memlab.recommend_cap(memlab.store_path("two_years"), target=0.5)
+    >>> advice.likely <= advice.keep_recent
+    True
     """
     sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
@@ -84,7 +106,7 @@ def recommend_cap(
 def recommend(
     past: pd.DataFrame, references: pd.DataFrame, asked: SizingGoal, *, tokens: bool
 ) -> tuple[Sizing, Advice]:
-    """Return a store prepared for sizing, and the cap or the budget that meets what is asked."""
+    """Return a store prepared for sizing, and the recommended cap or budget."""
     sizing = prepared_for(past, references, asked, tokens=tokens)
     return sizing, advise(sizing, target=asked.target, token_budget=asked.token_budget)
 
@@ -100,7 +122,7 @@ def prepared_for(
 def advise(
     sizing: Sizing, *, target: float = DEFAULT_TARGET, token_budget: int | None = None
 ) -> Advice:
-    """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
+    """Recommend a cap from the result of `prepare_sizing`. Repeated calls are cheap.
 
     `target` and `token_budget` are those of :func:`memlab.recommend_cap`.
     """
@@ -116,8 +138,9 @@ def advise(
     conflict = verdict is Verdict.TARGET_EXCEEDS_BUDGET
     likely, *interval = map(sizing.number_for, (choice.likely, *choice.interval))
     is_number = verdict not in _WITHOUT
+    # Fields of `needed`: the safe number, what it serves and what it costs.
     safe = vars(needed) if is_number and not conflict else dict.fromkeys(vars(needed))
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         **safe,
         **record_of(sizing.cuts, target)._asdict(),
         "verdict": verdict,
@@ -144,8 +167,8 @@ def advise(
         "source": sizing.source,
     }
     if isinstance(sizing, BudgetSizing):
-        return BudgetAdvice(**said, mean=sizing.mean)
-    return Advice(**said)
+        return BudgetAdvice(**values, mean=sizing.mean)
+    return Advice(**values)
 
 
 def _under_budget(
@@ -155,18 +178,19 @@ def _under_budget(
     token_budget: int | None,
     fits: CurvePoint | None,
 ) -> Verdict:
+    """Return the verdict under a token budget; `fits` is the largest number within it."""
     if token_budget is None:
         return verdict
     if fits is None:
         return Verdict.FLOOR_EXCEEDS_BUDGET
-    takes = needed.number
-    if not isinstance(sizing, BudgetSizing):  # a cap beyond all there is costs no more than all
-        takes = min(takes, sizing.most)
-    return Verdict.TARGET_EXCEEDS_BUDGET if takes > fits.number else verdict
+    number = needed.number
+    if not isinstance(sizing, BudgetSizing):  # a cap above all memories costs as much as all
+        number = min(number, sizing.most)
+    return Verdict.TARGET_EXCEEDS_BUDGET if number > fits.number else verdict
 
 
 def _what_is_missing(sizing: Sizing) -> Iterator[str]:
-    """Say what of its past a store is sized without."""
+    """Yield notes on the parts of the history that sizing lacks."""
     gaps = sizing.gaps
     if sizing.lacks_past:
         yield (
@@ -182,7 +206,7 @@ def _what_is_missing(sizing: Sizing) -> Iterator[str]:
 def _what_would_change(
     sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
-    """Say what would lead to another answer, the most telling first."""
+    """Yield notes on what would change the recommendation, the most important first."""
     yield from _what_is_missing(sizing)
     if sizing.lost:
         yield (
@@ -209,6 +233,7 @@ def _what_would_change(
 
 
 def _on_the_limits(sizing: Sizing) -> Iterator[str]:
+    """Yield notes on the weight of the store's references and the width of the limits."""
     if sizing.missing:
         yield (
             f"with {counted(sizing.missing, 'more references')} or reads, this store's own would "
@@ -231,6 +256,7 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
 def _by_verdict(
     sizing: Sizing, verdict: Verdict, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
+    """Yield the notes that belong to a verdict."""
     match verdict:
         case Verdict.CAP_HAS_NO_EFFECT if choice.keep_recent == sizing.ahead.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"

@@ -1,7 +1,12 @@
-"""A store's life as arrays: what was active when, and how far back references reached in ranks."""
+"""The history of a store as arrays: active memories over time, and the age ranks of references.
+
+An age rank is a stack distance (Mattson et al. 1970, "Evaluation techniques for storage
+hierarchies"): the smallest cap that still serves a reference. Sets kept by increasing caps are
+nested, so one pass over a history gives the result for every cap.
+"""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -18,18 +23,18 @@ from memlab.text import Table
 
 _MEASURES: Final = ("mean", "p95", "max")
 _PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS)
-"""Columns that say what a store holds now."""
+"""Columns that describe the present memories."""
 
 
 SHORT: Final = 2_048
-"""Rows up to which nothing compiled is used: loading numba takes a second."""
+"""Largest number of rows for which numba is not used: it takes a second to load."""
 
 LARGEST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
 class LargeRow:
-    """A load-bearing row that costs much; its text comes from an agent and is not to be trusted."""
+    """A large load-bearing row. Its text comes from an agent and is not trusted."""
 
     memory_id: str
     kind: str
@@ -39,9 +44,9 @@ class LargeRow:
 
 @dataclass(frozen=True)
 class Floor:
-    """The load-bearing active rows.
+    """Size of the load-bearing active rows.
 
-    `by_kind` has kind, rows and tokens, the costliest first; `largest` the costliest rows.
+    `by_kind` holds kind, rows and tokens, the largest first. `largest` holds the largest rows.
     """
 
     memories: int
@@ -50,7 +55,7 @@ class Floor:
     largest: tuple[LargeRow, ...]
 
     def tables(self, title: str) -> list[Table]:
-        """Return what they cost by kind, under a title, and the costliest of them."""
+        """Return a table of the sizes by kind, under a title, and a table of the largest rows."""
         largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in self.largest]
         return [
             Table(title, ("kind", "memories", "tokens"), self.by_kind),
@@ -59,9 +64,10 @@ class Floor:
 
 
 def floor_of(frame: pd.DataFrame) -> Floor:
-    """Return what the frame's load-bearing active rows cost, by kind and the largest of them."""
-    labels = (frame[name].to_numpy(dtype=bool) for name in (c.ACTIVE, c.LOAD_BEARING))
-    rows = np.flatnonzero(np.logical_and(*labels))
+    """Return the size of a frame's load-bearing active rows, by kind, with the largest rows."""
+    is_active = frame[c.ACTIVE].to_numpy(dtype=bool)
+    is_load_bearing = frame[c.LOAD_BEARING].to_numpy(dtype=bool)
+    rows = np.flatnonzero(is_active & is_load_bearing)
     tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[rows]
     codes, kinds = pd.factorize(frame[c.KIND].array.take(rows))
     named = codes >= 0
@@ -69,22 +75,30 @@ def floor_of(frame: pd.DataFrame) -> Floor:
     costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
     by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
     largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
-    names = (frame[name].array.take(rows[largest]) for name in (c.MEMORY_ID, c.KIND, c.TITLE))
-    shown = zip(*names, strict=True)
+    large_rows = zip(
+        frame[c.MEMORY_ID].array.take(rows[largest]),
+        frame[c.KIND].array.take(rows[largest]),
+        frame[c.TITLE].array.take(rows[largest]),
+        tokens[largest].tolist(),
+        strict=True,
+    )
     return Floor(
-        len(rows),
-        int(tokens.sum()),
-        tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
-        tuple(
-            LargeRow(str(name), str(kind), str(title), cost)
-            for (name, kind, title), cost in zip(shown, tokens[largest].tolist(), strict=True)
+        memories=len(rows),
+        tokens=int(tokens.sum()),
+        by_kind=tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
+        largest=tuple(
+            LargeRow(memory_id=str(memory_id), kind=str(kind), title=str(title), tokens=cost)
+            for memory_id, kind, title, cost in large_rows
         ),
     )
 
 
 @dataclass(frozen=True)
 class History:
-    """Rows in the order written; a moment is one row written and what it replaced gone."""
+    """Rows in the order of writing. At each moment one row is written, and rows it replaces end.
+
+    `end` is the moment at which each row was replaced, or the number of rows if it was not.
+    """
 
     ever_prunable: Flags
     end: Ints
@@ -106,36 +120,41 @@ class History:
 
     @cached_property
     def superseded(self) -> bool:
-        """Whether any row's rank may stop growing before the last moment."""
+        """Whether any row was superseded: its age rank stops growing before the last moment."""
         return bool((self.end < len(self)).any())
 
     @cached_property
     def prunable(self) -> int:
-        """How many prunable rows there would be now, had none been deleted."""
+        """Number of prunable rows at the end, if none had been deleted."""
         return int((self.ever_prunable & (self.end == len(self))).sum())
 
     @cached_property
     def prunable_before(self) -> Ints:
-        """Ever prunable rows before each row, and before the next one to come."""
+        """Number of ever prunable rows before each row, and before the next one to be written."""
         return np.concatenate([[0], np.cumsum(self.ever_prunable, dtype=np.int64)])
 
     @cached_property
     def active_before(self) -> Ints:
-        """Those of them that are not superseded then."""
+        """Number of those rows that are not superseded by then."""
         gone = np.bincount(self.end[self.ever_prunable], minlength=len(self) + 1)
         before: Ints = self.prunable_before - np.append(0, np.cumsum(gone)[:-1])
         return before
 
     @cached_property
     def floor(self) -> tuple[Ints, Ints]:
-        """Load-bearing memories and tokens active after every moment."""
-        change = np.zeros((2, len(self) + 1), np.int64)
+        """Number and tokens of load-bearing memories that are active after every moment."""
         rows = np.flatnonzero(~self.ever_prunable)
-        for line, amount in zip(change, (np.ones_like(rows), self.tokens[rows]), strict=True):
-            line[rows] = amount
-            np.subtract.at(line, self.end[rows], amount)
-        items, tokens = np.cumsum(change[:, :-1], axis=1)
-        return items, tokens
+        memories = self._active_total(rows, np.ones_like(rows))
+        tokens = self._active_total(rows, self.tokens[rows])
+        return memories, tokens
+
+    def _active_total(self, rows: Ints, amounts: Ints) -> Ints:
+        """Return the sum of the amounts of the active ones among `rows` after every moment."""
+        change = np.zeros(len(self) + 1, np.int64)
+        change[rows] = amounts
+        np.subtract.at(change, self.end[rows], amounts)
+        total: Ints = np.cumsum(change[:-1])
+        return total
 
     def until(self, moment: int) -> "History":
         """Return the history as it was before `moment`."""
@@ -147,12 +166,14 @@ class History:
     ) -> Ints:
         """Return the largest age rank of each target in the moments before `at`; 0 if load-bearing.
 
-        It counts what is at least as new, or its tokens, and with the floor what is loaded with it.
-        A cap or budget of `k`, held continuously, still has the target iff this is at most `k`.
+        The age rank at a moment is the number of prunable memories that are at least as new, or
+        their tokens, plus the tokens of the floor if `with_floor`. It is the stack distance of a
+        reference (Mattson et al. 1970): a store that is held to a cap or budget of `k` at every
+        moment still has the target if and only if the largest rank is at most `k`.
         """
         weight = np.where(self.ever_prunable, self.tokens if in_tokens else 1, 0)
         floor = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
-        if not self.superseded:  # then sums only grow: the last one is the largest
+        if not self.superseded:  # sums only grow, so the last one is the largest
             before = np.append(0, np.cumsum(weight))
             sums = before[at] - before[target] + floor[np.maximum(at - 1, 0)]
         elif len(self) <= SHORT:
@@ -164,14 +185,13 @@ class History:
         return np.where(self.ever_prunable[target], sums, 0)
 
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
-        """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
+        """Yield for each cap the number and tokens of the prunable rows left after every moment."""
         if not self.superseded:
-            there = self.prunable_before[1:]
-            upto = np.cumsum(self.tokens[self.ever_prunable])
-            upto = np.append(0, upto)
+            written = self.prunable_before[1:]
+            tokens = np.append(0, np.cumsum(self.tokens[self.ever_prunable]))
             for cap in caps:
-                kept = np.minimum(there, cap)
-                yield kept, upto[there] - upto[there - kept]
+                kept = np.minimum(written, cap)
+                yield kept, tokens[written] - tokens[written - kept]
             return
         if len(self) <= SHORT:
             yield from self._kept_by_ranks(np.array([*caps]))
@@ -183,7 +203,7 @@ class History:
             yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *ends)
 
     def _kept_by_ranks(self, caps: Ints) -> Iterator[tuple[Ints, Ints]]:
-        """Yield what `kept_over_time` does for a short history: for all caps at each moment."""
+        """Yield the results of `kept_over_time` for a short history, for all caps at once."""
         n = len(self)
         largest = np.zeros(n, np.int64)
         tokens = np.zeros(n + 1, np.int64)
@@ -201,14 +221,16 @@ class History:
         yield from map(tuple, kept)
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Return mean, p95 and max of boot items and tokens, by name, if compacted continuously."""
+        """Return mean, p95 and max of the boot context over the history under each cap, by name.
+
+        Each cap is held after every row written.
+        """
         measured = np.zeros((6, len(caps)))
-        for place, kept in enumerate(self.kept_over_time(caps) if len(self) else ()):
-            measured[:, place] = [
-                measure
-                for part, floor in zip(kept, self.floor, strict=True)
-                for measure in mean_p95_max(part + floor)
-            ]
+        if len(self):
+            floor_memories, floor_tokens = self.floor
+            for place, (memories, tokens) in enumerate(self.kept_over_time(caps)):
+                measured[:3, place] = mean_p95_max(memories + floor_memories)
+                measured[3:, place] = mean_p95_max(tokens + floor_tokens)
         names = [f"boot_{of}_{what}" for of in ("memories", "tokens") for what in _MEASURES]
         return {
             name: values if name.endswith("mean") else values.astype(np.int64)
@@ -218,9 +240,21 @@ class History:
 
 @dataclass(frozen=True)
 class Ranked:
-    """References as arrays, in the order in which they arose; to what is `lost` among them.
+    """References as arrays, in the order in which they arose.
 
-    `cluster` numbers the tasks that they arose in; of a read, and where no task is, the moments.
+    Attributes
+    ----------
+    rank : array of int64
+        Age rank of the target: the smallest cap that would have served the reference.
+    written, active : array of int64
+        Prunable rows written by then, and those of them not superseded by then.
+    at, target : array of int64
+        Row about to be written, and row of the target.
+    cluster : array of int64
+        Number of the task in which the reference arose; of the moment for a read, or without a
+        task.
+    lost : array of bool
+        Whether the target was deleted without an archive.
     """
 
     rank: Ints
@@ -241,25 +275,36 @@ class Ranked:
         tasks = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
         cluster[tasks] = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[tasks])[0]
         return cls(
-            history.largest_ranks(target, at),
-            history.prunable_before[at],
-            history.active_before[at],
-            at,
-            np.where(logged, by_moment[at], cluster[at]),
-            target,
-            rows_of_gaps(frame)[target],
+            rank=history.largest_ranks(target, at),
+            written=history.prunable_before[at],
+            active=history.active_before[at],
+            at=at,
+            cluster=np.where(logged, by_moment[at], cluster[at]),
+            target=target,
+            lost=rows_of_gaps(frame)[target],
         )
 
     def __len__(self) -> int:
         return len(self.rank)
 
     def between(self, first: int, last: int) -> "Ranked":
-        """Return the references that arose from moment `first` up to and without `last`."""
+        """Return the references that arose from moment `first` until before moment `last`."""
         part = slice(*np.searchsorted(self.at, [first, last]))
-        return Ranked(**{each.name: getattr(self, each.name)[part] for each in fields(self)})
+        return Ranked(
+            rank=self.rank[part],
+            written=self.written[part],
+            active=self.active[part],
+            at=self.at[part],
+            cluster=self.cluster[part],
+            target=self.target[part],
+            lost=self.lost[part],
+        )
 
     def beyond_gaps(self, law: ReachPrior) -> "Ranked":
-        """Return the references, those to gaps as far back as the law expects in the middle."""
+        """Return the references, with the median rank under the prior for those to lost memories.
+
+        The median is conditional on a rank of at least the present one, and at most `written`.
+        """
         lost = self.lost
         if not lost.any():
             return self
@@ -272,12 +317,12 @@ class Ranked:
 
     @cached_property
     def losable(self) -> Flags:
-        """Which references a cap could fail: those to prunable memories."""
+        """Whether a cap could fail each reference: true for those to prunable memories."""
         return self.rank > 0
 
     @cached_property
     def reach(self) -> tuple[Floats, Floats]:
-        """How far each of those reached, in increasing order, and the memories written then."""
+        """Reaches of those references in increasing order, and the memories written at each."""
         reach = log_rank_fraction(self.rank[self.losable], self.written[self.losable])
         order = np.argsort(reach, kind="stable")
         return reach[order], self.written[self.losable][order].astype(np.float64)
@@ -295,25 +340,25 @@ class Ranked:
         """Return the plain share of references that each cap would have served; NaN for none."""
         if not len(self):
             return np.full(len(caps), np.nan)
-        upto = np.cumsum(np.bincount(self.rank))
-        served: Floats = upto[np.minimum(caps, len(upto) - 1)] / upto[-1]
-        return served
+        cumulative = np.cumsum(np.bincount(self.rank))
+        share: Floats = cumulative[np.minimum(caps, len(cumulative) - 1)] / cumulative[-1]
+        return share
 
     @cached_property
     def far_share(self) -> float:
-        """The share of those that reached beyond half of what was there to reach."""
+        """Share of those references whose rank is more than half of the active memories."""
         far = (2 * self.rank > self.active)[self.losable]
         return float(far.mean()) if len(far) else 0.0
 
     @cached_property
     def always(self) -> float:
-        """The share of references that every cap serves."""
+        """Share of references that every cap serves."""
         return float(1 - self.losable.mean()) if len(self) else 0.0
 
 
 @dataclass(frozen=True)
 class Present:
-    """What the store holds now."""
+    """Sizes of the present memories: tokens and days of the newest prunable ones, cumulated."""
 
     tokens_newest: Ints
     days_newest: Floats
@@ -323,34 +368,37 @@ class Present:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> "Present":
-        """Return what the frame's store holds now."""
-        if c.DELETED_AT in frame and (gone := frame[c.DELETED_AT].notna().to_numpy()).any():
-            frame = frame.loc[~gone, list(_PRESENT)]
+        """Return the sizes of the memories of a frame that are not deleted."""
+        if c.DELETED_AT in frame:
+            is_deleted = frame[c.DELETED_AT].notna().to_numpy()
+            if is_deleted.any():
+                frame = frame.loc[~is_deleted, list(_PRESENT)]
         newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
         created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
         newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
         age = newest - created[newest_first]
         tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]
         return cls(
-            np.append(0, tokens.cumsum()),
-            np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
-            floor_of(frame),
-            str(frame.attrs.get(c.TOKEN_RULE, "not said")),
-            bool(frame.attrs.get(c.RECALLED)),
+            tokens_newest=np.append(0, tokens.cumsum()),
+            days_newest=np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
+            floor=floor_of(frame),
+            token_rule=str(frame.attrs.get(c.TOKEN_RULE, "not said")),
+            recalled=bool(frame.attrs.get(c.RECALLED)),
         )
 
     @property
     def prunable(self) -> int:
-        """How many active rows compaction chooses among."""
+        """Number of active rows that a compaction may delete."""
         return len(self.tokens_newest) - 1
 
     @property
     def tokens(self) -> int:
-        """What an agent loads now, or recalls from."""
+        """Tokens that an agent loads at start now, or recalls from."""
         return self.floor.tokens + int(self.tokens_newest[-1])
 
 
 def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:
+    """Return the result of :func:`memlab.sizing.kernels.largest_sums`, for a short history."""
     largest = np.zeros(len(target), np.int64)
     start, member = grouped(target, len(weight))
     sums = floor.copy()
@@ -364,7 +412,7 @@ def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) 
 
 
 def grouped(key: Ints, groups: int) -> tuple[Ints, Ints]:
-    """Return where each group begins, and the members of all groups in order."""
+    """Return the start of each group in the second array, which holds the members by group."""
     start = np.append(0, np.cumsum(np.bincount(key, minlength=groups)))
     return start, np.argsort(key, kind="stable")
 

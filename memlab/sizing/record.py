@@ -1,4 +1,4 @@
-"""The track record: what a number chosen at an earlier moment would have served afterwards."""
+"""Backtest: choose caps at earlier moments of a history, and measure them afterwards."""
 
 import math
 from collections.abc import Sequence
@@ -15,27 +15,27 @@ from memlab.frame.fields import Ints
 from memlab.sizing.history import History, Ranked
 
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
-"""Shares of the rows written at which a store looks back."""
+"""Shares of the rows written at which the history is split for a backtest."""
 
 AFTER: Final = 0.2
-"""Share of the rows that follows a cut and is measured."""
+"""Share of the rows after a split on which the cap is measured."""
 
 FEWEST_AFTER: Final = 5
-"""References after a cut without which it says nothing of how wide limits should be."""
+"""Smallest number of references after a split that counts in the inflation of intervals."""
 
 WATCHED: Final = (0.5, 0.75, 0.9, 0.95)
-"""Shares of references whose caps are looked at when limits are widened."""
+"""Shares of references at which the inflation of intervals is computed."""
 
 MOST_SURPRISING: Final = 2.0
-"""Standard deviations that a surprise counts for at most: one bad miss among a few references must
-not ask for many times the need from then on."""
+"""Largest surprise that counts, in standard deviations. A larger one among few references would
+inflate every later interval."""
 
 PRIOR: Final = 4.0
-"""Cuts' worth of belief that limits are as wide as they should be."""
+"""Weight of the prior that intervals are right, in splits."""
 
 
 class TrackRecord(NamedTuple):
-    """How often a number would have met a target."""
+    """Result of a backtest: measured splits, missed targets, median of chosen over needed."""
 
     measured: int
     missed: int
@@ -43,13 +43,16 @@ class TrackRecord(NamedTuple):
 
     @property
     def poor(self) -> bool:
-        """Whether more than one in four missed."""
+        """Whether the target was missed at more than one in four splits."""
         return 4 * self.missed > self.measured
 
 
 @dataclass(frozen=True)
 class BacktestSplit:
-    """A store as it was, and what was referred to in the fifth that followed."""
+    """A history before a split, and the age ranks of the references in the fifth that followed.
+
+    `plain` is the posterior before the split, without inflated intervals. `after` is sorted.
+    """
 
     share: float
     history: History
@@ -59,13 +62,13 @@ class BacktestSplit:
 
     @cached_property
     def posterior(self) -> Posterior:
-        """What would have been said then."""
+        """Posterior at the split, with intervals inflated by the backtest before it."""
         earlier = backtest_splits(self.history, self.references, self.plain.terms, CUTS)
         return replace(self.plain, interval_inflation=widening(earlier))
 
     @property
     def prunable(self) -> int:
-        """Prunable rows then."""
+        """Number of prunable rows at the split."""
         return int(self.history.active_before[-1])
 
     def needed(self, target: float) -> int:
@@ -73,11 +76,11 @@ class BacktestSplit:
         return int(self.after[math.ceil(target * len(self.after) - 1e-9) - 1])
 
     def achieved(self, cap: int) -> float:
-        """Return the share of what followed that a cap would have served."""
+        """Return the share of the references after the split that a cap would have served."""
         return float(np.searchsorted(self.after, cap, side="right") / len(self.after))
 
     def surprise(self, target: float) -> float:
-        """Return by how many standard deviations more was needed than expected; 0 for less."""
+        """Return how many standard deviations the needed reach exceeds the expected one, or 0."""
         expected, _, high = self.plain.cap_for(target)
         middle, limit, came = log_rank_fraction(
             [expected, high, self.needed(target)], self.plain.middle
@@ -88,56 +91,80 @@ class BacktestSplit:
 
 
 def posterior_of(history: History, references: Ranked, terms: PosteriorSettings) -> Posterior:
-    """Return what the next stretch of a history will take, by what is known at its end."""
-    written = int(history.prunable_before[-1])
-    found = references
-    return Posterior(terms, written, *found.reach, found.cluster_count, found.always)
+    """Return the posterior of the caps for the next stretch, from a history and its references."""
+    reach, recency = references.reach
+    return Posterior(
+        terms=terms,
+        memories=int(history.prunable_before[-1]),
+        own=reach,
+        recency=recency,
+        cluster_count=references.cluster_count,
+        always=references.always,
+    )
 
 
 def backtest_splits(
     history: History, references: Ranked, terms: PosteriorSettings, shares: Sequence[float]
 ) -> list[BacktestSplit]:
-    """Return a history as it was at some moments, and what followed each."""
+    """Return the splits of a history after some shares of its rows."""
     n = len(history)
-    cuts = []
+    splits = []
     for share in shares:
         first = round(share * n)
         last = round((share + AFTER) * n)
+        if last >= n:
+            last = n + 1  # references after the last row count too
         before = history.until(first)
-        seen = references.between(0, first)
-        after = references.between(first, last if last < n else n + 1)
-        plain = posterior_of(before, seen, terms)
-        cuts.append(BacktestSplit(share, before, seen, plain, np.sort(after.rank)))
-    return cuts
+        references_before = references.between(0, first)
+        references_after = references.between(first, last)
+        split = BacktestSplit(
+            share=share,
+            history=before,
+            references=references_before,
+            plain=posterior_of(before, references_before, terms),
+            after=np.sort(references_after.rank),
+        )
+        splits.append(split)
+    return splits
 
 
 def record_of(cuts: Sequence[BacktestSplit], target: float) -> TrackRecord:
-    """Return how often a number for this target would have met it."""
-    numbers = [
-        (cut.posterior.cap_for(target)[2], cut.needed(target)) for cut in cuts if len(cut.after)
-    ]
-    missed = sum(chosen < needed for chosen, needed in numbers)
-    times = [chosen / max(needed, 1) for chosen, needed in numbers]
-    return TrackRecord(len(numbers), missed, median(times) if times else None)
+    """Return how often the safe cap for a target would have met it."""
+    missed = 0
+    ratios = []
+    for cut in cuts:
+        if not len(cut.after):
+            continue
+        _, _, chosen = cut.posterior.cap_for(target)
+        needed = cut.needed(target)
+        ratios.append(chosen / max(needed, 1))
+        if chosen < needed:
+            missed += 1
+    waste = median(ratios) if ratios else None
+    return TrackRecord(measured=len(ratios), missed=missed, waste=waste)
 
 
 def widening(cuts: Sequence[BacktestSplit]) -> float:
-    """Return by how much more than expected the past surprised at the worst share: 1 or more."""
-    telling = [cut for cut in cuts if len(cut.after) >= FEWEST_AFTER]
+    """Return the interval inflation of a backtest: a factor of 1 or more.
+
+    At each share of `WATCHED` it is the root mean square of the surprises, in standard deviations,
+    with `PRIOR` surprises of 1 added. The largest one counts.
+    """
+    measured = [cut for cut in cuts if len(cut.after) >= FEWEST_AFTER]
     scales = [1.0]
     for target in WATCHED:
-        squares = [cut.surprise(target) ** 2 for cut in telling]
+        squares = [cut.surprise(target) ** 2 for cut in measured]
         scales.append(math.sqrt((PRIOR + sum(squares)) / (PRIOR + len(squares))))
     return max(scales)
 
 
 class Verdict(StrEnum):
-    """What a recommendation comes down to; ``meaning`` says it in words."""
+    """Outcome of a recommendation; ``meaning`` explains it in words."""
 
     meaning: str
 
     def __new__(cls, value: str, meaning: str) -> Self:
-        """Take a value and its meaning."""
+        """Create a member from its value and its meaning."""
         verdict = str.__new__(cls, value)
         verdict._value_ = value
         verdict.meaning = meaning
@@ -177,7 +204,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A cap for a target."""
+    """A cap for a target: safe (`keep_recent`) and likely, with limits and a verdict."""
 
     verdict: Verdict
     keep_recent: int
@@ -186,7 +213,11 @@ class Choice:
 
 
 def clusters_needed(target: float, confidence: float) -> int:
-    """Return how many references can show so high a target, by ``1 - target ** m`` (Wilks 1941)."""
+    """Return the number of clusters that can show a target.
+
+    It is the smallest m for which ``1 - target ** m`` reaches `confidence` (nonparametric
+    tolerance limits, Wilks 1941).
+    """
     return math.ceil(math.log(1 - confidence) / math.log(target))
 
 
