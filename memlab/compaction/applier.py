@@ -1,8 +1,8 @@
-"""Carrying out a plan: archive what it deletes, delete it, verify, so that it can be taken back."""
+"""Apply a plan to its store: archive the memories it deletes, delete them, verify the result."""
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -49,45 +49,54 @@ def apply(
     watch: StepCallback = no_progress,
     all_prunable: bool = False,
 ) -> Receipt:
-    """Carry out a plan: archive what it deletes, delete it, verify.
+    """Apply a plan: archive the memories that it deletes, delete them, verify.
 
-    A plan that supersedes or retires deletes nothing: the archive keeps the plan, which says how to
-    take it back. The copies are committed and synced before the deletion commits, so that being
-    stopped at any moment leaves a memory too many, never one too few. Applying the same plan again
-    then finishes it. Where an error is raised nothing was deleted, or it says what was and what
-    next.
+    A plan that supersedes or retires deletes nothing. The archive keeps such a plan so that it can
+    be undone. The copies are committed and synced before the deletion commits. A process that is
+    stopped at any moment can therefore leave a memory too many, never one too few. Applying the
+    same plan again finishes it. An error means that nothing was deleted, unless its message says
+    what was deleted and what to do next.
 
     Parameters
     ----------
     plan : Plan
-        What to do.
+        The plan to apply.
     store : str, Path or Source, optional
-        Another store than the one that the plan was made from, with the same memories.
+        The store to apply the plan to, if the store has moved since. It must hold the same
+        memories. By default the store that the plan was made from.
     now : datetime, optional
-        The moment written into the archive; the current one by default.
+        The time of application that the archive records, with a time zone. The current time by
+        default.
     watch : callable, optional
-        Called with the name of each step that is done: "locked" (nobody else can write), "checked",
-        "copied", "archived" (the copies are on the disk), "deleted", "verified", "committed" (the
-        deletion is on the disk) and "recorded" (the archive says so).
+        Progress callback. It is called with the name of each finished step: "locked" (no other
+        process can write), "checked", "copied", "archived" (the copies are on the disk), "deleted",
+        "verified", "committed" (the deletion is on the disk) and "recorded" (the archive has marked
+        the plan as applied).
     all_prunable : bool
-        Whether it is meant that no prunable memory stays loaded. A cap of none says so itself.
+        Allow a plan that keeps no prunable memory. A plan made with a cap of 0 needs no such
+        permission.
+
+    Returns
+    -------
+    Receipt
+        The record of the changes. Its digest undoes them with :func:`restore`.
 
     Raises
     ------
     StalePlanError
-        When a memory that the plan decided on has changed or gone.
+        If a memory that the plan decided on has changed or is missing.
     AlreadyAppliedError
-        When the plan was applied before.
+        If the plan was applied before.
     CompactionError
-        When the plan deletes or retires a load-bearing memory or calls one by what it is not, or
-        others than the plan's would have been touched.
+        If the plan deletes or retires a load-bearing memory, describes a memory wrongly, or would
+        change memories that it does not name.
     PlanError
-        When the plan says two things that do not go together, the store cannot do what it says, or
-        all that is prunable would go and nobody said so.
+        If the plan contradicts itself, if the store does not support its actions, or if it removes
+        every prunable memory and `all_prunable` is false.
     ArchiveError
-        When the memories cannot be archived.
+        If the memories cannot be archived.
     UnsafeDeletionError
-        When deleting from such a store is not safe.
+        If it is unsafe to delete from a store of this kind.
     """
     expect(plan, Plan, call="memlab.apply", name="plan")
     expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
@@ -110,26 +119,21 @@ def apply(
     def carry_out() -> Receipt:
         with archived_change(location, opened_for(plan, source)) as both:
             watch("locked")
-            receipt = _carried_out(both.writer, both.archive, source, plan, moment, watch)
-            both.after_commit = lambda: _note(both.archive, receipt, source, watch)
+            receipt = _apply_locked(both.writer, both.archive, source, plan, moment, watch)
+            both.after_commit = lambda: _mark_applied(both.archive, receipt, source, watch)
         return receipt
 
     return retry_if_changed(carry_out)
 
 
 def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
-    """Open the store of a plan, which must be of the kind that the plan was made of."""
-    where = plan.store if store is None else store
+    """Open the store of a plan and check that it is of the kind that the plan was made from."""
+    location = plan.store if store is None else store
     known = folder_schemes()
-    planned, colon, _ = plan.store.partition(":")
-    if not colon:
-        # Of folders those of Claude Code alone are named by their path; only files have such keys.
-        keys = chain((memory.key for memory in plan.memories), plan.links)
-        planned = "claude" if any(isinstance(key, str) for key in keys) else ""
-    elif planned not in known:
-        planned = ""
-    source = open_source(where, noted=planned)
-    if planned and source.is_folder and source.scheme in known and source.scheme != planned:
+    planned = _planned_scheme(plan)
+    source = open_source(location, noted=planned)
+    is_known_folder = source.is_folder and source.scheme in known
+    if planned and is_known_folder and source.scheme != planned:
         kinds = schemes()
         names = tuple(
             f"{scheme}:{source.permissions_template}" for scheme in (source.scheme, planned)
@@ -144,11 +148,25 @@ def _opened_as_planned(plan: Plan, store: SourceLike | None) -> Source:
     return source
 
 
+def _planned_scheme(plan: Plan) -> str:
+    """Return the scheme of the folder that a plan was made from; empty for other stores."""
+    scheme, colon, _ = plan.store.partition(":")
+    if colon:
+        return scheme if scheme in folder_schemes() else ""
+    # Only folders have text as keys, and only the folders of Claude Code are named without a
+    # scheme.
+    keys = chain((memory.key for memory in plan.memories), plan.links)
+    has_text_keys = any(isinstance(key, str) for key in keys)
+    return "claude" if has_text_keys else ""
+
+
 def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
-    """Open a store for what a plan does to it."""
+    """Open a store for the changes that a plan makes to it."""
     if plan.supersedes:
         return source.superseding()
-    return source.retiring() if plan.moves else source.changing()
+    if plan.moves:
+        return source.retiring()
+    return source.changing()
 
 
 def finish(
@@ -158,64 +176,94 @@ def finish(
     now: datetime | None = None,
     watch: StepCallback = no_progress,
 ) -> Receipt:
-    """Apply a plan that was cut short, as it stands in the archive, by its digest or its beginning.
+    """Finish a plan that was interrupted, as the archive keeps it.
 
-    The other arguments are those of :func:`apply`, which says what is raised.
+    Parameters
+    ----------
+    store : str, Path or Source
+        The store.
+    digest : str
+        The digest of the plan, or its first characters.
+    now, watch
+        As for :func:`apply`.
+
+    Returns
+    -------
+    Receipt
+        As for :func:`apply`, which lists the errors as well.
     """
     source = open_source(store)
     check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
-        found = plan_in(archive, archive.entry(digest))
-    return apply(found, store=source, now=now, watch=watch, all_prunable=True)
+        plan = plan_in(archive, archive.entry(digest))
+    return apply(plan, store=source, now=now, watch=watch, all_prunable=True)
 
 
 def plan_in(archive: Archive, entry: Entry) -> Plan:
-    """Return the plan that an entry of an archive carried out."""
+    """Load the plan of an archive entry.
+
+    Raise ArchiveError if its text cannot be read or belongs to another plan.
+    """
     name = f"plan {entry.digest[:12]} in {archive.path}"
     try:
         rows_of = partial(archive.plan_rows, entry)
-        found = Plan.from_json(archive.plan_text(entry), rows_of=rows_of)
+        plan = Plan.from_json(archive.plan_text(entry), rows_of=rows_of)
     except errors.PlanError as error:
         raise errors.ArchiveError(f"{name} cannot be read: {error}") from error
-    if found.digest != entry.digest:
+    if plan.digest != entry.digest:
         raise errors.ArchiveError(
-            f"{name} is another one, {found.digest[:12]}; restore a backup of it"
+            f"{name} is another one, {plan.digest[:12]}; restore a backup of it"
         )
-    return found
+    return plan
 
 
 def settle(
     archive: Archive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
 ) -> tuple[str, ...]:
-    """Note plans as done that were stopped before their note; see :meth:`Archive.settle`."""
+    """Mark plans as applied that were interrupted after their changes.
+
+    Return their digests. See :meth:`Archive.reconcile_interrupted`.
+    """
     is_done = partial(is_superseded, reader, source, archive)
     return archive.reconcile_interrupted(reader.records, at=now, is_done=is_done, forget=forget)
 
 
 def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool | None:
-    """Whether what a plan was to supersede or retire is; None where nobody can say yet."""
+    """Return whether a store shows that a plan superseded or retired its memories.
+
+    Return None if this cannot be decided: the plan cannot be read, or it supersedes memories and
+    not all of them are superseded.
+    """
     try:
         plan = plan_in(archive, entry)
     except errors.ArchiveError:
         return None
-    return _is_linked(reader, source, plan) or (False if plan.moves else None)
+    if _is_linked(reader, source, plan):
+        return True
+    return False if plan.moves else None
 
 
 def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
-    """Whether memories of a plan are superseded, all of them, or retired as it says."""
+    """Return whether the store has the links that a plan sets.
+
+    A plan that retires or returns needs one of its links to be set, a plan that supersedes all of
+    them.
+    """
     links = plan.links.items()
     as_planned = links & links_now(reader, source, plan.links).items()
-    return bool(as_planned) if plan.moves else len(as_planned) == len(links)
+    if plan.moves:
+        return bool(as_planned)
+    return len(as_planned) == len(links)
 
 
 def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
-    """Return what stands for each memory that is there."""
+    """Return by key the id of the memory that supersedes each memory in the store, or None."""
     return {key: source.superseded_by(record) for key, record in reader.records(keys)}
 
 
 @contextmanager
 def explain_unrecorded(done: str) -> Iterator[None]:
-    """Say what is done where only the archive's note of it fails."""
+    """Add to an ArchiveError which changes were made before the archive failed to record them."""
     try:
         yield
     except errors.ArchiveError as error:
@@ -226,7 +274,7 @@ def explain_unrecorded(done: str) -> Iterator[None]:
 
 
 def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
-    """Return the receipt of a plan all of which was carried out on a store."""
+    """Return the receipt of a plan that was applied to a store completely."""
     return Receipt(
         digest=plan.digest,
         store=source.name,
@@ -244,26 +292,29 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
     )
 
 
-def _carried_out(
+def _apply_locked(
     writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime, watch: StepCallback
 ) -> Receipt:
-    """Do all of :func:`apply` that happens under the store's write lock."""
+    """Apply a plan while the write lock of its store is held."""
     if not plan.is_empty:
         archive.check_entries()
     entry = next((entry for entry in archive.entries() if entry.digest == plan.digest), None)
-    done = receipt_of(plan, source, now)
+    receipt = receipt_of(plan, source, now)
     if entry and _is_resumed(writer, archive, entry, source, plan, watch):
-        return replace(done, deleted=entry.memories, expired=done.deleted - entry.memories)
+        expired_count = receipt.deleted - entry.memories
+        return replace(receipt, deleted=entry.memories, expired=expired_count)
     forget = bool(plan.memories or plan.moves)
-    done = replace(done, finished=settle(archive, writer, source, now, forget=forget))
+    finished = settle(archive, writer, source, now, forget=forget)
+    receipt = replace(receipt, finished=finished)
     expired = _check_against_store(writer, archive, source, plan, now)
     watch("checked")
-    private = _private_keys(writer, archive, source, plan)
-    staying_here = expired | private
-    leaving = [memory for memory in plan.memories if memory.key not in staying_here]
+    skipped = expired | _private_keys(writer, archive, source, plan)
+    leaving = [memory for memory in plan.memories if memory.key not in skipped]
     links = {key: by for key, by in plan.links.items() if key not in expired}
     if not leaving and not links:
-        return replace(done, deleted=0, retired=0, returned=0, expired=len(expired), archive=None)
+        return replace(
+            receipt, deleted=0, retired=0, returned=0, expired=len(expired), archive=None
+        )
     copies = _copies(writer, leaving)
     staying = writer.identity_sample(memory.key for memory in plan.memories)
     with archive.deleting(
@@ -280,50 +331,69 @@ def _carried_out(
         watch=watch,
         is_undone=lambda error: source.atomic or isinstance(error, errors.StalePlanError),
     ):
-        if plan.moves:  # noted before the store says so
-            retired = {each.key: each.memory_id for each in plan.retires if each.key in links}
-            returned = {each.key: each.reason == plans.NEEDED for each in plan.returns}
-            note_retired(archive, plan.digest, retired=retired, returned=returned, at=now)
+        if plan.moves:
+            # The archive records these before the store changes.
+            _record_moves(archive, plan, links, now)
         if links:
-            planned = {each.key: each.said for each in plan.entries if each.key in links}
-            writer.supersede(links, planned=planned if plan.moves else None)
+            writer.supersede(links, planned=_planned_entries(plan, links))
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             writer.delete(expected, watch=watch)
         watch("verified")
-    count = sum(memory.key in links for memory in plan.retires)
-    return replace(done, deleted=len(leaving), retired=count, expired=len(expired))
+    retired_count = sum(memory.key in links for memory in plan.retires)
+    return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))
 
 
-def _note(archive: Archive, receipt: Receipt, source: Source, watch: StepCallback) -> None:
+def _record_moves(archive: Archive, plan: Plan, links: Collection[Key], now: datetime) -> None:
+    """Record in the archive which memories a plan retires and which it returns."""
+    retired = {memory.key: memory.memory_id for memory in plan.retires if memory.key in links}
+    returned = {memory.key: memory.reason == plans.NEEDED for memory in plan.returns}
+    note_retired(archive, plan.digest, retired=retired, returned=returned, at=now)
+
+
+def _planned_entries(plan: Plan, links: Collection[Key]) -> dict[Key, str] | None:
+    """Return by key the index entries that a plan saw; None if the plan supersedes."""
+    if not plan.moves:
+        return None
+    return {entry.key: entry.said for entry in plan.entries if entry.key in links}
+
+
+def _mark_applied(archive: Archive, receipt: Receipt, source: Source, watch: StepCallback) -> None:
+    """Record in the archive that a plan was applied."""
     watch("committed")
     if receipt.archive is None:
         return
-    with explain_unrecorded(f"{_done_by(receipt)} in {source.name}"):
+    with explain_unrecorded(f"{_changes_in_words(receipt)} in {source.name}"):
         archive.mark_applied(receipt.digest, receipt.applied_at)
     watch("recorded")
 
 
-def _done_by(receipt: Receipt) -> str:
-    done = " and ".join(
-        f"{counted(count)} {'is' if count == 1 else 'are'} {did}"
-        for did, count in receipt.done
-        if count
-    )
-    return f"{done} and archived" if receipt.deleted else done
+def _changes_in_words(receipt: Receipt) -> str:
+    """Return as a clause how many memories a plan deleted, superseded, retired or returned."""
+    clauses = []
+    for participle, count in receipt.done:
+        if count:
+            verb = "is" if count == 1 else "are"
+            clauses.append(f"{counted(count)} {verb} {participle}")
+    if receipt.deleted:
+        clauses[-1] += " and archived"
+    return " and ".join(clauses)
 
 
 def _is_resumed(
     writer: Writer, archive: Archive, entry: Entry, source: Source, plan: Plan, watch: StepCallback
 ) -> bool:
-    """Finish a plan that was stopped after its deletion began; whether it was."""
+    """Finish a plan that was interrupted after its deletion began.
+
+    Return whether the plan is applied now. Raise AlreadyAppliedError if the archive has marked it
+    as applied.
+    """
     if entry.finished_at is not None:
         restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
-        done = receipt_of(plan, source, entry.finished_at)
+        receipt = replace(receipt_of(plan, source, entry.finished_at), deleted=entry.memories)
         raise errors.AlreadyAppliedError(
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
-            f"{_done_by(replace(done, deleted=entry.memories))} in {archive.path}{restored}; make "
-            "a new plan"
+            f"{_changes_in_words(receipt)} in {archive.path}{restored}; make a new plan"
         )
     if plan.links:
         return _is_linked(writer, source, plan)
@@ -332,39 +402,43 @@ def _is_resumed(
         return True
     if source.atomic or not state.absent or state.changed:
         return False
-    # Some of them went: only a source without transactions stops half way, and the rest follows.
-    left = {m.key: m.fingerprint for m in plan.memories if m.key in state.same}
-    writer.delete(left, watch=watch)
+    # Some memories are deleted already. Only a source without transactions can stop half way.
+    remaining = {
+        memory.key: memory.fingerprint for memory in plan.memories if memory.key in state.same
+    }
+    writer.delete(remaining, watch=watch)
     watch("verified")
     return True
 
 
 def _private_keys(reader: Reader, archive: Archive, source: Source, plan: Plan) -> frozenset[Key]:
-    """Return the memories that fewer people may read than an archive of somebody else's.
+    """Return the keys of memories that must not be copied into an archive of another user.
 
-    They stay in the store, which is said; the caller cannot make that archive narrower.
+    Fewer people may read these memories than the archive, and the caller cannot restrict the
+    permissions of the archive. They stay in the store. Warn with ArchivePermissionsWarning.
     """
     if not source.is_folder:
         return frozenset()
     mode = archive.path.stat().st_mode
-    found = {
-        key
-        for key, record in reader.records(memory.key for memory in plan.memories)
-        if source.is_private(record, mode)
-    }
-    if found:
-        names = [memory.memory_id for memory in plan.memories if memory.key in found]
+    records = reader.records(memory.key for memory in plan.memories)
+    private = frozenset(key for key, record in records if source.is_private(record, mode))
+    if private:
+        names = [memory.memory_id for memory in plan.memories if memory.key in private]
         warnings.warn(
-            f"{counted(len(found))} kept ({some_of(names)}): fewer people may read that than "
+            f"{counted(len(private))} kept ({some_of(names)}): fewer people may read that than "
             f"{archive.path}, which is not yours to make narrower",
             errors.ArchivePermissionsWarning,
             stacklevel=2,
         )
-    return frozenset(found)
+    return private
 
 
 def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archived]:
-    """Yield what goes; a store that nothing holds still may have been written to since a look."""
+    """Yield the copies of memories for the archive.
+
+    Raise StalePlanError if a memory is missing: some kinds of store cannot be locked, so another
+    process may have deleted it since the check.
+    """
     for memory, record in _with_records(reader, leaving):
         if record is None:
             raise errors.StalePlanError(
@@ -378,23 +452,27 @@ def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archiv
 def _with_records(
     reader: Reader, memories: Sequence[Named]
 ) -> Iterator[tuple[Named, bytes | None]]:
-    """Yield memories with their records, None where there is none."""
-    found = reader.records(memory.key for memory in memories)
-    key, record = next(found, (None, None))
+    """Yield memories with their records; the record is None if the store does not have it."""
+    records = reader.records(memory.key for memory in memories)
+    key, record = next(records, (None, None))
     for memory in memories:
-        is_there = key == memory.key
-        yield memory, record if is_there else None
-        if is_there:
-            key, record = next(found, (None, None))
+        if key != memory.key:
+            yield memory, None
+            continue
+        yield memory, record
+        key, record = next(records, (None, None))
 
 
-def _undone(plan: Plan) -> str:
-    return f"nothing was {'changed' if plan.links else 'deleted'}: make a new plan"
+def _nothing_done(plan: Plan) -> str:
+    """Return the end of a message about a plan that was rejected before any change."""
+    participle = "changed" if plan.links else "deleted"
+    return f"nothing was {participle}: make a new plan"
 
 
 def _check_readable(plan: Plan) -> None:
-    """Check what can be checked of a plan without its store."""
-    if sum(map(bool, (plan.memories, plan.supersedes, plan.moves))) > 1:
+    """Check the parts of a plan that can be checked without its store."""
+    kinds_of_change = [plan.memories, plan.supersedes, plan.moves]
+    if sum(bool(memories) for memories in kinds_of_change) > 1:
         raise errors.PlanError(
             f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
@@ -403,64 +481,105 @@ def _check_readable(plan: Plan) -> None:
     keys = [memory.key for memory in named]
     ends = {link.by_key for link in plan.supersedes}
     if len(set(keys)) != len(keys) or not ends.isdisjoint(keys):
-        raise errors.PlanError(f"plan {plan.digest[:12]} names a memory twice; {_undone(plan)}")
+        raise errors.PlanError(
+            f"plan {plan.digest[:12]} names a memory twice; {_nothing_done(plan)}"
+        )
 
 
 def _check_against_store(
     writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
 ) -> frozenset[Key]:
-    """Compare all of a plan with its store; return the keys of what its own time has ended."""
-    newer = [KeptMemory(m.by_key, m.by_memory_id, m.by_fingerprint) for m in plan.supersedes]
-    named: dict[str, Sequence[Planned | KeptMemory]] = {_KEEPS: plan.kept, _STANDS: newer}
+    """Check that a store is still as a plan saw it, and that the plan describes it correctly.
+
+    Return the keys of the memories that the plan would change and that have expired since.
+    """
     retired = retired_in(archive) if plan.returns else RetiredMemories()
     absent: list[tuple[str, Planned | KeptMemory]] = []
     changed: list[str] = []
-    for fate, memories in {**plan.memories_by_action, **named}.items():
+    for fate, memories in _named_memories(plan).items():
         compared = source.without_usage if fate == _KEEPS else archive.location.compared
         for memory, record in _with_records(writer, memories):
             if record is None:
                 absent.append((fate, memory))
-            elif fingerprint_of(compared(record)) != memory.fingerprint:
+                continue
+            if fingerprint_of(compared(record)) != memory.fingerprint:
                 changed.append(memory.memory_id)
-            elif wrong := _wrong_of(fate, memory, record, source, retired):
-                raise errors.CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")
-    ended = plan.expired(now)
-    gone = [memory.memory_id for _, memory in absent if memory.key not in ended]
-    if stale := {how: ids for how, ids in (("gone", gone), ("changed", changed)) if ids}:
-        parts = (f"{len(ids):,} {how} ({some_of(ids)})" for how, ids in stale.items())
-        raise errors.StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
-            f"{_undone(plan)}",
-            memory_ids=tuple(dict.fromkeys(gone + changed)),
-        )
-    keys = [memory.key for memory in plan.memories]
-    if plan.written != (writer.side_effects(keys) if keys else ()):
-        raise errors.StalePlanError(
-            f"triggers of the store do other things than plan {plan.digest[:12]} says; "
-            f"{_undone(plan)}"
-        )
+                continue
+            wrong = _wrong_of(fate, memory, record, source, retired)
+            if wrong:
+                raise errors.CompactionError(
+                    f"plan {plan.digest[:12]} {wrong}; {_nothing_done(plan)}"
+                )
+    expired = plan.expired(now)
+    missing = [memory.memory_id for _, memory in absent if memory.key not in expired]
+    _check_fresh(plan, missing, changed)
+    _check_side_effects(writer, plan)
     if not plan.supersedes:
         _check_groups(plan)
     if plan.entries != entries_of(writer, source, plan.moves):
         raise errors.StalePlanError(
-            f"the index does not say what plan {plan.digest[:12]} says; {_undone(plan)}"
+            f"the index does not say what plan {plan.digest[:12]} says; {_nothing_done(plan)}"
         )
     return frozenset(memory.key for fate, memory in absent if fate in plan.memories_by_action)
+
+
+def _named_memories(plan: Plan) -> dict[str, Sequence[Planned | KeptMemory]]:
+    """Return every memory that a plan names, by what the plan does with it."""
+    superseding = [
+        KeptMemory(key=link.by_key, memory_id=link.by_memory_id, fingerprint=link.by_fingerprint)
+        for link in plan.supersedes
+    ]
+    return {**plan.memories_by_action, _KEEPS: plan.kept, _STANDS: superseding}
+
+
+def _check_fresh(plan: Plan, missing: list[str], changed: list[str]) -> None:
+    """Raise StalePlanError if memories of a plan are missing or changed; both are given by id."""
+    parts = []
+    if missing:
+        parts.append(f"{len(missing):,} gone ({some_of(missing)})")
+    if changed:
+        parts.append(f"{len(changed):,} changed ({some_of(changed)})")
+    if parts:
+        raise errors.StalePlanError(
+            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
+            f"{_nothing_done(plan)}",
+            memory_ids=tuple(dict.fromkeys(missing + changed)),
+        )
+
+
+def _check_side_effects(writer: Writer, plan: Plan) -> None:
+    """Raise StalePlanError if triggers of the store have other effects than a plan lists."""
+    keys = [memory.key for memory in plan.memories]
+    effects = writer.side_effects(keys) if keys else ()
+    if plan.written != effects:
+        raise errors.StalePlanError(
+            f"triggers of the store do other things than plan {plan.digest[:12]} says; "
+            f"{_nothing_done(plan)}"
+        )
 
 
 def entries_of(
     reader: Reader, source: Source, moves: Iterable[PlannedMemory]
 ) -> tuple[plans.PlannedEntries, ...]:
-    """Return what a store's index says of memories that are to be retired, or to return."""
-    found = reader.records([memory.key for memory in moves])
-    entries = (plans.PlannedEntries(key, source.index_entries_of(record)) for key, record in found)
-    return tuple(each for each in entries if each.said)
+    """Return the index entries of memories that a plan retires or returns.
+
+    Memories without an entry are left out.
+    """
+    planned = []
+    for key, record in reader.records([memory.key for memory in moves]):
+        lines = source.index_entries_of(record)
+        if lines:
+            planned.append(plans.PlannedEntries(key, lines))
+    return tuple(planned)
 
 
 def _wrong_of(
     fate: str, named: Planned | KeptMemory, record: bytes, source: Source, retired: RetiredMemories
 ) -> str:
-    """Say what of a memory is not as a plan says, or keeps it from what the plan does to it."""
+    """Return as a clause what a plan says wrongly of a memory, or why its action is not allowed.
+
+    Return an empty text if the memory is as the plan says and the action is allowed.
+    """
     facts = source.facts_of(record)
     name = named.memory_id
     if fate in (plans.DELETES, plans.RETIRES):
@@ -481,7 +600,10 @@ def _wrong_of(
 
 
 def _misnamed(named: Planned, facts: Facts, source: Source) -> str:
-    """Say what a plan tells a person of a memory that is not so; empty where all is."""
+    """Return as a clause which displayed field of a memory is wrong in a plan; empty if none is.
+
+    These are the kind, the title and, in the agent's own format, the position.
+    """
     if facts.kind != named.kind:
         name = repr(named.memory_id)
         return f"calls {name}, {facts.kind} by the name of {name}, {named.kind}"
@@ -495,7 +617,7 @@ def _misnamed(named: Planned, facts: Facts, source: Source) -> str:
 
 
 def _check_groups(plan: Plan) -> None:
-    """Compare the counts that a reviewer reads with the memories that the plan lists."""
+    """Check that the group counts of a plan agree with the memories that it lists."""
     memories = Counter[tuple[str, ...]]()
     tokens = Counter[tuple[str, ...]]()
     for group in plan.groups:
@@ -506,11 +628,16 @@ def _check_groups(plan: Plan) -> None:
         for memory in listed:
             memories[fate, memory.kind, memory.reason] -= 1
             tokens[fate, memory.kind, memory.reason] -= memory.tokens
-    kept = sum(g.memories for g in plan.groups if not g.deleted and g.label == plans.PRUNABLE)
-    labels = {group.label for group in plan.groups if group.deleted}
+    kept = sum(
+        group.memories
+        for group in plan.groups
+        if not group.deleted and group.label == plans.PRUNABLE
+    )
     differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
-    if differs or labels - {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}:
+    deleted_labels = {group.label for group in plan.groups if group.deleted}
+    deletable_labels = {plans.PRUNABLE, plans.SUPERSEDED, plans.RETIRED}
+    if differs or not deleted_labels <= deletable_labels:
         raise errors.PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
-            f"{_undone(plan)}"
+            f"{_nothing_done(plan)}"
         )

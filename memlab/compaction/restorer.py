@@ -1,4 +1,4 @@
-"""Putting archived memories back, byte for byte."""
+"""Restore archived memories byte for byte, and undo plans that superseded or retired memories."""
 
 import json
 from collections import deque
@@ -40,7 +40,19 @@ from memlab.text import command, counted
 
 
 class Restored(int):
-    """How many memories were put back; it knows what it leaves out or does not take out again."""
+    """Number of memories that were restored, with what was left out.
+
+    Attributes
+    ----------
+    left_out : int
+        Number of memories that were not restored because they have expired.
+    rows_left_out : mapping of str to int
+        Number of rows of other tables that were not restored, by table.
+    stay : int or None
+        For the undo of a recovery: number of memories that stay because they are load-bearing.
+    entries_left : sequence of int or str
+        Keys of memories that already had an entry in the index. The entry was left unchanged.
+    """
 
     left_out: int = 0
     rows_left_out: Mapping[str, int] = MappingProxyType({})
@@ -49,7 +61,7 @@ class Restored(int):
 
     @property
     def index_note(self) -> str:
-        """What was not put into an index, and why; empty where all was."""
+        """Sentence about index entries that were left unchanged; empty if there are none."""
         return entries_left_in_words(self.entries_left)
 
 
@@ -62,48 +74,52 @@ def restore(
     now: datetime | None = None,
     watch: StepCallback = no_progress,
 ) -> "Restored":
-    """Put archived memories back: the same bytes, at the same place.
+    """Restore archived memories: the same bytes at the same position.
 
-    What a plan superseded or retired is loaded again then, and what it returned is retired again;
-    these were never away. Memories that are in the store as they were archived are left alone, so
-    restoring twice restores 0. What the store kept beside a memory comes back with it. Where
-    an error is raised nothing was changed, or it says what was and what to do.
+    For a plan that superseded or retired memories, load them again and retire again those that it
+    returned; such memories never left the store. A memory that is in the store as it was archived
+    is skipped, so a second call restores 0. Rows of other tables that belonged to a memory are
+    restored with it. An error means that nothing was changed, unless its message says what was
+    changed and what to do next.
 
     Parameters
     ----------
     receipt : Receipt or str
-        What :func:`apply` returned, or a plan's digest or the beginning of one.
+        The result of :func:`apply`, or the digest of a plan, or its first characters.
     store : str, Path or Source, optional
-        The store, where `receipt` is a digest or the store has moved.
+        The store. It is needed if `receipt` is a digest or if the store has moved.
     ids : collection of str, optional
-        Restore only these.
+        Restore only the memories with these ids.
     into : str or Path, optional
-        A new file to put the memories into, beside nothing else, instead of the store.
+        Restore into a new file at this path, which holds nothing else, instead of the store.
     now : datetime, optional
-        The moment written into the archive; the current one by default.
+        The time of restoration that the archive records, with a time zone. The current time by
+        default.
     watch : callable, optional
-        Called with the name of each step that is done, as :func:`apply` does: "locked", "checked",
-        "inserted", "verified", "committed", "recorded".
+        Progress callback, as in :func:`apply`. The steps are "locked", "checked", "inserted",
+        "verified", "committed" and "recorded".
 
     Returns
     -------
     Restored
-        How many memories were put back, an ``int``; its ``left_out`` says how many were not,
-        because their own time to live has passed since, its ``rows_left_out`` how many rows of
-        other tables, its ``entries_left`` of which memories an index had an entry already, which
-        was left as it is. Of what :func:`memlab.compaction.recover` had put back, how many were
-        taken out again; its ``stay`` says how many were not, because they are load-bearing.
-        Of a receipt of a plan that changed nothing, 0.
+        The number of restored memories, an ``int``. Its ``left_out`` counts the memories that were
+        not restored because they have expired. Its ``rows_left_out`` counts by table the rows of
+        other tables that were not restored. Its ``entries_left`` has the keys of memories that
+        already had an index entry, which was left unchanged. For the undo of
+        :func:`memlab.compaction.recover`: the number of memories that were removed again. Its
+        ``stay`` then counts the memories that stay because they are load-bearing. For a receipt of
+        a plan that changed nothing: 0.
 
     Raises
     ------
     ArchiveError
-        When there is no such plan in the archive, an id is not among its memories, a place or an id
-        has been taken since, or what was superseded or retired is gone or superseded by another.
+        If the archive has no such plan, if the plan has no memory with a given id, if a position or
+        an id is in use again, or if a superseded or retired memory is missing or superseded by
+        another one.
     CompactionError
-        When more than what the plan superseded or retired would change.
+        If more would change than the memories that the plan superseded or retired.
     UnsafeDeletionError
-        When changing such a store is not safe.
+        If it is unsafe to change a store of this kind.
     """
     expect(receipt, Receipt, str, call="memlab.restore", name="receipt")
     expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
@@ -121,19 +137,19 @@ def restore(
     if into is None:
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
-        asked = _Asked(source, archive, receipt, wanted)
+        request = _Request(source=source, archive=archive, digest=receipt, ids=wanted)
         entry = archive.entry(receipt)
         if not entry.memories:
-            return _take_back(asked, into, watch)
+            return _undo_links(request, into, watch)
         if entry.recovers and into is None:
-            return _take_out(asked, entry, watch)
+            return _undo_recovery(request, entry, watch)
         if into is not None:
-            return Restored(_restore_into(asked, Path(into)))
-        return _put_back(asked, moment, watch)
+            return Restored(_restore_into(request, Path(into)))
+        return _restore_deleted(request, moment, watch)
 
 
-class _Asked(NamedTuple):
-    """What is to be put back: of which deletion of which archive, and which ids where not all."""
+class _Request(NamedTuple):
+    """One call of :func:`restore`: the archived plan, and the ids to restore or None for all."""
 
     source: Source
     archive: Archive
@@ -141,7 +157,7 @@ class _Asked(NamedTuple):
     ids: frozenset[str] | None
 
     def check_known(self, ids: Iterable[str | None], does: str) -> None:
-        """Refuse ids that are not among those of the deletion."""
+        """Raise ArchiveError if a requested id is not among the ids of the plan."""
         if unknown := sorted(set(self.ids or ()).difference(ids)):
             raise ArchiveError(
                 f"plan {self.digest[:12]} {does} no memory {some_of(unknown)}; nothing was "
@@ -149,84 +165,95 @@ class _Asked(NamedTuple):
             )
 
 
-def _put_back(asked: _Asked, now: datetime, watch: StepCallback) -> Restored:
-    source = asked.source
-    archive = asked.archive
-    back = 0
+def _restore_deleted(request: _Request, now: datetime, watch: StepCallback) -> Restored:
+    """Insert the memories that a plan deleted into the store again."""
+    source = request.source
+    archive = request.archive
+    inserted = 0
     with source.changing() as writer:
         applier.settle(archive, writer, source, now)
         watch("locked")
-        entry = archive.entry(asked.digest)
-        copies = _chosen(asked, entry)
+        entry = archive.entry(request.digest)
+        copies = _chosen(request, entry)
         with archive.one_moment():
             missing = _missing(writer, source, archive, entry, copies)
             watch("checked")
             if missing.keys:
-                back = writer.insert(missing, watch=watch)
+                inserted = writer.insert(missing, watch=watch)
                 watch("verified")
-        left_out = set[Key]()  # their time has passed
-        if back < len(missing.keys):
-            there = (key for key, _ in writer.records(missing.keys))
-            left_out = set(missing.keys).difference(there)
+        expired = set[Key]()
+        if inserted < len(missing.keys):
+            present = (key for key, _ in writer.records(missing.keys))
+            expired = set(missing.keys).difference(present)
     watch("committed")
-    # Of a plan that was cut short others may never have gone.
-    gone = missing.keys if entry.finished_at is None else [copy.key for copy in copies]
-    marked = set(gone) - left_out
-    unmarked = [copy.key for copy in copies if copy.restored_at is None and copy.key in marked]
-    with applier.explain_unrecorded(f"{back:,} memories were restored into {source.name}"):
+    # Some memories of an interrupted plan may never have been deleted.
+    is_interrupted = entry.finished_at is None
+    deleted = set(missing.keys) if is_interrupted else {copy.key for copy in copies}
+    restored_keys = deleted - expired
+    unmarked = [
+        copy.key for copy in copies if copy.restored_at is None and copy.key in restored_keys
+    ]
+    with applier.explain_unrecorded(f"{inserted:,} memories were restored into {source.name}"):
         archive.mark_restored(entry.digest, unmarked, now)
     watch("recorded")
-    restored = Restored(back)
-    restored.left_out = len(left_out)
+    restored = Restored(inserted)
+    restored.left_out = len(expired)
     restored.rows_left_out = dict(writer.rows_left_out)
     restored.entries_left = tuple(writer.entries_left)
     return restored
 
 
-def _take_back(asked: _Asked, into: str | Path | None, watch: StepCallback) -> Restored:
-    plan = applier.plan_in(asked.archive, asked.archive.entry(asked.digest))
+def _undo_links(request: _Request, into: str | Path | None, watch: StepCallback) -> Restored:
+    """Undo a plan that superseded, retired or returned memories."""
+    plan = applier.plan_in(request.archive, request.archive.entry(request.digest))
     if into is not None:
         raise ArchiveError(
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    with applier.opened_for(plan, asked.source) as writer:
+    with applier.opened_for(plan, request.source) as writer:
         watch("locked")
-        back = _links_back(writer, asked, plan)
-        kept = {each.key: each.said for each in plan.entries if each.key in back}
-        count = writer.supersede(back, kept) if back else 0
+        links = _links_before(writer, request, plan)
+        entries = {entry.key: entry.said for entry in plan.entries if entry.key in links}
+        count = writer.supersede(links, entries) if links else 0
         watch("verified")
-    if plan.moves:  # after the store, for what it has at its memory is retired by no plan then
-        retired = {key: by for key, by in back.items() if by is not None}
-        forget_retired(asked.archive, plan.digest, back.keys() - retired, retired)
+    if plan.moves:
+        # The store changes first: from then on no memory in it is retired by this plan.
+        retired = {key: by for key, by in links.items() if by is not None}
+        forget_retired(request.archive, plan.digest, links.keys() - retired, retired)
     watch("committed")
     restored = Restored(count)
     restored.entries_left = tuple(writer.entries_left)
     return restored
 
 
-def _take_out(asked: _Asked, entry: Entry, watch: StepCallback) -> Restored:
-    """Take out again what somebody else had deleted and memlab put back; load-bearing ones stay."""
-    source = asked.source
-    archive = asked.archive
-    keys = [copy.key for copy in _chosen(asked, entry)]
-    before = _replaced(asked, entry)
+def _undo_recovery(request: _Request, entry: Entry, watch: StepCallback) -> Restored:
+    """Remove the memories that a recovery had put back; load-bearing ones stay in the store."""
+    source = request.source
+    archive = request.archive
+    keys = [copy.key for copy in _chosen(request, entry)]
+    replaced = _replaced(request, entry)
     with source.changing() as writer:
         watch("locked")
-        found = dict(writer.records(keys))
-        facts = {key: source.facts_of(record) for key, record in found.items()}
-        stay = {key for key, each in facts.items() if source.is_load_bearing(each, unsure=True)}
-        there = {key: record for key, record in found.items() if key not in stay}
-        for key in there.keys() & before.keys():
-            if writer.is_unchanged(there[key], before[key]):  # it is taken out already
-                del there[key]
+        load_bearing = set[Key]()
+        current = dict[Key, bytes]()
+        for key, record in writer.records(keys):
+            if source.is_load_bearing(source.facts_of(record), unsure=True):
+                load_bearing.add(key)
+            else:
+                current[key] = record
+        for key in current.keys() & replaced.keys():
+            is_removed = writer.is_unchanged(current[key], replaced[key])
+            if is_removed:
+                del current[key]
         put_back = {
             key: record
-            for key, record in archive.records(entry, there)
-            if writer.is_as_put_back(there[key], record)
+            for key, record in archive.records(entry, current)
+            if writer.is_as_put_back(current[key], record)
         }
-        expected = {key: fingerprint_of(writer.comparable_record(there[key])) for key in put_back}
-        if written := sorted(there.keys() - expected.keys(), key=str):
+        expected = {key: fingerprint_of(writer.comparable_record(current[key])) for key in put_back}
+        written = sorted(current.keys() - expected.keys(), key=str)
+        if written:
             raise ArchiveError(
                 f"{counted(len(written))} written since ({some_of(written)}); nothing was changed: "
                 "take others out by id"
@@ -234,64 +261,84 @@ def _take_out(asked: _Asked, entry: Entry, watch: StepCallback) -> Restored:
         if expected:
             writer.take_out_again(expected, put_back.items())
             watch("deleted")
-            if back := [(key, before[key]) for key in expected if key in before]:
-                writer.insert(back)
+            earlier = [(key, replaced[key]) for key in expected if key in replaced]
+            if earlier:
+                writer.insert(earlier)
         watch("verified")
     watch("committed")
     restored = Restored(len(expected))
-    restored.stay = len(stay)
+    restored.stay = len(load_bearing)
     return restored
 
 
-def _replaced(asked: _Asked, entry: Entry) -> dict[Key, bytes]:
-    """Return the records of what had no words and was replaced by a recovery."""
-    found = dict[Key, bytes]()
+def _replaced(request: _Request, entry: Entry) -> dict[Key, bytes]:
+    """Return by key the records that a recovery replaced: memories that were empty or unlisted."""
+    replaced = dict[Key, bytes]()
     if not entry.planned:
-        return found
+        return replaced
     try:
-        for key, text in json.loads(asked.archive.plan_text(entry)):
+        for key, text in json.loads(request.archive.plan_text(entry)):
             record = text.encode()
             check_size(record)
-            asked.source.check_copy(key, record, json.loads(record))
-            found[key] = record
+            request.source.check_copy(key, record, json.loads(record))
+            replaced[key] = record
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveError(
             f"what {entry.digest[:12]} replaced cannot be read ({error}); nothing was changed"
         ) from error
-    return found
+    return replaced
 
 
-def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | None]:
-    """Return what stood before for the memories of a plan, or for those with these ids."""
+def _links_before(writer: Writer, request: _Request, plan: Plan) -> dict[Key, str | None]:
+    """Return by key the links to set so that a plan is undone, for the requested ids.
+
+    A link is the id of the memory that supersedes, or None for a memory that is loaded. Memories
+    that have the link already are left out.
+    """
     does = "retired or returned" if plan.moves else "superseded"
-    named: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
-    names = {each.memory_id: each.key for each in named}
-    asked.check_known(names, does)
-    wanted = {name: key for name, key in names.items() if asked.ids is None or name in asked.ids}
-    links = plan.links
-    found = applier.links_now(writer, asked.source, wanted.values())
-    before = {each.key: each.memory_id for each in plan.returns}
-    for key, record in writer.records(list(before)):
-        if asked.source.is_load_bearing(asked.source.facts_of(record), unsure=True):
-            del before[key]  # it is by now, and stays loaded
+    memories: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
+    keys = {memory.memory_id: memory.key for memory in memories}
+    request.check_known(keys, does)
+    wanted = keys
+    if request.ids is not None:
+        wanted = {name: key for name, key in keys.items() if name in request.ids}
+    wanted_keys = set(wanted.values())
+    planned = plan.links
+    current = applier.links_now(writer, request.source, wanted.values())
+    before = _retired_before(writer, request.source, plan)
     others = [
         name
         for name, key in wanted.items()
-        if key not in found or found[key] not in (links[key], before.get(key))
+        if key not in current or current[key] not in (planned[key], before.get(key))
     ]
     if others:
         raise ArchiveError(
             f"{len(others):,} memories that plan {plan.digest[:12]} {does} are gone or superseded "
             f"by others since ({some_of(others)}); nothing was restored: restore some ids"
         )
-    back = {key: before.get(key) for key in wanted.values() if found[key] != before.get(key)}
-    retired = {memory.key for memory in plan.retires if memory.key in wanted.values()}
-    kept = {each.key: each.said for each in plan.entries if each.key in retired - back.keys()}
-    return back | dict.fromkeys(writer.unlisted(kept))
+    links = {key: before.get(key) for key in wanted.values() if current[key] != before.get(key)}
+    retired = {memory.key for memory in plan.retires if memory.key in wanted_keys}
+    loaded = retired - links.keys()
+    entries = {entry.key: entry.said for entry in plan.entries if entry.key in loaded}
+    for key in writer.unlisted(entries):
+        links[key] = None
+    return links
+
+
+def _retired_before(writer: Writer, source: Source, plan: Plan) -> dict[Key, str]:
+    """Return by key the ids of memories that a plan returned and that may be retired again.
+
+    A memory that is load-bearing by now stays loaded and is left out.
+    """
+    retired = {memory.key: memory.memory_id for memory in plan.returns}
+    for key, record in writer.records(list(retired)):
+        if source.is_load_bearing(source.facts_of(record), unsure=True):
+            del retired[key]
+    return retired
 
 
 class _Records(KeyedRecords):
-    """The records of some copies, read from the archive each time they are gone through."""
+    """Records of copies; each iteration reads them from the archive again."""
 
     def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
         self.keys = [copy.key for copy in copies]
@@ -302,53 +349,62 @@ class _Records(KeyedRecords):
         return self._archive.records(self._entry, self.keys, seen=True)
 
     def checked(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield the records as they are found sound; ArchiveError at the end where one is not."""
+        """Yield the undamaged records. Raise ArchiveError at the end if one was damaged."""
         count = 0
-        for found in self._archive.records(self._entry, self.keys):
-            yield found
+        for keyed_record in self._archive.records(self._entry, self.keys):
+            yield keyed_record
             count += 1
         if count != len(self.keys):
             raise _damaged(self._archive)
 
     def check(self, rest: Iterable[object] | None = None) -> None:
-        """Check what is left of :meth:`checked`, by default all of it."""
-        deque(self.checked() if rest is None else rest, maxlen=0)
+        """Check the records that `rest`, an iterator of :meth:`checked`, has not yielded yet.
+
+        Check all records by default.
+        """
+        unchecked = self.checked() if rest is None else rest
+        deque(unchecked, maxlen=0)
 
 
 def _damaged(archive: Archive) -> ArchiveError:
+    """Return the error to raise if the archive is damaged."""
     return ArchiveError(
         f"{archive.told()}; nothing was restored: restore the others by id, or a backup of the "
         "archive"
     )
 
 
-def _chosen(asked: _Asked, entry: Entry) -> list[Copy]:
-    """Return the copies to put back, in the order in which they were made."""
-    archive = asked.archive
-    ids = asked.ids
+def _chosen(request: _Request, entry: Entry) -> list[Copy]:
+    """Return the requested copies, in the order in which they were made."""
+    archive = request.archive
+    ids = request.ids
     copies = archive.copies(entry)
     if ids is None:
         if len(copies) != entry.memories:
             raise _damaged(archive)
         return copies
     records = archive.records(entry)
-    named = {key: asked.source.facts_of(record).memory_id for key, record in records}
-    asked.check_known(named.values(), "deleted")
-    return [copy for copy in copies if named.get(copy.key) in ids]
+    ids_by_key = {key: request.source.facts_of(record).memory_id for key, record in records}
+    request.check_known(ids_by_key.values(), "deleted")
+    return [copy for copy in copies if ids_by_key.get(copy.key) in ids]
 
 
 def _missing(
     writer: Writer, source: Source, archive: Archive, entry: Entry, copies: list[Copy]
 ) -> _Records:
-    """Return what is not in the store, after checking that there is room for it."""
+    """Return the records that are not in the store, after checking that they can be inserted.
+
+    Raise ArchiveError if a position or an id is in use again, or if a record is damaged.
+    """
     state = archive.state_of(writer.records, entry, copies)
     changed = {copy.key for copy in copies if copy.key in state.changed and not copy.restored_at}
-    there = dict(writer.records(state.changed))
+    current = dict(writer.records(state.changed))
     fileless = set[Key]()
-    for key, record in archive.records(entry, there):
-        if writer.is_back(there[key], record):  # what an index says of it was edited
+    for key, record in archive.records(entry, current):
+        if writer.is_back(current[key], record):
+            # Only its index entry was edited.
             changed.discard(key)
-        elif writer.lacks_file(there[key], record):
+        elif writer.lacks_file(current[key], record):
             changed.discard(key)
             fileless.add(key)
     taken = [
@@ -371,37 +427,42 @@ def _missing(
 
 
 def _all_elsewhere(source: Source) -> str:
-    """Return how to have all of a deletion beside a store, whose places are taken."""
+    """Return the advice for restoring a whole plan somewhere else than into its store."""
     if source.is_native_format:
         return "all into a new file"
     return f"write all to a file: {command('archive', source.name, '--export', 'memories.jsonl')}"
 
 
-def _restore_into(asked: _Asked, into: Path) -> int:
-    """Make a new store of archived memories alone; it appears whole or not at all."""
-    archive = asked.archive
-    if beside := [name for name in map(f"{into}{{}}".format, SIDE_FILES) if lexists(name)]:
+def _restore_into(request: _Request, into: Path) -> int:
+    """Create a new store that holds only archived memories; return their number.
+
+    The file appears when it is complete, or not at all.
+    """
+    archive = request.archive
+    side_files = [f"{into}{suffix}" for suffix in SIDE_FILES]
+    existing = [path for path in side_files if lexists(path)]
+    if existing:
         raise ArchiveError(
-            f"{', '.join(beside)} would be taken for a part of {into}; nothing was restored: move "
-            "it away, or name another file"
+            f"{', '.join(existing)} would be taken for a part of {into}; nothing was restored: "
+            "move it away, or name another file"
         )
     with archive.one_moment():
-        entry = archive.entry(asked.digest)
-        copies = _chosen(asked, entry)
+        entry = archive.entry(request.digest)
+        copies = _chosen(request, entry)
         with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
             records = _Records(archive, entry, copies)
             records.check()
-            count = asked.source.make(draft, records)
+            count = request.source.make(draft, records)
     _check_made(into, count)
     return count
 
 
 def _check_made(into: Path, count: int) -> None:
-    """Open a file that was made under its final name, and count what is in it."""
-    all_of_it = "SELECT count(*) FROM memory_items"
-    ((found,),) = read_snapshot(into, lambda made: made.execute(all_of_it).fetchall())
-    if found != count:
+    """Raise ArchiveError if a new file does not contain `count` memories."""
+    query = "SELECT count(*) FROM memory_items"
+    ((stored,),) = read_snapshot(into, lambda database: database.execute(query).fetchall())
+    if stored != count:
         raise ArchiveError(
-            f"{into} was made of {count:,} memories and {found:,} are in it; the archive has them "
+            f"{into} was made of {count:,} memories and {stored:,} are in it; the archive has them "
             "still: check the disk"
         )
