@@ -1,12 +1,10 @@
-"""Deciding what would go, retire or be superseded, with the evidence that it is still so."""
+"""Make plans: decide which memories a policy deletes, retires or supersedes, and record them."""
 
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from itertools import chain
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -43,11 +41,11 @@ from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
-"""Numbers of rows in a frame, counted from 0."""
+"""Row numbers in a frame, from 0."""
 
 Columns = Mapping[str, Any]
-"""The columns of a frame as arrays, by name: each of them takes pandas as long as some hundred rows
-of it."""
+"""Columns of a frame as arrays, by name. Taking a column out of a frame is slow, so it is done
+once."""
 
 _LABELS: Final = (
     plans.PRUNABLE,
@@ -60,8 +58,9 @@ _LABELS: Final = (
     col.UNLISTED,
 )
 
-_AT_ONCE: Final = 4_000
-"""Rows taken out of columns at once: Python's objects take five times their room."""
+_BATCH_ROWS: Final = 4_000
+"""Rows converted to Python objects at a time. The objects take five times the memory of the
+columns."""
 
 
 def plan(
@@ -73,45 +72,53 @@ def plan(
     now: datetime | None = None,
     watch: StepCallback = no_progress,
 ) -> Plan:
-    """Say what a policy would delete from a store, or retire in it. Reads only.
+    """Plan which memories of a store a policy deletes or retires. The store is only read.
 
-    Decision and evidence are of one moment of the store. A policy that learns does so from what the
-    store's archive keeps, too, and from what was read. While the policy decides, a store in WAL
-    mode that somebody has open goes on being written to; with a rollback journal writers wait.
+    The decision and the recorded fingerprints come from one snapshot of the store. A policy that
+    learns uses the archive of the store and the access log as well. While the policy decides,
+    other processes can write to a store in WAL mode that is open; with a rollback journal they
+    wait.
 
     Parameters
     ----------
     source : str, Path, SqliteMemoryStore or Source
         A store's file, its URL, or an open store.
     policy : Policy
-        The rule.
+        The retention policy.
     retire : bool
-        Whether to retire what the policy does not keep, so that it stays in the store and is not
-        loaded, instead of deleting it. All that is retired is decided about anew: what the policy
-        keeps now returns. Under a policy that does not go by use, what was read or referred to
-        since it was retired returns as well, into the policy's room, what was needed latest first.
+        Retire the memories that the policy does not keep, instead of deleting them. A retired
+        memory stays in the store and is not loaded. The plan decides again about all memories that
+        are retired already: those that the policy keeps now are returned. Under a policy that does
+        not consider use, memories that were read or referred to since they were retired are
+        returned as well, the latest first, as far as the capacity of the policy allows.
     log : DataFrame, str or Path, optional
-        An access log; the logs that ``memlab.toml`` remembers by default.
+        An access log. The logs in ``memlab.toml`` by default.
     now : datetime, optional
-        The moment of the decision, with a time zone; the current one by default.
+        The time of the decision, with a time zone. The current time by default.
     watch : callable, optional
-        Called with the name of each step that is done: "read", "decided".
+        Progress callback. It is called with the name of each finished step: "read", "decided".
+
+    Returns
+    -------
+    Plan
+        The plan. :func:`memlab.apply` applies it.
 
     Raises
     ------
     PlanError
-        When memories are to be retired in a store whose agent loads none at start.
+        If `retire` is true and the agent of the store loads no memories at start.
     UnsafeDeletionError
-        When it lives in memory, or other tables of its file would lose rows.
+        If the store is in memory, or if other tables of its file would lose rows.
     """
     expect(policy, Policy, call="memlab.plan", name="policy")
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
     expect(retire, bool, call="memlab.plan", name="retire")
     if retire and not opened.retires:
-        opened.retiring()  # which says why it cannot
-    archive_at(opened)  # refused here where there is no place for one
-    # Remembered logs are read where the policy asks for them: one that is gone stops no cap.
+        opened.retiring()  # raises an error that says why the store cannot retire
+    archive_at(opened)  # raises an error if the store can have no archive
+    # Logs of the settings are read later, and only for a policy that uses them. A missing log
+    # must not stop a cap.
     reads = None
     if log is not None:
         reads, _ = reads_in(log, settings_of(opened), call="memlab.plan", source=opened)
@@ -120,6 +127,8 @@ def plan(
 
 
 class _Request(NamedTuple):
+    """The arguments of one call of :func:`plan`."""
+
     policy: Policy
     retire: bool
     log: pd.DataFrame | None
@@ -127,67 +136,73 @@ class _Request(NamedTuple):
 
 
 def _plan_of(reader: Reader, source: Source, request: _Request, watch: StepCallback) -> Plan:
-    """Decide, and take the evidence that it is still so, from one moment of the store."""
-    policy, retire, _, now = request
+    """Make a plan from one snapshot of a store."""
+    policy = request.policy
+    retire = request.retire
+    now = request.now
     with_body = any(step.reads_bodies for step in policy.steps)
     frame = _frame_of(reader, source, with_body=with_body)
     watch("read")
     rule = str(frame.attrs[col.TOKEN_RULE])
-    frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
+    frame.attrs = {}  # pandas would copy them deeply with every column
     columns = _columns_of(frame)
     label = _labels_of(frame)
     if retire:
-        decision = _retiring(frame, source, request)
+        decision = _decide_retirement(frame, source, request)
         active = columns[col.ACTIVE]
         label[active & ~decision.keep] = _LABELS.index(plans.RETIRES)
         label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(plans.RETURNS)
         leaves = label == _LABELS.index(plans.RETIRES)
     else:
         if any(step.learns for step in policy.steps):
-            policy = policy.after(*_evidence_of(frame, source, request))
+            past, references = _evidence_of(frame, source, request)
+            policy = policy.after(past, references)
         decision = decision_of(frame, policy, now=now)
         leaves = ~decision.keep
     watch("decided")
     kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
     decided = np.flatnonzero(leaves | columns[col.PRUNABLE])
     expires = _expiring(frame, columns[col.KEY], decided, now)
-    del frame  # and what Arrow keeps of it: what is made of some columns is larger than all of them
-    if len(label) > _AT_ONCE:
+    # Free the memory of the frame. The Python objects of some columns take more than all of it.
+    del frame
+    if len(label) > _BATCH_ROWS:
         pa.default_memory_pool().release_unused()
 
-    def planned(which: Flags) -> tuple[PlannedMemory, ...]:
-        places = np.flatnonzero(which)
-        parts = np.split(places, range(_AT_ONCE, len(places), _AT_ONCE))
-        some = (_planned(reader, source, columns, part, decision) for part in parts)
-        return tuple(chain.from_iterable(some))
+    def planned(is_planned: Flags) -> tuple[PlannedMemory, ...]:
+        places = np.flatnonzero(is_planned)
+        parts = np.split(places, range(_BATCH_ROWS, len(places), _BATCH_ROWS))
+        batches = (_planned(reader, source, columns, part, decision) for part in parts)
+        return tuple(chain.from_iterable(batches))
 
-    with _without_collections():
+    with _garbage_collection_off():
         leaving = planned(leaves)
         returns = planned(label == _LABELS.index(plans.RETURNS)) if retire else ()
     memories = () if retire else leaving
+    is_deleted = leaves & (not retire)
     keys = _taken(columns[col.KEY], kept)
-    prints = _fingerprints(reader, source, keys, source.without_usage)
+    ids = _taken(columns[col.MEMORY_ID], kept)
+    fingerprints = _fingerprints(reader, source, keys, source.without_usage)
     return Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=rule,
-        groups=_groups_of(columns, decision, label, deleted=leaves & (not retire)),
+        groups=_groups_of(columns, decision, label, deleted=is_deleted),
         memories=memories,
-        kept=tuple(map(KeptMemory, keys, _taken(columns[col.MEMORY_ID], kept), prints)),
+        kept=tuple(map(KeptMemory, keys, ids, fingerprints)),
         retires=leaving if retire else (),
         returns=returns,
         entries=entries_of(reader, source, (*leaving, *returns)) if retire else (),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
         expires=expires,
-        last_goes=source.is_native_format and bool((leaves & (not retire))[-1:].any()),
+        last_goes=source.is_native_format and bool(is_deleted[-1:].any()),
     )
 
 
 def _evidence_of(
     frame: pd.DataFrame, source: Source, request: _Request
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the past of a frame that was just read, and the references in it and in its logs."""
+    """Return the history of a frame, with deleted memories, and its references and logged reads."""
     log = request.log
     if log is None:
         log = remembered_reads(settings_of(source), source)
@@ -195,15 +210,16 @@ def _evidence_of(
     return past, find_references(past, log, now=request.now)
 
 
-def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decision:
-    """Decide on retired memories as if they were loaded.
+def _decide_retirement(frame: pd.DataFrame, source: Source, request: _Request) -> Decision:
+    """Decide which memories are loaded, as if the retired ones were loaded too.
 
-    A policy that goes by use weighs what was needed since by itself; under any other it is kept.
+    A policy that considers use decides about memories that were needed since they were retired.
+    Under any other policy such memories are kept, as far as its capacity allows.
     """
-    policy, _, _, now = request
+    policy = request.policy
     past, references = _evidence_of(frame, source, request)
-    last = references.groupby(col.TARGET_ID)[col.AT].max().reindex(frame[col.MEMORY_ID])
-    needed_at = last.to_numpy("datetime64[us]")
+    last_reference = references.groupby(col.TARGET_ID)[col.AT].max()
+    needed_at = last_reference.reindex(frame[col.MEMORY_ID]).to_numpy("datetime64[us]")
     if any(step.learns for step in policy.steps):
         policy = policy.after(past, references)
 
@@ -222,41 +238,64 @@ def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decisio
     latest = np.argsort(needed_at.astype(np.int64))[::-1]
     for step in policy.steps:
         if isinstance(step, CappedPolicy) and (room := step.capacity) is not None:
-            _leave_out(held, latest, step, room, candidates)
-    decision = decision_of(candidates.assign(**{PINNED: held}), policy, now=now)
+            _release_beyond_capacity(held, latest, step, room, candidates)
+    pinned = candidates.assign(**{PINNED: held})
+    decision = decision_of(pinned, policy, now=request.now)
     keep = decision.keep.copy()
     reason = decision.reason.copy()
     reason[needed & keep & ~load_bearing] = len(decision.reasons)
-    keep[~active & ~retired] = True  # what is superseded is not loaded
+    keep[~active & ~retired] = True  # superseded memories are not loaded and do not change
     return Decision(keep, reason, [*decision.reasons, plans.NEEDED])
 
 
-def _leave_out(
-    held: Flags, latest: Places, policy: CappedPolicy, slots: int, rows: pd.DataFrame
+def _release_beyond_capacity(
+    held: Flags, latest: Places, policy: CappedPolicy, capacity: int, rows: pd.DataFrame
 ) -> None:
-    """Leave to the policy what there is no room to hold: what was needed latest is held first."""
+    """Clear the flag `held` of memories that do not fit into the capacity of a policy.
+
+    The memories that were needed latest are held first. The policy decides about the others.
+
+    Parameters
+    ----------
+    held : array of bool, one for each row
+        Whether a memory is held. It is changed in place.
+    latest : array of int
+        The row numbers, from the latest use to the earliest.
+    policy : CappedPolicy
+        The policy, which gives the size of each row and the scopes with a capacity of their own.
+    capacity : int
+        The capacity of each scope, in the policy's unit.
+    rows : DataFrame
+        The memories.
+    """
     size = policy.sizes(rows)
-    floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+    load_bearing = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
     for scope in policy.scopes(rows):
-        among = np.zeros_like(held)
-        among[scope.members] = True
-        room = slots - int(size[among & floor].sum()) * policy.counts_load_bearing
-        for place in latest[(held & among)[latest]].tolist():
+        in_scope = np.zeros_like(held)
+        in_scope[scope.members] = True
+        room = capacity
+        if policy.counts_load_bearing:
+            room -= int(size[in_scope & load_bearing].sum())
+        is_candidate = held & in_scope
+        for place in latest[is_candidate[latest]].tolist():
             held[place] = size[place] <= room
             if held[place]:
                 room -= int(size[place])
 
 
 def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
-    label = np.where(frame[col.LOAD_BEARING], 1, 0)
-    label[~frame[col.ACTIVE].to_numpy(dtype=bool)] = 2
-    label[retired_rows(frame)] = 3
+    """Return for each memory the index of its label in :data:`_LABELS`."""
+    load_bearing = _LABELS.index(plans.LOAD_BEARING)
+    label = np.where(frame[col.LOAD_BEARING], load_bearing, _LABELS.index(plans.PRUNABLE))
+    label[~frame[col.ACTIVE].to_numpy(dtype=bool)] = _LABELS.index(plans.SUPERSEDED)
+    label[retired_rows(frame)] = _LABELS.index(plans.RETIRED)
     for state in (col.REACHED, col.UNLISTED):
         label[rows_in_state(frame, state)] = _LABELS.index(state)
     return label
 
 
 def _frame_of(reader: Reader, source: Source, *, with_body: bool) -> pd.DataFrame:
+    """Load the memories of a store as a frame."""
     return frame_of(
         reader.batches(with_body=with_body),
         name=source.name,
@@ -266,8 +305,11 @@ def _frame_of(reader: Reader, source: Source, *, with_body: bool) -> pd.DataFram
 
 
 @contextmanager
-def _without_collections() -> Iterator[None]:
-    """Spare Python looking for cycles among tuples that all stay: a fifth of a large plan."""
+def _garbage_collection_off() -> Iterator[None]:
+    """Switch off cyclic garbage collection, which takes a fifth of the time of a large plan.
+
+    The collector would look for cycles in tuples that all stay alive.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -280,110 +322,141 @@ def _without_collections() -> Iterator[None]:
 def _expiring(
     frame: pd.DataFrame, keys: Any, decided: Places, now: datetime
 ) -> tuple[plans.Expiring, ...]:
-    """Return when memories that a plan decides on will end by themselves."""
+    """Return the expiry times, after now, of the memories that a plan decides on."""
     if col.EXPIRES_AT not in frame:
         return ()
     ends = np.asarray(frame[col.EXPIRES_AT].array, dtype="datetime64[us]")
-    some = decided[ends[decided] > as_instant(now)]  # what has passed is there all the same
-    return tuple(map(plans.Expiring, _taken(keys, some), _when(ends[some])))
+    # A memory that has expired already and is still stored must stay stored until the plan is
+    # applied.
+    later = decided[ends[decided] > as_instant(now)]
+    return tuple(map(plans.Expiring, _taken(keys, later), _iso_texts(ends[later])))
 
 
 def _columns_of(frame: pd.DataFrame) -> Columns:
-    """Return the columns that a plan is made of, the store's own addresses as its keys."""
+    """Return the columns that a plan needs. The key of a memory is its position by default."""
     names = (
         col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS, col.CREATED_AT, col.ACTIVE,
         col.LOAD_BEARING, col.PRUNABLE,
     )  # fmt: skip
     columns = {name: _array(frame[name]) for name in names}
-    return {
-        col.KEY: _array(frame[col.KEY]) if col.KEY in frame else columns[col.POSITION]
-    } | columns
+    columns[col.KEY] = _array(frame[col.KEY]) if col.KEY in frame else columns[col.POSITION]
+    return columns
 
 
 def _array(column: "pd.Series[Any]") -> Any:
+    """Return the values of a column as a NumPy array, or as the pandas array of its type."""
     return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
 
 
 def _taken(values: Any, places: Places) -> list[Any]:
-    """Return values at some places; each distinct text of a categorical is made once."""
+    """Return the values at some row numbers as Python objects, in rising order.
+
+    Equal texts of a categorical column share one object.
+    """
     if isinstance(values, pd.Categorical):
         return list(np.array(values.categories, dtype=object)[values.codes[places]])
     return list(_part_of(values, places).tolist())
 
 
 def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArray[Any]:
-    """Return the values at rising places; Arrow would go through all chunks of a whole column."""
-    first, end = (places[0], places[-1] + 1) if len(places) else (0, 0)
+    """Return the values at rising row numbers.
+
+    Slice the column first, because Arrow would search all chunks of a whole column.
+    """
+    if not len(places):
+        return np.asarray(values[:0], dtype)
+    first = places[0]
+    end = places[-1] + 1
     return np.asarray(values[first:end], dtype)[places - first]
 
 
 def _fingerprints(
     reader: Reader, source: Source, keys: list[Key], compared: Callable[[bytes], bytes]
 ) -> list[str]:
-    records: Iterator[bytes] = map(itemgetter(1), reader.records(keys))
-    fingerprints = [*map(fingerprint_of, map(compared, records))]
+    """Return the fingerprints of memories, computed from the part of a record that is compared.
+
+    Raise ChangedWhileReadError if a memory is missing.
+    """
+    fingerprints = [fingerprint_of(compared(record)) for _, record in reader.records(keys)]
     if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
     return fingerprints
 
 
 def _planned(
-    reader: Reader, source: Source, columns: Columns, deleted: Places, decision: Decision
+    reader: Reader, source: Source, columns: Columns, places: Places, decision: Decision
 ) -> Iterator[PlannedMemory]:
-    keys, memory_id, kind, title, tokens = (
-        _taken(columns[name], deleted)
-        for name in (col.KEY, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS)
-    )
-    is_position = columns[col.KEY] is columns[col.POSITION]
-    position = keys if is_position else _taken(columns[col.POSITION], deleted)
-    created = _part_of(columns[col.CREATED_AT], deleted, "datetime64[us]")
-    said = zip(
+    """Yield the memories at some row numbers as a plan lists them."""
+    keys = _taken(columns[col.KEY], places)
+    positions = keys
+    if columns[col.KEY] is not columns[col.POSITION]:
+        positions = _taken(columns[col.POSITION], places)
+    titles = _taken(columns[col.TITLE], places)
+    reasons = np.array(decision.reasons, dtype=object)[decision.reason[places]]
+    created = _part_of(columns[col.CREATED_AT], places, "datetime64[us]")
+    # The columns are in the order of the fields of PlannedMemory.
+    rows = zip(
         keys,
-        position,
-        memory_id,
-        kind,
-        (each[: plans.TITLE] for each in title),
-        np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
-        _once(tokens),
-        _once(_when(created)),
+        positions,
+        _taken(columns[col.MEMORY_ID], places),
+        _taken(columns[col.KIND], places),
+        [title[: plans.TITLE] for title in titles],
+        reasons.tolist(),
+        _deduplicated(_taken(columns[col.TOKENS], places)),
+        _deduplicated(_iso_texts(created)),
         _fingerprints(reader, source, keys, archive_at(source).compared),
         strict=True,
     )
-    return map(partial(tuple.__new__, PlannedMemory), said)  # its own __new__ is Python's, and slow
+    return map(PlannedMemory._make, rows)
 
 
-def _once(values: list[Any]) -> Iterator[Any]:
-    """Let equal values be one object: a million rows have a hundred counts of tokens."""
-    first: dict[Any, Any] = {}
-    return map(first.setdefault, values, values)
+def _deduplicated(values: list[Any]) -> Iterator[Any]:
+    """Yield values such that equal ones are one object.
+
+    This saves memory: a million rows have about a hundred different numbers of tokens.
+    """
+    objects: dict[Any, Any] = {}
+    return map(objects.setdefault, values, values)
 
 
-def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
-    seconds = moments.astype("datetime64[s]")
-    if (moments == seconds).all():  # which Arrow writes all at once
-        written = pa.array(seconds).cast(pa.string()).to_numpy(zero_copy_only=False)
-        return [f"{each[:10]}T{each[11:]}+00:00" for each in written.tolist()]
-    return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]
+def _iso_texts(times: npt.NDArray[np.datetime64]) -> list[str]:
+    """Return times in UTC in ISO 8601 format; an empty text for a missing time."""
+    seconds = times.astype("datetime64[s]")
+    if (times == seconds).all():
+        # Arrow converts whole seconds in one step.
+        texts = pa.array(seconds).cast(pa.string()).to_numpy(zero_copy_only=False)
+        return [f"{text[:10]}T{text[11:]}+00:00" for text in texts.tolist()]
+    return [f"{time.isoformat()}+00:00" if time else "" for time in times.tolist()]
 
 
 def _groups_of(
     columns: Columns, decision: Decision, label: npt.NDArray[np.intp], *, deleted: Flags
 ) -> tuple[plans.Group, ...]:
-    """Count every memory in one group; a grouping of pandas takes ten times as long."""
+    """Return the sorted groups of a plan; each memory is counted in one of them.
+
+    NumPy groups the rows, which takes a tenth of the time of a pandas groupby.
+    """
     kinds = columns[col.KIND].categories.tolist()
     codes = (deleted, label, columns[col.KIND].codes, decision.reason)
     shape = (2, len(_LABELS), len(kinds), len(decision.reasons))
-    places = np.ravel_multi_index([each.astype(np.int64) for each in codes], shape)
-    distinct, group = np.unique(places, return_inverse=True)
+    group_codes = np.ravel_multi_index([code.astype(np.int64) for code in codes], shape)
+    distinct, group = np.unique(group_codes, return_inverse=True)
     memories = np.bincount(group, minlength=len(distinct))
     tokens = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(tokens, group, columns[col.TOKENS])
-    named = [
-        (bool(gone), _LABELS[at], kinds[kind], decision.reasons[reason])
-        for gone, at, kind, reason in zip(*np.unravel_index(distinct, shape), strict=True)
+    deleted_codes, label_codes, kind_codes, reason_codes = np.unravel_index(distinct, shape)
+    groups = [
+        plans.Group(
+            deleted=bool(deleted_codes[index]),
+            label=_LABELS[label_codes[index]],
+            kind=kinds[kind_codes[index]],
+            reason=decision.reasons[reason_codes[index]],
+            memories=int(memories[index]),
+            tokens=int(tokens[index]),
+        )
+        for index in range(len(distinct))
     ]
-    sizes = zip(memories.tolist(), tokens.tolist(), strict=True)
-    return tuple(sorted(plans.Group(*name, *size) for name, size in zip(named, sizes, strict=True)))
+    return tuple(sorted(groups))
 
 
 def plan_supersession(
@@ -393,30 +466,38 @@ def plan_supersession(
     only: Collection[str] | None = None,
     now: datetime | None = None,
 ) -> Plan:
-    """Plan to let newer memories stand for load-bearing ones. Reads only.
+    """Plan to supersede load-bearing memories by newer ones. The store is only read.
 
     Parameters
     ----------
     source, now
         As for :func:`plan`.
     links : mapping of str to str, optional
-        The id of the memory that is to stand for each; what
-        :func:`memlab.policies.duplicates.supersedable` finds when not given, which needs the extra
-        for near-duplicates.
+        The id of the superseding memory, by the id of the superseded one. By default the pairs that
+        :func:`memlab.policies.duplicates.supersedable` finds, which needs the extra for
+        near-duplicates.
     only : collection of str, optional
-        Of what is found, these ids alone.
+        Supersede only these of the memories that were found.
+
+    Returns
+    -------
+    Plan
+        The plan. It deletes nothing.
 
     Raises
     ------
     PlanError
-        When an id is not an active load-bearing memory, one stands for itself, or the store knows
-        of no memories that stand for others.
+        If an id is not the id of an active load-bearing memory, if a memory would supersede itself,
+        or if the store has no field for superseding memories.
     """
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")
     if not opened.supersedes:
-        opened.superseding()  # which says why it cannot
-    archive_at(opened)  # refused here where there is no place for one
+        opened.superseding()  # raises an error that says why the store cannot supersede
+    archive_at(opened)  # raises an error if the store can have no archive
+    settings: dict[str, Any] = {"policy": "supersede"}
+    if only is not None:
+        settings["only"] = sorted(only)
 
     def planned(reader: Reader) -> Plan:
         frame = _frame_of(reader, opened, with_body=True)
@@ -424,30 +505,38 @@ def plan_supersession(
         label = _labels_of(frame)
         chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
         columns = _columns_of(frame)
-        ends = {*chosen, *(newer for newer, _ in chosen.values())}
-        places = np.flatnonzero(frame[col.MEMORY_ID].isin(ends))
+        linked_ids = set(chosen) | {newer for newer, _ in chosen.values()}
+        places = np.flatnonzero(frame[col.MEMORY_ID].isin(linked_ids))
+        memories = _planned(reader, opened, columns, places, decision)
         return Plan(
             store=opened.name,
             made_at=moment,
-            policy={"policy": "supersede"} | ({} if only is None else {"only": sorted(only)}),
+            policy=settings,
             token_rule=str(frame.attrs[col.TOKEN_RULE]),
             groups=_groups_of(columns, decision, label, deleted=~decision.keep),
             memories=(),
             kept=(),
-            supersedes=tuple(_links(_planned(reader, opened, columns, places, decision), chosen)),
+            supersedes=tuple(_links(memories, chosen)),
         )
 
     return read_consistent(opened, planned)
 
 
 def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str, tuple[str, str]]:
-    """Return what is found to be superseded: by what, and the reason."""
-    found = supersedable(frame)
-    columns = (found[name] for name in (col.MEMORY_ID, col.SUPERSEDED_BY, col.REASON))
-    chosen = {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
+    """Return by id the memories that can be superseded: the superseding id, and the reason.
+
+    Raise PlanError if one of the ids in `only` is not among them.
+    """
+    pairs = supersedable(frame)
+    chosen = {}
+    for older, newer, reason in zip(
+        pairs[col.MEMORY_ID], pairs[col.SUPERSEDED_BY], pairs[col.REASON], strict=True
+    ):
+        chosen[older] = (newer, reason)
     if only is None:
         return chosen
-    if unknown := sorted(set(only) - chosen.keys()):
+    unknown = sorted(set(only) - chosen.keys())
+    if unknown:
         raise PlanError(
             f"nothing is found to stand for {some_of(unknown)}; memlab floor lists for what there "
             "is, and --supersede OLDER=NEWER names a pair by hand"
@@ -456,6 +545,10 @@ def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str
 
 
 def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return by id the memories that a caller supersedes: the superseding id, and the reason.
+
+    Raise PlanError if a link is not allowed.
+    """
     floor = frame[frame[col.ACTIVE] & frame[col.LOAD_BEARING]]
     active = set(frame[col.MEMORY_ID][frame[col.ACTIVE]])
     known = set(floor[col.MEMORY_ID])
@@ -476,11 +569,23 @@ def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[s
 def _links(
     planned: Iterable[PlannedMemory], chosen: Mapping[str, tuple[str, str]]
 ) -> Iterator[PlannedLink]:
-    """Yield what is chosen to be superseded; both ends of each are among the `planned`."""
-    found = {memory.memory_id: memory for memory in planned}
-    for name, older in found.items():
-        if name in chosen:
-            by, reason = chosen[name]
-            newer = found[by]
-            said = (*older[:5], reason, older.tokens, older.fingerprint)
-            yield PlannedLink(*said, newer.key, by, newer.fingerprint)
+    """Yield the links of a plan. `planned` has both memories of each link."""
+    memories = {memory.memory_id: memory for memory in planned}
+    for memory_id, older in memories.items():
+        if memory_id not in chosen:
+            continue
+        newer_id, reason = chosen[memory_id]
+        newer = memories[newer_id]
+        yield PlannedLink(
+            key=older.key,
+            position=older.position,
+            memory_id=older.memory_id,
+            kind=older.kind,
+            title=older.title,
+            reason=reason,
+            tokens=older.tokens,
+            fingerprint=older.fingerprint,
+            by_key=newer.key,
+            by_memory_id=newer_id,
+            by_fingerprint=newer.fingerprint,
+        )

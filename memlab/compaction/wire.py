@@ -1,7 +1,7 @@
-"""JSON forms of what this package hands to people: written to diff well, read with every check.
+"""JSON serialization of plans, receipts and fleet plans, and phrases that their reports share.
 
-Each record has a table of the keys under which a file keeps its fields, so that no stored name is a
-Python name: a field may be renamed, its key stays.
+The text is laid out to diff well, and every field is validated when it is read. A table gives the
+stored key of each field of a record. A field may therefore be renamed; its key stays.
 """
 
 import json
@@ -27,33 +27,47 @@ from memlab.versions import FileFormat, written_in
 FORMAT: FileFormat = FileFormat(number=2, readable_from=2, oldest=2)
 """The format of every JSON form."""
 READABLE_FROM: Final = "readable_from"
-"""The key of the oldest format whose readers understand a file; its own where it says none."""
+"""Key of the oldest format whose readers understand a file; by default the file's own format."""
 _DIGEST: Final = "digest"
 
 StoredKeys = Mapping[type, Mapping[str, str]]
-"""For each class of records, the key in a file of each of its fields, in the order of the file."""
+"""Stored key of each field, by class of record, in the order of the file."""
 
-_BEYOND: Final = 2**63
-_DEEPEST: Final = 32
-"""Lists and objects, one in the other. A pipeline of policies takes five."""
-_PARTS: Final = 2**20
-_EACH: Final = 12
-"""Bytes of text for each value beyond :data:`_PARTS`: a plan's take 17, and up to 64 in memory."""
+_INTEGER_LIMIT: Final = 2**63
+_MAX_DEPTH: Final = 32
+"""Maximum nesting of lists and objects. A pipeline of policies needs five levels."""
+_MIN_VALUE_LIMIT: Final = 2**20
+"""Number of values that a file of any size may contain."""
+_BYTES_PER_VALUE: Final = 12
+"""Minimum length of text per value, in bytes, in a file with more than :data:`_MIN_VALUE_LIMIT`
+values. A value of a plan takes 17 bytes of text and up to 64 bytes of memory."""
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
-_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
-_GIVE: Final = "give one that memlab wrote"
-_CARRIED_OUT: Final = {"memlab_plan": "memlab apply", "memlab_fleet_plan": "memlab fleet apply"}
+_ADVICE: Final = "give one that memlab wrote"
+_COMMANDS: Final = {"memlab_plan": "memlab apply", "memlab_fleet_plan": "memlab fleet apply"}
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 def as_data(value: Any) -> Any:
-    """Return a setting as JSON values: what it is, never code that could run.
+    """Return a policy or one of its settings as JSON values.
 
-    A setting of a policy is kept under the ``key`` in the metadata of its field, else under the
-    name of the field.
+    A function becomes its qualified name, so the result contains no code. The setting of a policy
+    is stored under the ``key`` in the metadata of its field, by default under the field's name.
 
+    Parameters
+    ----------
+    value : object
+        A policy, a setting or a list of these.
+
+    Returns
+    -------
+    object
+        Numbers, text, lists and dictionaries.
+
+    Examples
+    --------
     >>> as_data(timedelta(days=7))
     '7 days, 0:00:00'
     >>> as_data((1, None, len, {"x"}))
@@ -70,34 +84,40 @@ def as_data(value: Any) -> Any:
         }
         return {"policy": name, **settings}
     if isinstance(value, (tuple, list)):
-        return [as_data(each) for each in value]
+        return [as_data(item) for item in value]
     if isinstance(value, timedelta):
         return str(value)
-    named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-    return f"{named.__module__}.{named.__qualname__}"
+    is_named = callable(value) and hasattr(value, "__qualname__")
+    definition = value if is_named else type(value)
+    return f"{definition.__module__}.{definition.__qualname__}"
 
 
 canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-"""Returns JSON values as the one text that a digest is made of."""
+"""Encoder of JSON values as canonical text, from which digests are computed."""
 
 
 SIZE_KEYS: Final = {"memories": "memories", "tokens": "tokens"}
 
 
 def header(marker: str) -> dict[str, Any]:
-    """Return how a file begins: its kind, its format, and the oldest format that reads it."""
+    """Return the first fields of a file: its kind, its format and the oldest readable format."""
     return {marker: FORMAT.number, READABLE_FROM: FORMAT.readable_from}
 
 
 def to_json_fields(record: Any, keys: StoredKeys) -> dict[str, Any]:
-    """Return a record as a file keeps it, by key; tuples of rows are as they are.
+    """Return the fields of a record as JSON values by stored key; leave tuples of rows unchanged.
 
     Parameters
     ----------
     record : dataclass or named tuple
-        What to write.
+        The record to write.
     keys : StoredKeys
-        The keys of its fields. A field that is not among them is not written.
+        The stored keys of its fields. A field without a key is not written.
+
+    Returns
+    -------
+    dict
+        The values by stored key.
 
     Examples
     --------
@@ -107,11 +127,12 @@ def to_json_fields(record: Any, keys: StoredKeys) -> dict[str, Any]:
     >>> to_json_fields(Cap(50), {Cap: {"number": "keep"}})
     {'keep': 50}
     """
-    named = keys[type(record)]
-    return {key: _json_value(getattr(record, name)) for name, key in named.items()}
+    stored_keys = keys[type(record)]
+    return {key: _json_value(getattr(record, name)) for name, key in stored_keys.items()}
 
 
 def _json_value(value: Any) -> Any:
+    """Return the value of a field as JSON values."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Size):
@@ -119,86 +140,127 @@ def _json_value(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def iter_json(said: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -> Iterator[str]:
-    """Yield a JSON object some rows at a time: one on each line, or the text of a digest."""
-    line, colon = ("\n", ": ") if in_lines else ("", ":")
-    begin = "{" + line
-    for name, value in said.items():
-        yield f"{begin}{json.dumps(name)}{colon}"
-        begin = f",{line}"
-        if not isinstance(value, tuple):
-            yield json.dumps(value) if in_lines else canonical(value)
-            continue
-        comma = "["
-        lead = "\n " if in_lines else ""
-        for some in batched(value):
-            rows = _rows_as_json(some, keys[type(some[0])], sort_keys=not in_lines)
-            yield comma + lead + f",{lead}".join(rows)
-            comma = ","
-        yield "[]" if comma == "[" else f"{line}]"
-    yield f"{line}}}{line}"
+def iter_json(content: Mapping[str, Any], keys: StoredKeys, *, in_lines: bool) -> Iterator[str]:
+    """Yield a JSON object in pieces, some rows at a time.
+
+    Parameters
+    ----------
+    content : mapping
+        The fields of the object by key. A tuple holds rows, all of one class of named tuples.
+    keys : StoredKeys
+        The stored keys of the rows.
+    in_lines : bool
+        Whether to write one row on each line. Otherwise write the canonical text of a digest.
+    """
+    newline = "\n" if in_lines else ""
+    colon = ": " if in_lines else ":"
+    separator = "{" + newline
+    for name, value in content.items():
+        yield f"{separator}{json.dumps(name)}{colon}"
+        separator = f",{newline}"
+        if isinstance(value, tuple):
+            yield from _iter_rows(value, keys, in_lines=in_lines)
+        elif in_lines:
+            yield json.dumps(value)
+        else:
+            yield canonical(value)
+    yield f"{newline}}}{newline}"
+
+
+def _iter_rows(rows: tuple[Any, ...], keys: StoredKeys, *, in_lines: bool) -> Iterator[str]:
+    """Yield a JSON list of rows in pieces, some rows at a time."""
+    if not rows:
+        yield "[]"
+        return
+    indent = "\n " if in_lines else ""
+    opening = "["
+    for batch in batched(rows):
+        encoded = _rows_as_json(batch, keys[type(batch[0])], sort_keys=not in_lines)
+        yield opening + indent + f",{indent}".join(encoded)
+        opening = ","
+    yield "\n]" if in_lines else "]"
 
 
 def _rows_as_json(
     rows: Sequence[Any], keys: Mapping[str, str], *, sort_keys: bool
 ) -> Iterator[str]:
-    """Yield named tuples as JSON objects, by columns: an encoder is slow to begin with a row."""
-    comma, colon = (",", ":") if sort_keys else (", ", ": ")
-    named = [keys[field] for field in rows[0]._fields]
-    columns = dict(zip(named, zip(*rows, strict=True), strict=True))
+    """Yield named tuples as JSON objects.
+
+    Encode one column at a time, because calling an encoder for each row is slow.
+    """
+    comma = "," if sort_keys else ", "
+    colon = ":" if sort_keys else ": "
+    stored_keys = [keys[field] for field in rows[0]._fields]
+    columns = dict(zip(stored_keys, zip(*rows, strict=True), strict=True))
+    ordered_keys = sorted(columns) if sort_keys else list(columns)
     pieces = list[Iterable[str]]()
-    for name in sorted(columns) if sort_keys else columns:
-        head = f"{comma if pieces else '{'}{json.dumps(name)}{colon}"
-        pieces += [repeat(head, len(rows)), _column_as_json(columns[name])]
-    return map("".join, zip(*pieces, repeat("}", len(rows)), strict=True))
+    opening = "{"
+    for key in ordered_keys:
+        pieces.append(repeat(f"{opening}{json.dumps(key)}{colon}", len(rows)))
+        pieces.append(_column_as_json(columns[key]))
+        opening = comma
+    pieces.append(repeat("}", len(rows)))
+    return map("".join, zip(*pieces, strict=True))
 
 
 def _column_as_json(values: Sequence[Any]) -> Iterator[str]:
-    kinds = {*map(type, values)}
-    if kinds == {str}:
+    """Yield values as JSON texts, with a faster encoder for columns of text or of integers."""
+    types = set(map(type, values))
+    if types == {str}:
         return map(in_quotes, values)
-    return map(repr if kinds == {int} else json.dumps, values)
+    if types == {int}:
+        return map(repr, values)
+    return map(json.dumps, values)
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
-    """Return the JSON object in `text` after checking that it has `marker` and a known version."""
+    """Parse a JSON object and check that it has `marker` and a known version.
+
+    Raise PlanError if it is malformed, too large for its text, or of another kind or version.
+    """
     what = marker.removeprefix("memlab_")
     expect(text, str, bytes, call=f"{what.title()}.from_json", name="text")
     try:
-        said = text if isinstance(text, str) else text.decode("utf-8-sig")
+        decoded = text if isinstance(text, str) else text.decode("utf-8-sig")
         with fields_checked(what):
-            _check_parts(said)
-        content = json.loads(said)
+            _check_value_count(decoded)
+        content = json.loads(decoded)
     except (ValueError, RecursionError) as error:
-        words = f"this is not a {what}: it is not JSON ({error}); {_GIVE}"
-        raise PlanError(words) from error
+        raise PlanError(f"this is not a {what}: it is not JSON ({error}); {_ADVICE}") from error
     if not isinstance(content, dict) or marker not in content:
-        there = _CARRIED_OUT.keys() & content if isinstance(content, dict) else ()
-        does = next((f"{_CARRIED_OUT[one]} carries it out" for one in there), _GIVE)
-        raise PlanError(f"this is not a {what}: it has no {marker!r}; {does}")
+        raise PlanError(f"this is not a {what}: it has no {marker!r}; {_advice_for(content)}")
     with fields_checked(what):
-        _check_texts(said, content)
-        check_depth(content, _DEEPEST)
+        _check_no_surrogates(decoded, content)
+        check_depth(content, _MAX_DEPTH)
         written = written_in(content[marker], content.get(READABLE_FROM))
     FORMAT.check(f"this {what.replace('_', ' ')}", written, PlanError)
     return content
 
 
 def added_fields(content: Mapping[str, Any], marker: str, known: Collection[str]) -> dict[str, Any]:
-    """Return what a file of a newer format says beside the `known` keys; else nothing.
+    """Return the fields of a file of a newer format that are not among the `known` keys.
 
-    A newer format that an older reader understands may add fields to the object, and none to its
-    rows. A digest covers them, so they are carried.
+    Return none for a file of the current format. A newer format that is still readable may add
+    fields to the object, but not to its rows. The digest covers them, so they are preserved.
     """
     if not FORMAT.is_newer(written_in(content[marker], content.get(READABLE_FROM))):
         return {}
-    passed_over = {marker, READABLE_FROM, _DIGEST, *known}
-    return {key: value for key, value in content.items() if key not in passed_over}
+    known_keys = {marker, READABLE_FROM, _DIGEST, *known}
+    return {key: value for key, value in content.items() if key not in known_keys}
+
+
+def _advice_for(content: Any) -> str:
+    """Return the advice for a file of another kind: the command that reads it, if there is one."""
+    if isinstance(content, dict):
+        for marker, command in _COMMANDS.items():
+            if marker in content:
+                return f"{command} carries it out"
+    return _ADVICE
 
 
 @contextmanager
 def fields_checked(what: str) -> Iterator[None]:
-    """Raise a missing or wrong field as a PlanError."""
+    """Convert the error of a missing or wrong field into a PlanError."""
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
@@ -206,32 +268,45 @@ def fields_checked(what: str) -> Iterator[None]:
 
 
 def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
-    """Return a field after checking its type; a truth value is not a number."""
+    """Return a field after checking its type; a truth value does not count as a number.
+
+    Raise KeyError if it is missing, TypeError if it has another type, and ValueError if it is an
+    integer beyond 64 bits.
+    """
     value = content[name]
     if type(value) not in types:
         raise TypeError(f"{name} is {value!r:.80}")
-    if type(value) is int and not -_BEYOND <= value < _BEYOND:
+    if type(value) is int and not -_INTEGER_LIMIT <= value < _INTEGER_LIMIT:
         raise ValueError(f"{name} is {shortened(str(value))}, beyond 64 bits")
     return value
 
 
-def _check_parts(text: str) -> None:
-    """Refuse what would take many times its text in memory, such as lists of nothing."""
-    most = max(_PARTS, len(text) // _EACH)
-    parts = _parts(text)
-    if parts > most:  # most of them are in titles, or else it is no plan
-        parts -= sum(_parts(each[0]) for each in _STRING.finditer(text))
-    if parts > most:
-        raise ValueError(f"it has {parts:,} values in {len(text):,} bytes")
+def _check_value_count(text: str) -> None:
+    """Raise ValueError if parsing would need many times the memory of the text.
+
+    An example is a list of millions of empty lists.
+    """
+    limit = max(_MIN_VALUE_LIMIT, len(text) // _BYTES_PER_VALUE)
+    count = _count_separators(text)
+    if count > limit:
+        # In a plan these characters are inside strings, mostly titles. Those do not count.
+        count -= sum(_count_separators(string[0]) for string in _STRING.finditer(text))
+    if count > limit:
+        raise ValueError(f"it has {count:,} values in {len(text):,} bytes")
 
 
-def _parts(text: str) -> int:
-    return sum(map(text.count, ",[{"))
+def _count_separators(text: str) -> int:
+    """Return how many characters in a text may start a JSON value."""
+    return sum(text.count(character) for character in ",[{")
 
 
-def _check_texts(text: str, content: Mapping[str, Any]) -> None:
-    """Refuse halves of characters, which no memory has; a path may stand for bytes by them."""
-    if _HALF.search(text):  # most are halves of a whole
+def _check_no_surrogates(text: str, content: Mapping[str, Any]) -> None:
+    """Raise ValueError if a text has a surrogate without its pair, which no memory has.
+
+    The path of a store may have one, for a byte of a file name that is not UTF-8.
+    """
+    if _SURROGATE.search(text):
+        # Most surrogates have their pair. Only encoding tells them apart.
         try:
             json.dumps({**content, "store": ""}, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
@@ -239,23 +314,33 @@ def _check_texts(text: str, content: Mapping[str, Any]) -> None:
 
 
 def when(content: Mapping[str, Any], name: str) -> datetime:
-    """Return a field that holds a moment, with the zone that it was written with."""
+    """Return a field that holds a date and time, with the time zone that was written.
+
+    Raise ValueError if it is not a time with a time zone.
+    """
     text = field_of(content, name, str)
     moment_of(text)
     return datetime.fromisoformat(text)
 
 
 def fields_in(content: Mapping[str, Any], record: type, keys: StoredKeys) -> dict[str, Any]:
-    """Return a dataclass's fields, each of its declared type; one with a default may be missing."""
-    named = keys[record]
-    return {
-        each.name: _typed(content, named[each.name], each.type, keys)
-        for each in fields(record)
-        if each.name in named and (named[each.name] in content or each.default is MISSING)
-    }
+    """Return the values of the fields of a dataclass, each checked against its declared type.
+
+    A field with a default may be missing.
+    """
+    stored_keys = keys[record]
+    values = {}
+    for field in fields(record):
+        if field.name not in stored_keys:
+            continue
+        key = stored_keys[field.name]
+        if key in content or field.default is MISSING:
+            values[field.name] = _typed(content, key, field.type, keys)
+    return values
 
 
 def _typed(content: Mapping[str, Any], name: str, kind: Any, keys: StoredKeys) -> Any:
+    """Return a field after checking it against a declared type."""
     if kind is datetime:
         return when(content, name)
     if kind is Size:
@@ -263,7 +348,8 @@ def _typed(content: Mapping[str, Any], name: str, kind: Any, keys: StoredKeys) -
     if get_origin(kind) is Mapping:
         return field_of(content, name, dict)
     if kind == tuple[str, ...]:
-        return tuple(field_of({name: each}, name, str) for each in field_of(content, name, list))
+        texts = field_of(content, name, list)
+        return tuple(field_of({name: text}, name, str) for text in texts)
     if get_origin(kind) is tuple:
         return tuples_of(content, name, get_args(kind)[0], keys)
     return field_of(content, name, *(get_args(kind) or (kind,)))
@@ -272,22 +358,26 @@ def _typed(content: Mapping[str, Any], name: str, kind: Any, keys: StoredKeys) -
 def tuples_of(
     content: Mapping[str, Any], name: str, row: Callable[..., Row], keys: StoredKeys
 ) -> tuple[Row, ...]:
-    """Return a list of named tuples, each field of the type it is declared with."""
+    """Return the rows of a list as named tuples, each field checked against its declared type."""
     return tuple(_tuples(field_of(content, name, list), row, keys[row]))  # type: ignore[index]
 
 
 def _tuples(parts: list[Any], row: Callable[..., Row], keys: Mapping[str, str]) -> Iterator[Row]:
-    """Yield named tuples, and take what each is made of out of its list: a plan may be long."""
+    """Yield named tuples made from JSON objects.
+
+    Each object is removed from its list at once, because a long plan would take twice the memory.
+    """
     types = {keys[name]: get_args(kind) or (kind,) for name, kind in row.__annotations__.items()}
-    for place, each in enumerate(parts):
-        if not isinstance(each, dict) or each.keys() != types.keys():
+    for index, part in enumerate(parts):
+        if not isinstance(part, dict) or part.keys() != types.keys():
             raise KeyError(f"an entry without just the fields {', '.join(types)}")
-        parts[place] = None
-        yield row(*(field_of(each, name, *kinds) for name, kinds in types.items()))
+        parts[index] = None
+        values = [field_of(part, key, *kinds) for key, kinds in types.items()]
+        yield row(*values)
 
 
 def in_words(policy: Mapping[str, Any]) -> str:
-    """Return a policy's data as one line.
+    """Return the JSON values of a policy as one line of text.
 
     >>> recent = {"policy": "recent", "keep": 50, "by": "position", "now": None}
     >>> in_words(recent)
@@ -304,26 +394,28 @@ def in_words(policy: Mapping[str, Any]) -> str:
     )
     name = str(policy.get("policy"))
     words = f"{name}({', '.join(settings)})"
-    return f"{words}, which {REPLACED[name]} has replaced" if name in REPLACED else words
+    if name in REPLACED:
+        return f"{words}, which {REPLACED[name]} has replaced"
+    return words
 
 
 def minute(moment: datetime) -> str:
-    """Return a moment to the minute."""
+    """Return a time in UTC as text, to the minute."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def sized(size: Size, memories: str = "memories") -> str:
-    """Return a size in words."""
+    """Return a size as text, such as "3 memories, 120 tokens"."""
     return f"{counted(size.memories, memories)}, {counted(size.tokens, 'tokens')}"
 
 
 def change(before: Size, after: Size) -> str:
-    """Return what a size becomes."""
+    """Return the change of a size as text, "before -> after"."""
     return f"{sized(before)} -> {sized(after)}"
 
 
 def share(part: Size, whole: Size) -> str:
-    """Return a part of a size, with its shares."""
+    """Return a part of a size as text, with its share of the whole in percent."""
     memories = part.memories / whole.memories if whole.memories else 0.0
     tokens = part.tokens / whole.tokens if whole.tokens else 0.0
     return (
@@ -333,6 +425,7 @@ def share(part: Size, whole: Size) -> str:
 
 
 def _word(value: Any) -> str:
+    """Return a setting as text."""
     if isinstance(value, dict):
         return in_words(value)
     if isinstance(value, list):
@@ -341,14 +434,19 @@ def _word(value: Any) -> str:
 
 
 def some_of(names: Sequence[object]) -> str:
-    """Return the first five names, each cut when it is long, and how many more there are."""
+    """Return the first five names as text, and the number of the others.
+
+    A name of more than 80 characters is cut.
+    """
     texts = [str(name) for name in names[:5]]
     shown = ", ".join(text if len(text) <= 80 else f"{text[:77]}..." for text in texts)
-    return f"{shown} and {len(names) - 5:,} more" if len(names) > 5 else shown
+    if len(names) > 5:
+        return f"{shown} and {len(names) - 5:,} more"
+    return shown
 
 
 def entries_left_in_words(names: Sequence[object]) -> str:
-    """Say of which memories that came back an index has an entry already; empty for none.
+    """Return a sentence about restored memories that already had an index entry; empty for none.
 
     >>> entries_left_in_words(["a.md"])
     'it has an entry of 1 of them already, which stays as it is: a.md'
