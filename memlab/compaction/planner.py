@@ -363,10 +363,8 @@ def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArr
 
     Slice the column first, because Arrow would search all chunks of a whole column.
     """
-    if not len(places):
-        return np.asarray(values[:0], dtype)
-    first = places[0]
-    end = places[-1] + 1
+    first = places[0] if len(places) else 0
+    end = places[-1] + 1 if len(places) else 0
     return np.asarray(values[first:end], dtype)[places - first]
 
 

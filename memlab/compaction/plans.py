@@ -1,4 +1,4 @@
-"""What a deletion would do, and what it did, as data. Nothing here opens a store or has a clock."""
+"""Plans and receipts as data. This module opens no store and reads no clock."""
 
 import hashlib
 import json
@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -23,7 +22,7 @@ from memlab.store.selection import TriggerEffect
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 TITLE: Final = PLANNED_TITLE
-"""Characters of a title that a plan keeps for its reader."""
+"""Maximum length in characters of a title in a plan."""
 
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
@@ -36,7 +35,7 @@ RETURNS: Final = "returns"
 _NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS, REACHED, UNLISTED}
 
 NEEDED: Final = "needed"
-"""Why a retired memory returns that was read or referred to since."""
+"""Reason for returning a retired memory that was read or referred to since it was retired."""
 
 
 class PlannedMemory(NamedTuple):
@@ -54,7 +53,7 @@ class PlannedMemory(NamedTuple):
 
 
 class KeptMemory(NamedTuple):
-    """A prunable memory that a plan keeps, and on which it rests."""
+    """A prunable memory that a plan keeps. It must be unchanged when the plan is applied."""
 
     key: int | str
     memory_id: str
@@ -62,14 +61,14 @@ class KeptMemory(NamedTuple):
 
 
 class Expiring(NamedTuple):
-    """When the own time of a memory that a plan decided on will have passed."""
+    """Expiry time of a memory that a plan decided on."""
 
     key: int | str
     expires_at: str
 
 
 class PlannedLink(NamedTuple):
-    """A load-bearing memory for which a plan lets another stand; it stays in the store."""
+    """A load-bearing memory that a plan supersedes by another one. It stays in the store."""
 
     key: int | str
     position: int
@@ -85,14 +84,14 @@ class PlannedLink(NamedTuple):
 
 
 class PlannedEntries(NamedTuple):
-    """What an index says of a memory that a plan retires or returns, as its source writes it."""
+    """Index entries of a memory that a plan retires or returns, in the form of its source."""
 
     key: int | str
     said: str
 
 
 class Group(NamedTuple):
-    """Memories that share what happens to them and why; the label says so where they stay."""
+    """Count of the memories with the same action, label, kind and reason."""
 
     deleted: bool
     label: str
@@ -103,22 +102,25 @@ class Group(NamedTuple):
 
     @property
     def fate(self) -> str:
-        """What happens to them."""
+        """Action of the plan: "deletes", "retires", "returns" or "keeps"."""
         if self.deleted:
             return DELETES
-        return self.label if self.label in (RETIRES, RETURNS) else "keeps"
+        if self.label in (RETIRES, RETURNS):
+            return self.label
+        return "keeps"
 
 
 RowsOf = Callable[[Mapping[str, Any]], list[dict[str, Any]] | None]
-"""Takes a plan's text, read as JSON; returns the memories that it deletes where others say them."""
+"""Callback that takes the parsed JSON of a plan and returns the memories that the plan deletes, if
+they are stored elsewhere; else None."""
 
 
 def _no_rows(text: Mapping[str, Any]) -> None:
-    """Return None: the text of a plan says all of it."""
+    """Return None: the text of the plan is complete."""
 
 
 LISTED: Final = 10
-"""How many memories a printed plan lists; the others are counted."""
+"""Maximum number of memories that a printed plan lists; the others are counted."""
 
 _COLUMNS: Final = {
     "position": "position",
@@ -137,43 +139,46 @@ _LAST_GOES: Final = (
 
 @dataclass(frozen=True, repr=False)
 class Plan(DisplayMixin):
-    """What a policy would delete from a store, retire or supersede. Printing it is the dry run.
+    """The memories of a store that a policy deletes, retires or supersedes; print it for a dry run.
 
-    A plan deletes, supersedes, or retires and returns, and does one of these alone. Memories are in
-    order of position.
+    A plan either deletes, or supersedes, or retires and returns memories. Memories are in order of
+    position.
 
     Parameters
     ----------
     store : str
-        The store it was made from: an absolute path, or a URL.
+        The store that the plan was made from: an absolute path or a URL.
     made_at : datetime
-        The moment of the decision, with a time zone.
+        The time of the decision, with a time zone.
     policy : dict
-        The policy's name under ``"policy"`` and its settings, as JSON values.
+        The name of the policy under ``"policy"``, and its settings, as JSON values.
     token_rule : str
-        How tokens were counted.
+        The rule by which tokens were counted.
     groups : tuple of Group
-        Every memory of the store is counted in exactly one of them.
+        The counts of all memories of the store. Each memory is counted in exactly one group.
     memories : tuple of PlannedMemory
-        What it deletes.
+        The memories to delete.
     kept : tuple of KeptMemory
-        The prunable memories that it keeps.
+        The prunable memories to keep.
     supersedes : tuple of PlannedLink
-        The load-bearing memories for which it lets others stand.
+        The load-bearing memories to supersede, each with the memory that supersedes it.
     retires : tuple of PlannedMemory
-        What it takes out of the boot context and leaves in the store.
+        The memories to retire: they leave the boot context and stay in the store.
     returns : tuple of PlannedMemory
-        The retired memories that it lets be loaded again.
+        The retired memories to load again.
     entries : tuple of PlannedEntries
-        Where memories are lines of an index: what it says of these, to take the plan back exactly.
+        The index entries of the memories to retire or return, if the store has an index. They are
+        needed to undo the plan exactly.
     written : tuple of TriggerEffect
-        What triggers do to other tables of the store's file when the memories are deleted.
+        The effects of triggers on other tables of the store's file when the memories are deleted.
     expires : tuple of Expiring
-        When memories end by themselves that it deletes or keeps: one that has is no reason to stop.
+        The expiry times of memories that the plan deletes or keeps. A memory that is missing
+        because it has expired does not make the plan stale.
     last_goes : bool
-        Whether the memory at the highest position goes, whose place the next one written takes.
+        Whether the memory at the highest position is deleted. The next memory that is written
+        takes its position.
     added : dict
-        What a plan of a newer format says beside this, by key; the digest covers it.
+        The fields of a newer format, by key. The digest covers them.
     """
 
     store: str
@@ -194,7 +199,7 @@ class Plan(DisplayMixin):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of everything in the plan, 64 hexadecimal digits: the plan's name."""
+        """SHA-256 digest of the whole plan, 64 hexadecimal digits, by which it is named."""
         hashed = hashlib.sha256()
         for piece in self._canonical():
             hashed.update(piece.encode())
@@ -202,49 +207,56 @@ class Plan(DisplayMixin):
 
     @property
     def total(self) -> Size:
-        """All memories of the store."""
+        """Size of all memories of the store."""
         return _total(self.groups)
 
     @property
     def in_reach(self) -> Size:
-        """All memories of the store but those that no index names, which no plan takes."""
+        """Size of all memories of the store except unlisted ones, which no plan changes."""
         return _total(group for group in self.groups if group.label != UNLISTED)
 
     @property
     def deletes(self) -> Size:
-        """What it deletes."""
+        """Size of the memories to delete."""
         return _total(group for group in self.groups if group.deleted)
 
     @property
     def keeps(self) -> Size:
-        """What it keeps."""
+        """Size of the memories to keep."""
         return _total(group for group in self.groups if not group.deleted)
 
     @property
     def boot_before(self) -> Size:
-        """What an agent loads at start now, or recalls from: the active memories."""
+        """Size of the active memories before the plan: those loaded at start, or recalled from."""
         return _total(group for group in self.groups if group.label not in _NOT_LOADED)
 
     @property
     def boot_after(self) -> Size:
-        """What that would be afterwards."""
-        away = {SUPERSEDED, RETIRED, RETIRES, REACHED, UNLISTED}
-        left = _total(g for g in self.groups if g.label not in away and not g.deleted)
-        return Size(*(size - less for size, less in zip(left, self.superseded, strict=True)))
+        """Size of the active memories after the plan."""
+        not_loaded = {SUPERSEDED, RETIRED, RETIRES, REACHED, UNLISTED}
+        loaded = _total(
+            group for group in self.groups if group.label not in not_loaded and not group.deleted
+        )
+        return Size(
+            memories=loaded.memories - self.superseded.memories,
+            tokens=loaded.tokens - self.superseded.tokens,
+        )
 
     @property
     def superseded(self) -> Size:
-        """What it takes out of the boot context and leaves in the store."""
-        return Size(len(self.supersedes), sum(link.tokens for link in self.supersedes))
+        """Size of the memories to supersede: they leave the boot context and stay in the store."""
+        return Size(
+            memories=len(self.supersedes), tokens=sum(link.tokens for link in self.supersedes)
+        )
 
     @property
     def moves(self) -> tuple[PlannedMemory, ...]:
-        """What it retires, and what it returns."""
+        """Memories to retire, followed by memories to return."""
         return self.retires + self.returns
 
     @property
     def memories_by_action(self) -> dict[str, tuple[PlannedMemory | PlannedLink, ...]]:
-        """What it changes, by what it does to them."""
+        """Memories to change, by action: deletes, supersedes, retires and returns."""
         return {
             DELETES: self.memories,
             SUPERSEDES: self.supersedes,
@@ -254,79 +266,100 @@ class Plan(DisplayMixin):
 
     @property
     def links(self) -> dict[int | str, str | None]:
-        """By key, the id of what stands for a memory afterwards: a retired one for itself."""
-        links: dict[int | str, str | None] = {m.key: m.by_memory_id for m in self.supersedes}
-        links |= {m.key: m.memory_id for m in self.retires}
-        return links | {m.key: None for m in self.returns}
+        """Id of the superseding memory after the plan, by key of the superseded one.
+
+        A retired memory is superseded by itself. A returned memory is superseded by none.
+        """
+        links: dict[int | str, str | None] = {}
+        for link in self.supersedes:
+            links[link.key] = link.by_memory_id
+        for memory in self.retires:
+            links[memory.key] = memory.memory_id
+        for memory in self.returns:
+            links[memory.key] = None
+        return links
 
     def labelled(self, label: str) -> Size:
-        """Return the memories that its groups label so."""
+        """Return the size of the memories with a label."""
         return _total(group for group in self.groups if group.label == label)
 
     def expired(self, now: datetime) -> frozenset[int | str]:
-        """Return the keys of memories that it decided on whose own time has passed."""
-        return frozenset(e.key for e in self.expires if moment_of(e.expires_at) <= now)
+        """Return the keys of the memories of this plan that have expired by a given time."""
+        return frozenset(
+            expiring.key for expiring in self.expires if moment_of(expiring.expires_at) <= now
+        )
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in it to carry out."""
+        """Whether the plan changes nothing."""
         return not any(self.memories_by_action.values())
 
     @property
     def removes_all_prunable(self) -> bool:
-        """Whether it deletes or retires prunable memories and leaves none of them loaded."""
+        """Whether the plan removes prunable memories and leaves none of them loaded."""
         prunable = [group for group in self.groups if group.label == PRUNABLE]
-        takes = bool(self.retires) or any(group.deleted for group in prunable)
-        return takes and not self.returns and all(group.deleted for group in prunable)
+        removes_some = bool(self.retires) or any(group.deleted for group in prunable)
+        keeps_some = bool(self.returns) or not all(group.deleted for group in prunable)
+        return removes_some and not keeps_some
 
     @property
     def asks_for_none(self) -> bool:
-        """Whether its policy is a cap of none, which asks for just that."""
-        return any(0 in (s.get("keep"), s.get("max_tokens")) for s in _steps_of(self.policy))
+        """Whether the policy has a cap of 0, which keeps no prunable memory by intention."""
+        return any(
+            0 in (step.get("keep"), step.get("max_tokens")) for step in _steps_of(self.policy)
+        )
 
     @property
     def floor(self) -> Size:
-        """The active load-bearing memories: no plan goes below them."""
+        """Size of the active load-bearing memories, the minimum that every plan leaves."""
         return self.labelled(LOAD_BEARING)
 
     def to_json(self, *, compact: bool = False) -> str:
-        """Return the plan as text that diffs well: one line a memory, in order of position.
+        """Return the plan as JSON that diffs well, one memory on each line, in order of position.
 
-        Characters outside ASCII are escaped, so that a memory's id or title cannot steer the
-        terminal of whoever reviews the file. `compact` gives the one line that is digested.
+        Characters outside ASCII are escaped, so that an id or a title cannot send control
+        sequences to the terminal of a reviewer.
+
+        Parameters
+        ----------
+        compact : bool
+            Return the canonical form instead, on one line, from which the digest is computed.
         """
         if compact:
             text = "".join(self._canonical())
-            vars(self).setdefault("digest", hashlib.sha256(text.encode()).hexdigest())
-            begin = {"digest": self.digest, **wire.header(MARKER)}
-            return f"{wire.canonical(begin)[:-1]},{text[1:]}"
+            first_fields = {"digest": self.digest, **wire.header(MARKER)}
+            return f"{wire.canonical(first_fields)[:-1]},{text[1:]}"
         return "".join(self.json_pieces())
 
     def json_pieces(self) -> Iterator[str]:
-        """Yield what :meth:`to_json` returns, some memories at a time."""
-        said = {**wire.header(MARKER), "digest": self.digest, **self._said()}
-        ordered = dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple)))
+        """Yield the text of :meth:`to_json` in pieces, some memories at a time."""
+        content = self._content()
+        # Lists of rows come last.
+        ordered = dict(sorted(content.items(), key=lambda item: isinstance(item[1], tuple)))
         return wire.iter_json(ordered, KEYS, in_lines=True)
 
     def pieces_without_memories(self) -> Iterator[str]:
-        """Yield the text of its JSON object without the memories that it deletes."""
-        said = {**wire.header(MARKER), "digest": self.digest, **self._said()}
-        del said[_MEMORIES]
-        return wire.iter_json(dict(sorted(said.items())), KEYS, in_lines=False)
+        """Yield the canonical JSON of the plan in pieces, without the memories to delete."""
+        content = self._content()
+        del content[_MEMORIES]
+        return wire.iter_json(dict(sorted(content.items())), KEYS, in_lines=False)
 
     @classmethod
     def from_json(cls, text: str | bytes, *, rows_of: RowsOf = _no_rows) -> Self:
-        """Return the plan that :meth:`to_json` wrote.
-
-        PlanError when the text is not a plan, is one of another format, or was edited.
+        """Load a plan from the text of :meth:`to_json`.
 
         Parameters
         ----------
         text : str or bytes
             The text of the plan.
         rows_of : callable
-            Takes that text, read as JSON, and returns the memories that the plan deletes where an
-            archive has shortened it; None where it is whole.
+            Takes the parsed JSON and returns the memories to delete, if an archive keeps them apart
+            from the plan. Returns None if the text is complete, as the default does.
+
+        Raises
+        ------
+        PlanError
+            If the text is not a plan, is a plan of an unsupported format, or was edited.
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan"):
@@ -337,8 +370,8 @@ class Plan(DisplayMixin):
             known = wire.fields_in(content, cls, KEYS)
             added = wire.added_fields(content, MARKER, KEYS[cls].values())
             plan = cls(**known, added=added)
-            wire.field_of(plan.total._asdict(), "tokens", int)  # a receipt says sums, too
-            plan.expired(plan.made_at)
+            wire.field_of(plan.total._asdict(), "tokens", int)  # the sum must fit a receipt
+            plan.expired(plan.made_at)  # the expiry times must be valid
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan"
@@ -346,91 +379,101 @@ class Plan(DisplayMixin):
         return plan
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         title = f"plan {self.digest[:12]} for {self.store}"
-        floor = self.floor
-        does = [("deletes", wire.share(self.deletes, self.in_reach))]
-        if self.supersedes:
-            does = [("supersedes", f"{wire.share(self.superseded, floor)}; it deletes nothing")]
-        if self.moves:
-            retires = wire.share(self.labelled(RETIRES), self.boot_before)
-            returns = f"{wire.sized(self.labelled(RETURNS))}; it deletes nothing"
-            does = [(RETIRES, retires), (RETURNS, returns)]
-        facts = [
-            ("policy", wire.in_words(self.policy)),
-            ("made", wire.minute(self.made_at)),
-            *does,
-            ("floor", wire.sized(floor, "load-bearing memories")),
-            (start_words(self.store), wire.change(self.boot_before, self.boot_after)),
-            ("tokens", self.token_rule),
-        ]
+        facts = [("policy", wire.in_words(self.policy)), ("made", wire.minute(self.made_at))]
+        facts += self._action_facts()
+        facts.append(("floor", wire.sized(self.floor, "load-bearing memories")))
+        facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
+        facts.append(("tokens", self.token_rule))
         facts += _out_of_reach(self)
         if self.last_goes:
             facts.append(("restore", _LAST_GOES))
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
             heading = "what it supersedes, the costliest first"
-            where = ", all in the plan's supersedes"
-            return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, where)])
-        tables = []
-        for fate in (RETIRES, RETURNS, "keeps") if self.moves else (DELETES, "keeps"):
-            rows = [group[1:] for group in self.groups if group.fate == fate]
-            tables.append(Table(fate, Group._fields[1:], rows, "" if rows else "nothing"))
+            remark = ", all in the plan's supersedes"
+            return TextPage(title, facts, [table_of(heading, costliest).first(LISTED, remark)])
+        actions = [RETIRES, RETURNS, "keeps"] if self.moves else [DELETES, "keeps"]
+        tables = [_group_table(action, self.groups) for action in actions]
         listed = {DELETES: self.memories, RETIRES: self.retires, RETURNS: self.returns}
-        tables += [_listing(fate, memories) for fate, memories in listed.items() if memories]
+        for action, memories in listed.items():
+            if memories:
+                tables.append(_listing(action, memories))
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return TextPage(title, facts, tables)
 
     def warnings(self) -> list[str]:
-        """Say so when all goes."""
+        """Return warnings if the plan removes every prunable memory without being asked to."""
         if not self.removes_all_prunable or self.asks_for_none:
             return []
-        goes = "be retired" if self.retires else "go"
-        lines = [f"every prunable memory would {goes}; --apply asks for --all"]
+        verb = "be retired" if self.retires else "go"
+        lines = [f"every prunable memory would {verb}; --apply asks for --all"]
         if any(step.get("max_items") or step.get("max_tokens") for step in _steps_of(self.policy)):
             stay = "load-bearing ones take up room under this policy and stay"
             lines.append(f"{self.floor.memories:,} {stay}; a larger number keeps more")
         return lines
 
-    def _canonical(self) -> Iterator[str]:
-        return wire.iter_json(dict(sorted(self._said().items())), KEYS, in_lines=False)
+    def _action_facts(self) -> list[tuple[str, str]]:
+        """Return as facts how much the plan deletes, supersedes, retires and returns."""
+        if self.moves:
+            retires = wire.share(self.labelled(RETIRES), self.boot_before)
+            returns = wire.sized(self.labelled(RETURNS))
+            return [(RETIRES, retires), (RETURNS, f"{returns}; it deletes nothing")]
+        if self.supersedes:
+            superseded = wire.share(self.superseded, self.floor)
+            return [("supersedes", f"{superseded}; it deletes nothing")]
+        return [("deletes", wire.share(self.deletes, self.in_reach))]
 
-    def _said(self) -> dict[str, Any]:
-        """Return what a plan's file says of it: nothing of what is at its default."""
+    def _canonical(self) -> Iterator[str]:
+        """Yield the canonical JSON of the plan in pieces, from which the digest is computed."""
+        return wire.iter_json(dict(sorted(self._json_fields().items())), KEYS, in_lines=False)
+
+    def _content(self) -> dict[str, Any]:
+        """Return the content of the plan's file by key, with its header and its digest."""
+        return {**wire.header(MARKER), "digest": self.digest, **self._json_fields()}
+
+    def _json_fields(self) -> dict[str, Any]:
+        """Return the fields of the plan as JSON values by key; leave out those at their default."""
         keys = KEYS[type(self)]
-        default = {keys[each.name]: each.default for each in fields(self) if each.name in keys}
-        said = wire.to_json_fields(self, KEYS)
-        changed = {key: value for key, value in said.items() if value != default[key]}
+        defaults = {
+            keys[plan_field.name]: plan_field.default
+            for plan_field in fields(self)
+            if plan_field.name in keys
+        }
+        values = wire.to_json_fields(self, KEYS)
+        changed = {key: value for key, value in values.items() if value != defaults[key]}
         return {**changed, **self.added}
 
 
 @dataclass(frozen=True, repr=False)
 class Receipt(DisplayMixin):
-    """What applying a plan did.
+    """The record of the changes that applying a plan made.
 
     Parameters
     ----------
     digest : str
-        The plan's.
+        The digest of the plan.
     store, archive : str
-        Where the memories were, and where they are now. The archive is None when there was nothing
-        to delete.
+        The store, and the archive that has the deleted memories. The archive is None if there was
+        nothing to delete.
     policy, made_at, token_rule
         As in the plan.
     applied_at : datetime
-        When it was done.
+        The time of application, with a time zone.
     deleted, superseded : int
-        How many memories went, or are superseded: the plan did one of these alone.
+        The numbers of memories that were deleted or superseded. One of them is 0.
     retired, returned : int
-        How many are not loaded any more and stay in the store, or are loaded again.
+        The numbers of memories that stay in the store and are no longer loaded, or are loaded
+        again.
     boot_before, boot_after : Size
-        The boot context as the plan saw it.
+        The size of the boot context before and after, as the plan states it.
     expired : int
-        How many the plan would have deleted whose own time had passed before.
+        The number of memories that the plan would have deleted and that had expired before.
     finished : tuple of str
-        Digests of earlier plans that had been carried out and were noted as done now: each was
-        stopped before its note.
+        The digests of earlier plans that were interrupted after their changes and are marked as
+        applied now.
     """
 
     digest: str
@@ -451,12 +494,12 @@ class Receipt(DisplayMixin):
 
     @property
     def undo(self) -> str:
-        """The command that takes it back."""
+        """Command that undoes the plan."""
         return command("restore", self.store, self.digest[:12])
 
     @property
     def done(self) -> list[tuple[str, int]]:
-        """What was done to how many memories, in words."""
+        """Past participle and number of memories of each action, such as ("deleted", 3)."""
         if self.retired or self.returned:
             return [("retired", self.retired), ("returned", self.returned)]
         if self.superseded:
@@ -465,23 +508,23 @@ class Receipt(DisplayMixin):
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
-        said = {**wire.header(_RECEIPT_MARKER), **wire.to_json_fields(self, KEYS)}
-        return json.dumps(said, indent=1) + "\n"
+        content = {**wire.header(_RECEIPT_MARKER), **wire.to_json_fields(self, KEYS)}
+        return json.dumps(content, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Return the receipt that :meth:`to_json` wrote.
+        """Load a receipt from the text of :meth:`to_json`.
 
-        PlanError when the text is not a receipt, or is one of another format.
+        Raise PlanError if the text is not a receipt, or is one of an unsupported format.
         """
         content = wire.parsed(text, _RECEIPT_MARKER)
         with wire.fields_checked("receipt"):
             return cls(**wire.fields_in(content, cls, KEYS))
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         facts = [("policy", wire.in_words(self.policy)), ("applied", wire.minute(self.applied_at))]
-        facts += [(done, counted(count)) for done, count in self.done]
+        facts += [(participle, counted(count)) for participle, count in self.done]
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
         facts.append((start_words(self.store), wire.change(self.boot_before, self.boot_after)))
@@ -493,19 +536,18 @@ class Receipt(DisplayMixin):
             facts.append(("undo", self.undo))
         for digest in self.finished:
             undo = command("restore", self.store, digest[:12])
-            what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
-            facts.append(("finished", f"{what}; undo: {undo}"))
+            event = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
+            facts.append(("finished", f"{event}; undo: {undo}"))
         return TextPage(f"plan {self.digest[:12]} applied to {self.store}", facts)
 
 
 def _out_of_reach(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield as facts how many memories no plan takes because the index does not name them."""
-    if reached := plan.labelled(REACHED).memories:
-        yield (
-            REACHED,
-            f"{counted(reached)} named by a hub alone: kept, with the links to them",
-        )
-    if unlisted := plan.labelled(UNLISTED).memories:
+    """Yield as facts how many memories no plan changes because the index does not list them."""
+    reached = plan.labelled(REACHED).memories
+    if reached:
+        yield REACHED, f"{counted(reached)} named by a hub alone: kept, with the links to them"
+    unlisted = plan.labelled(UNLISTED).memories
+    if unlisted:
         yield UNLISTED, f"{counted(unlisted)} that no index names: no cap takes or counts them"
 
 
@@ -584,40 +626,60 @@ KEYS: Final[wire.StoredKeys] = {
     },
     TriggerEffect: {"trigger": "trigger", "does": "does", "table": "table"},
 }
-"""The keys of plans and receipts: those of format 2, which are never changed."""
+"""Stored keys of plans and receipts. Those of format 2 must never be changed."""
 _PLANNED: Final = tuple(PLANNED_MEMORY_KEYS[name] for name in PlannedMemory._fields)
 
 
 def planned_row(memory: PlannedMemory) -> dict[str, Any]:
-    """Return what a plan says of a memory that it deletes, by key."""
+    """Return the fields of a memory to delete as JSON values by stored key."""
     return dict(zip(_PLANNED, memory, strict=True))
 
 
 def text_for_archive(plan: Plan, expired: Collection[int | str]) -> PlanText:
-    """Return the text of a plan whose memories are archived, but for those that had expired."""
+    """Return the text of a plan for an archive, which keeps the deleted memories apart from it.
+
+    The text lists the memories with the keys `expired`, because they are not archived.
+    """
     absent = {
-        place: planned_row(memory)
-        for place, memory in enumerate(plan.memories)
+        index: planned_row(memory)
+        for index, memory in enumerate(plan.memories)
         if memory.key in expired
     }
     return PlanText(plan.json_pieces, plan.pieces_without_memories, absent)
 
 
 def _steps_of(policy: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a policy and those of a pipeline one by one; a file may say anything of them."""
-    if isinstance(policy, Mapping):
-        yield policy
-        inner = policy.get("policies")
-        yield from chain.from_iterable(map(_steps_of, inner if isinstance(inner, list) else ()))
+    """Yield the settings of a policy and, for a pipeline, those of its policies.
+
+    The data may come from a file, so values that are not policies are skipped.
+    """
+    if not isinstance(policy, Mapping):
+        return
+    yield policy
+    steps = policy.get("policies")
+    if isinstance(steps, list):
+        for step in steps:
+            yield from _steps_of(step)
 
 
 def _total(groups: Iterable[Group]) -> Size:
-    sizes = [(group.memories, group.tokens) for group in groups]
-    return Size(sum(memories for memories, _ in sizes), sum(tokens for _, tokens in sizes))
+    """Return the total size of some groups."""
+    memories = 0
+    tokens = 0
+    for group in groups:
+        memories += group.memories
+        tokens += group.tokens
+    return Size(memories=memories, tokens=tokens)
+
+
+def _group_table(action: str, groups: Iterable[Group]) -> Table:
+    """Return the groups with an action as a table."""
+    rows = [group[1:] for group in groups if group.fate == action]
+    return Table(action, Group._fields[1:], rows, "" if rows else "nothing")
 
 
 def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
-    """List the oldest and the newest of some memories, and say how many lie between."""
+    """Return a table of the oldest and the newest memories, with the number of those between."""
     half = LISTED // 2
     hidden = len(memories) - 2 * half
     if hidden <= 0:
@@ -628,13 +690,17 @@ def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
 
 
 def table_of(heading: str, memories: Sequence[PlannedMemory | PlannedLink]) -> Table:
-    """Return memories as a table for people; a position made of a time is left out."""
+    """Return a table of memories to print. A position that was made of a time is left out."""
     names = [name for name in _COLUMNS if name in memories[0]._fields]
-    if any(m.position >= LEAST_PLACE_OF_TIME for m in memories):
+    if any(memory.position >= LEAST_PLACE_OF_TIME for memory in memories):
         names.remove("position")
-    day = slice(len("2026-03-01"))
-    rows = [
-        tuple(getattr(m, n)[day] if n == "created_at" else getattr(m, n) for n in names)
-        for m in memories
-    ]
+    rows = [tuple(_cell(memory, name) for name in names) for memory in memories]
     return Table(heading, tuple(_COLUMNS[name] for name in names), rows)
+
+
+def _cell(memory: PlannedMemory | PlannedLink, name: str) -> Any:
+    """Return a field of a memory as a table shows it: of a creation time the date."""
+    value = getattr(memory, name)
+    if name == "created_at":
+        return value[: len("2026-03-01")]
+    return value
