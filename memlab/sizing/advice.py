@@ -307,6 +307,9 @@ class Advice(DisplayMixin):
             yield f"{command('floor', name)}    what the load-bearing memories cost"
             return
         if self.number is None:
+            for trouble in source.diagnostics() if source is not None else ():
+                if trouble.name == "sub_folders" and trouble.found:
+                    yield f"{command('doctor', name)}    {trouble.summary}"
             yield f"{command('size', name, *self.BY)}    again, once it holds episodes"
             return
         dry_run = self._compact(name, self.number, log_option)

@@ -191,6 +191,14 @@ def test_memories_in_folders_below_are_counted_and_named(tmp_path: Path) -> None
     assert shown.more["about"].to_dict()["below"][0] == "project/n0.md"
 
 
+def test_size_names_memories_in_folders_below(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memory(folder / "notes", "plan.md", memory("n", "project"), at(1))
+    text = "\n".join(memlab.size(folder).next_steps())
+    assert "memlab doctor" in text
+    assert "notes/plan.md" in text
+
+
 def test_prose_of_an_index_costs_tokens_and_its_cut_is_found(tmp_path: Path) -> None:
     folder = project_folder(tmp_path)
     write_index(folder, [f"- fact {number}: the build needs a flag" for number in range(300)])
