@@ -270,7 +270,7 @@ def or_dash(value: Any, form: str = "{:.1%}") -> str:
 
 
 def reads_as_number(cell: Cell) -> bool:
-    """Whether a cell is a number, a share or a range of them: what is aligned to the right.
+    """Return whether a cell is a number, a share or a range of them: what is aligned to the right.
 
     >>> [reads_as_number(cell) for cell in (12, "94.0%", "90.1% to 96.8%", "–", "2026-03-01")]
     [True, True, True, True, False]

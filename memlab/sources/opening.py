@@ -286,12 +286,12 @@ def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a path is a store, by evidence or by what its settings or archives know of it."""
+    """Return whether a path is a store, by evidence or by what its settings or archives know of it."""
     return recognise(path) is not None or bool(known_kinds(path))
 
 
 def is_named_by_scheme(name: str) -> bool:
-    """Whether a name says by a scheme which file or folder it means, such as ``odek:FOLDER``."""
+    """Return whether a name says by a scheme which file or folder it means, such as ``odek:FOLDER``."""
     return "://" not in name and name.partition(":")[0] in schemes() and ":" in name
 
 
@@ -309,7 +309,7 @@ def start_words(name: str) -> str:
 
 
 def can_delete_from(name: str) -> bool:
-    """Whether memlab deletes from a store of such a name, or its system's own cap alone does.
+    """Return whether memlab deletes from a store of such a name, or its system's own cap alone does.
 
     >>> can_delete_from("claude-mem:claude-mem.db"), can_delete_from("memory.db")
     (False, True)
@@ -319,7 +319,7 @@ def can_delete_from(name: str) -> bool:
 
 
 def is_searched(name: str) -> bool:
-    """Whether agents search a store of such a name, whatever a start loads of it.
+    """Return whether agents search a store of such a name, whatever a start loads of it.
 
     >>> is_searched("openclaw:workspace"), is_searched("claude:memory"), is_searched("memory.db")
     (True, False, False)
@@ -351,7 +351,7 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
 
 
 def _is_plain_kind(source: Source) -> bool:
-    """Whether a place or the traces of a system's own program say of which kind a folder is.
+    """Return whether a place or the traces of a system's own program say of which kind a folder is.
 
     Settings without the kind are read by every memlab; the first ones refuse it as unknown.
     """

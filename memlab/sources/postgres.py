@@ -120,13 +120,13 @@ def only(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> A
 
 
 def hides_rows(connection: Any, table: str) -> bool:
-    """Whether row-level security may hide rows of a table from who asks."""
+    """Return whether row-level security may hide rows of a table from who asks."""
     query = "SELECT row_security_active(to_regclass(%s))"
     return bool(only(connection, query, (table,), bool))
 
 
 def is_server(source: str) -> bool:
-    """Whether a source is the URL of a PostgreSQL database."""
+    """Return whether a source is the URL of a PostgreSQL database."""
     return source.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
 
 

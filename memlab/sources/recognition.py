@@ -53,7 +53,7 @@ def strongest(table: Iterable[Evidence], folder: Path) -> Evidence | None:
 
 
 def is_in_templates(folder: Path) -> bool:
-    """Whether a folder lies among templates, such as those of a skill.
+    """Return whether a folder lies among templates, such as those of a skill.
 
     >>> is_in_templates(Path("/app/skills/notes/assets")), is_in_templates(Path("/home/u/skills"))
     (True, False)

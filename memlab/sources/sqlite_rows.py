@@ -58,7 +58,7 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
 
 
 def begins_as_sqlite(path: Path) -> bool:
-    """Whether a path is an ordinary file whose first bytes are those of a SQLite file.
+    """Return whether a path is an ordinary file whose first bytes are those of a SQLite file.
 
     Not for a file that this process may have open: closing it here would drop its locks.
     """

@@ -183,12 +183,12 @@ class _Scan:
         """Calls whose result has not been seen yet."""
 
     def wants(self, line: bytes) -> bool:
-        """Whether a line holds a call that matters, or the result of one."""
+        """Return whether a line holds a call that matters, or the result of one."""
         has_use = b'"tool_use"' in line or b'"attachment"' in line
         return self.answers(line) or (has_use and self._look.concerns(line))
 
     def answers(self, line: bytes) -> bool:
-        """Whether a line holds the result of a call that waits for one."""
+        """Return whether a line holds the result of a call that waits for one."""
         if not self.waiting or b"tool_use_id" not in line:
             return False
         return not self.waiting.isdisjoint(_RESULT_OF.findall(line))

@@ -279,7 +279,7 @@ def opened_folder(
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a text can name a file in a folder and nothing outside it.
+    """Return whether a text can name a file in a folder and nothing outside it.
 
     >>> [is_file_name(name) for name in ("a.md", "../a.md", "..", "", "a/b")]
     [True, False, False, False, False]
@@ -288,7 +288,7 @@ def is_file_name(name: str) -> bool:
 
 
 def is_file_path(path: str) -> bool:
-    """Whether a text can name a file in a folder or below it, and nothing outside it.
+    """Return whether a text can name a file in a folder or below it, and nothing outside it.
 
     >>> [is_file_path(path) for path in ("a.md", "b/a.md", "b/../a.md", "/a.md", "b//a.md", "")]
     [True, True, False, False, False, False]
@@ -302,5 +302,5 @@ def changed(path: Path) -> ChangedWhileReadError:
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8; Python stands in surrogates for what is not."""
+    """Return whether a name is UTF-8; Python stands in surrogates for what is not."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)

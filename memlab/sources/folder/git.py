@@ -391,7 +391,7 @@ class _Walk:
 
 
 def _is_inside(name: str, kind: type[Index]) -> bool:
-    """Whether a file, by its path, is one of the store's folders."""
+    """Return whether a file, by its path, is one of the store's folders."""
     above = name.split("/")[:-1]
     return all(kind.enters("/".join(above[: depth + 1])) for depth in range(len(above)))
 

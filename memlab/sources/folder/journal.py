@@ -67,7 +67,7 @@ class Index(Protocol):
 
     @staticmethod
     def enters(name: str) -> bool:  # noqa: ARG004
-        """Whether files of a folder below are files of this one, by its path from here."""
+        """Return whether files of a folder below are files of this one, by its path from here."""
         return False
 
     @staticmethod
@@ -84,7 +84,7 @@ class Index(Protocol):
         return raw
 
     def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:  # noqa: ARG002
-        """Whether the index says of memories just what it said when it was read."""
+        """Return whether the index says of memories just what it said when it was read."""
         return True
 
     def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:  # noqa: ARG002

@@ -149,7 +149,7 @@ class _Comparison:
         self._shared_in: dict[str, frozenset[int]] = {}
 
     def has_own_text(self, old: File, new: File) -> bool:
-        """Whether a file has text that tells it from the others of its folder."""
+        """Return whether a file has text that tells it from the others of its folder."""
         shared = self._shared_by(old) | self._shared_by(new)
         runs = self._runs_of(old.blob)
         return _total(runs, shared) >= min(_FEWEST, max(runs.total(), 1))
@@ -283,7 +283,7 @@ def _common_end(path: str, other: str) -> int:
 
 
 def _are_of_other_days(old: File, new: File) -> bool:
-    """Whether both names hold a day, and not the same."""
+    """Return whether both names hold a day, and not the same."""
     day = _DAY.search(old.last)
     other = _DAY.search(new.last)
     return day is not None and other is not None and day.groups() != other.groups()
@@ -292,7 +292,7 @@ def _are_of_other_days(old: File, new: File) -> bool:
 def _have_other_titles(
     before: Mapping[str, str], after: Mapping[str, str], old: File, new: File
 ) -> bool:
-    """Whether the line of the old name went, and that of the new one came with another title."""
+    """Return whether the line of the old name went, and that of the new one came with another title."""
     has_moved = old.path in before and old.path not in after and new.path in after
     if not has_moved or new.path in before:
         return False

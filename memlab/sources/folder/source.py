@@ -169,7 +169,7 @@ class FolderSource(base.FileSource, Index):
         return path
 
     def is_missing(self) -> bool:
-        """Whether the folder is not there."""
+        """Return whether the folder is not there."""
         return "\0" not in str(self.path) and not os.path.lexists(self.path)
 
     def read_missing_as_empty(self) -> None:
@@ -209,7 +209,7 @@ class FolderSource(base.FileSource, Index):
         return mode
 
     def is_private(self, record: bytes, mode: int) -> bool:
-        """Whether fewer people may read a memory's file than one with these permissions."""
+        """Return whether fewer people may read a memory's file than one with these permissions."""
         file = memory_in(record)[1]
         return file is not None and bool(mode & ~file.mode & 0o066)
 
@@ -364,15 +364,15 @@ class FolderSource(base.FileSource, Index):
         return stored.without_place(record) if file is None else file.data
 
     def is_empty(self, record: bytes) -> bool:
-        """Whether its file has nothing in it."""
+        """Return whether its file has nothing in it."""
         return not self.content_for_digest(record).strip()
 
     def knows_gone(self) -> bool:
-        """Whether git knows of memories that are not there any more."""
+        """Return whether git knows of memories that are not there any more."""
         return next(self._gone(), None) is not None
 
     def is_tracked(self) -> bool:
-        """Whether git keeps it."""
+        """Return whether git keeps it."""
         return bool(self.history().lives)
 
     def past_note(self) -> str:
@@ -380,7 +380,7 @@ class FolderSource(base.FileSource, Index):
         return self.history().missing
 
     def past_is_read(self) -> bool:
-        """Whether git answered in time."""
+        """Return whether git answered in time."""
         return self.history().is_read
 
     def row_of(self, record: bytes) -> dict[str, Any]:
@@ -464,7 +464,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
 
     def lacks_file(self, there: bytes, record: bytes) -> bool:
-        """Whether an index says of a memory what it said, and only its file is gone."""
+        """Return whether an index says of a memory what it said, and only its file is gone."""
         entry = json.loads(there)
         whole = json.loads(record)
         return "file" not in entry and "file" in whole and entry["index"] == whole["index"]
@@ -494,19 +494,19 @@ class FolderWriter(base.WholeReader, base.Writer):
         return sorted(self.source.entered(raw, said, {*moment.names, *said}))
 
     def is_back(self, there: bytes, record: bytes) -> bool:
-        """Whether a memory is there as it was, but for owner and permissions.
+        """Return whether a memory is there as it was, but for owner and permissions.
 
         Where the file alone is the memory, its entries may have been edited since.
         """
         return _but_for_rights(there, self.source) == _but_for_rights(record, self.source)
 
     def is_unchanged(self, there: bytes, record: bytes) -> bool:
-        """Whether a memory and what the index says of it are as they were."""
+        """Return whether a memory and what the index says of it are as they were."""
         same = json.loads(there)["index"] == json.loads(record)["index"]
         return same and self.is_back(there, record)
 
     def is_as_put_back(self, there: bytes, record: bytes) -> bool:
-        """Whether it is back, and has the entries in the index that came with it."""
+        """Return whether it is back, and has the entries in the index that came with it."""
         entries = json.loads(record)["index"]
         same = not entries or entries == json.loads(there)["index"]
         return same and self.is_back(there, record)
@@ -611,7 +611,7 @@ class NotesSource(FolderSource):
 
     @classmethod
     def is_note(cls, name: str) -> bool:
-        """Whether a file, by its path in the folder, is a note, and one that may be deleted."""
+        """Return whether a file, by its path in the folder, is a note, and one that may be deleted."""
         above, _, last = name.rpartition("/")
         return last.endswith(NOTE) and not last.startswith(".") and cls.enters(above)
 
