@@ -292,7 +292,7 @@ def _are_of_other_days(old: File, new: File) -> bool:
 def _have_other_titles(
     before: Mapping[str, str], after: Mapping[str, str], old: File, new: File
 ) -> bool:
-    """Return whether the line of the old name went, and that of the new one came with another title."""
+    """Return whether the index entry of a file was replaced by one with another title."""
     has_moved = old.path in before and old.path not in after and new.path in after
     if not has_moved or new.path in before:
         return False

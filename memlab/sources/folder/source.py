@@ -1,6 +1,7 @@
-"""What folder sources share: a record is a file and its index lines, without their place.
+"""Base classes of sources that are folders: ``FolderSource``, ``FolderWriter``, ``NotesSource``.
 
-Notes are folders of Markdown files, and of folders of these, with no index that names them.
+The record of a memory holds its file and its index entries, without their place in the index.
+Notes are Markdown files in a folder and its subfolders, without an index.
 """
 
 import json
@@ -22,6 +23,7 @@ from memlab.sources import base
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.git import (
+    FileLifetime,
     History,
     LateError,
     PastMoment,
@@ -53,7 +55,7 @@ from memlab.text import TextPage, command, counted
 Result = TypeVar("Result")
 
 _ID: Final = integer(0, 2**32 - 2)
-"""Of a user or group; one more stands for nobody."""
+"""Numeric id of a user or group. 2**32 - 1 is excluded: system calls use it for "no change"."""
 _OWNER: Final = pair(_ID, _ID)
 _BYTES: Final = text_or(text, fields({"text": digits}))
 _FILE: Final = fields(
@@ -70,15 +72,27 @@ _RECORD: Final = fields(
     {"memory_id": text, "index": list_of(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
 )
 _OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
-"""Columns of what is gone, by what a loss calls them."""
+"""Field of a :class:`memlab.sources.base.Loss` for each column of deleted memories."""
 _VERSIONS: Final = 500
-"""Versions of one file that are read, at most, the oldest of them."""
+"""Maximum number of versions of one file that are read; the oldest ones are kept."""
 _DERIVED: Final = "\0"
-"""Begins the name of what is no memory: a file made from the others."""
+"""Prefix of the key of a derived file, which is not a memory."""
 
 
 class Found(NamedTuple):
-    """A memory of a folder: its key, its file's name, and what the index says of it, as JSON."""
+    """A memory of a folder.
+
+    Attributes
+    ----------
+    key : str
+        Its key.
+    name : str
+        Path of its file in the folder; empty if it has none.
+    said : sequence
+        Its entries in the index, as JSON values.
+    place : dict
+        Its position and other fields that do not belong to its content.
+    """
 
     key: str
     name: str
@@ -87,35 +101,38 @@ class Found(NamedTuple):
 
 
 class FolderSource(base.FileSource, Index):
-    """A folder of memory files: its index is edited by what a kind of folder knows of it."""
+    """A folder of memory files. Each kind of folder implements how its index is edited."""
 
     is_folder = True
     place: ClassVar["staticmethod[[Any], None]"]
-    """The shape of a memory's place in a record."""
+    """Check of the place of a memory in a record."""
     derived: ClassVar[tuple[str, ...]] = ()
-    """Files that the system makes anew from the others."""
+    """Files that the system regenerates from the others."""
     is_file_alone: ClassVar[bool] = False
-    """Whether a memory is its file, and what the index says of it may be edited by a hand."""
+    """Whether a memory is its file alone, so that people may edit its index entries."""
     evidence: ClassVar[tuple[Evidence, ...]] = ()
-    """What tells such a folder from others."""
+    """Evidence by which such a folder is recognised."""
     puts_back: bool = False
-    """Whether it is opened to put back what an archive holds: then every file is a memory that can
-    be one by its name, for what may be taken out limits nothing that may come back."""
+    """Whether it is opened to restore from an archive. Then every file with a valid name is a
+    memory, because the limits on deleting do not apply to restoring."""
     _missing_is_empty = False
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
         self.given = self.path
-        """The path as it was given, from the root, with its links."""
+        """Absolute path as it was given, with symbolic links."""
         self._pinned: Path | None = None
-        with suppress(OSError, ValueError, RuntimeError):  # opening it says what is wrong with it
+        with suppress(OSError, ValueError, RuntimeError):  # opening the folder raises the error
             self.path = self.folder_in(self.path.resolve())
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:
-        """Return the folder of a path for which there is evidence."""
-        found = cls.evidence_for(path, tables)
-        return None if found is None else found[0]
+        """Return the folder at a path if there is evidence for this kind, else None."""
+        match = cls.evidence_for(path, tables)
+        if match is None:
+            return None
+        folder, _ = match
+        return folder
 
     @classmethod
     def evidence_for(
@@ -123,30 +140,32 @@ class FolderSource(base.FileSource, Index):
         path: Path,
         tables: Mapping[str, Any],  # noqa: ARG003 - a folder has none
     ) -> tuple[Path, Evidence] | None:
-        """Return the folder that a path means, and the strongest evidence for its kind."""
+        """Return the folder at a path and the strongest evidence for this kind; None for none."""
         folder = cls.folder_meant(path)
         if not folder.is_dir():
             return None
-        found = strongest(cls.evidence, folder)
-        return None if found is None else (folder, found)
+        evidence = strongest(cls.evidence, folder)
+        if evidence is None:
+            return None
+        return folder, evidence
 
     @classmethod
     def folder_meant(cls, path: Path) -> Path:
-        """Return the folder that evidence is looked for in, where no scheme was given."""
+        """Return the folder in which to look for evidence, for a path without a scheme."""
         return cls.folder_in(path)
 
     @property
     def archive(self) -> Path:
-        """The archive beside the folder that holds memories of this kind."""
+        """Path of the archive beside the folder, for memories of this kind."""
         return self._pinned or archive_of_kind(self.path, self.scheme)
 
     def putting_back(self, folder: Path | None = None, archive: Path | None = None) -> Self:
-        """Return it as it is opened to put back what its archive holds.
+        """Return a copy of the source that is opened to restore from its archive.
 
         Parameters
         ----------
         folder, archive : Path, optional
-            Where the memories and their archive are, where an archive says so.
+            The paths of the memories and of their archive, if an archive recorded them.
         """
         twin = copy(self)
         twin.puts_back = True
@@ -156,7 +175,7 @@ class FolderSource(base.FileSource, Index):
         return twin
 
     def check_there(self) -> None:
-        """Check that the folder is there, where more is known than that it is not."""
+        """Raise StoreError if the folder is missing and its archive exists."""
         if self.is_missing() and self.archive.is_file():
             raise StoreError(
                 f"there is no folder {self.path} any more, and beside it lies its archive: "
@@ -165,80 +184,84 @@ class FolderSource(base.FileSource, Index):
 
     @staticmethod
     def folder_in(path: Path) -> Path:
-        """Return the folder of the memories, where one around it was named."""
+        """Return the folder of the memories in a parent folder that a person named."""
         return path
 
     def is_missing(self) -> bool:
-        """Return whether the folder is not there."""
+        """Return whether the folder does not exist."""
         return "\0" not in str(self.path) and not os.path.lexists(self.path)
 
     def read_missing_as_empty(self) -> None:
-        """Let :meth:`reading` find nothing where the folder is not there, to see what is lost."""
+        """Let :meth:`reading` treat a missing folder as an empty one, so that losses are found."""
         self._missing_is_empty = True
 
     @contextmanager
     def made_again(self) -> Iterator[None]:
-        """Make a folder that is not there, no more open than its archive, to restore into."""
+        """Create a missing folder to restore into, with permissions as narrow as its archive's."""
         if not self.is_missing():
             yield
             return
-        archived = S_IMODE(self.archive.stat().st_mode) if self.archive.exists() else 0o600
-        may_enter = (archived & 0o444) >> 2
-        self.path.mkdir(mode=archived | may_enter | 0o700)
+        archive_mode = S_IMODE(self.archive.stat().st_mode) if self.archive.exists() else 0o600
+        search_bits = (archive_mode & 0o444) >> 2
+        self.path.mkdir(mode=archive_mode | search_bits | 0o700)
         try:
             yield
         except BaseException:
-            with suppress(OSError):  # there is something in it
+            with suppress(OSError):  # the folder is not empty
                 self.path.rmdir()
             raise
 
     def files(self) -> list[Path]:
-        """Return the files in the folder, and in those below that belong to it."""
+        """Return the paths of the files in the folder and in the subfolders that belong to it."""
         with opened_folder(self.path, self.enters) as folder:
             return [self.path / name for name in folder.listing().files]
 
     def narrowest_mode(self) -> int:
-        """Return the permissions that everybody has on each file, and in whatever group it is."""
+        """Return the permissions that all files have in common, for the group of the folder."""
         mode = 0o666
         with opened_folder(self.path, self.enters) as folder:
             group = os.fstat(folder.handle).st_gid
             for name in folder.listing().files:
-                found = folder.status_of(name)
-                if found is not None:
-                    mode &= FileMode(found.st_mode & 0o666, found.st_gid).of(group)
+                status = folder.status_of(name)
+                if status is not None:
+                    mode &= FileMode(status.st_mode & 0o666, status.st_gid).of(group)
         return mode
 
     def is_private(self, record: bytes, mode: int) -> bool:
-        """Return whether fewer people may read a memory's file than one with these permissions."""
-        file = memory_in(record)[1]
-        return file is not None and bool(mode & ~file.mode & 0o066)
+        """Return whether a memory's file has narrower read permissions than `mode`."""
+        _, file = memory_in(record)
+        if file is None:
+            return False
+        missing_bits = mode & ~file.mode & 0o066
+        return missing_bits != 0
 
     @abstractmethod
     def memories(self, moment: FolderMoment) -> list[Found]:
-        """Return the memories of a folder."""
+        """Return the memories of the folder at a moment."""
 
     def records_in(self, moment: FolderMoment) -> dict[base.Key, bytes]:
-        """Return the records of the memories of a folder by key."""
-        return {
-            each.key: record_of(each, moment.read(each.name) if each.name else None)
-            for each in self.memories(moment)
-        }
+        """Return the records of the memories of the folder by key."""
+        records: dict[base.Key, bytes] = {}
+        for memory in self.memories(moment):
+            file = moment.read(memory.name) if memory.name else None
+            records[memory.key] = record_of(memory, file)
+        return records
 
     @abstractmethod
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return what is a kind's own of a memory's row, see :meth:`row_of`."""
+        """Return the columns of a memory's row that depend on the kind, see :meth:`row_of`."""
 
     @abstractmethod
     def file_of(self, key: str) -> str:
-        """Return the name that a memory's file has; empty where it can have none."""
+        """Return the path of a memory's file in the folder; empty if the key allows no file."""
 
     def check_place(self, found: Found) -> None:
-        """Check what an archive's record says of a memory's place, and of its index."""
+        """Raise ValueError if the place or the index entries in an archived record are invalid."""
         self.place(found.place)
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
-        """Open the folder at one moment; what was read is looked at again at the end."""
+        """Open the folder for reading at one moment; check for changes when the block ends."""
         if self.is_missing() and self._missing_is_empty:
             yield base.WholeReader(self, {})
             return
@@ -248,13 +271,13 @@ class FolderSource(base.FileSource, Index):
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
-        """Open the folder for a change that lasts when the block ends, and not where it raises."""
+        """Open the folder for a change, which is undone if the block raises."""
         self.check_there()
         with changed_folder(self.path, self) as change:
             yield FolderWriter(self, change)
 
     def seen(self, look: Callable[[FolderMoment], Result]) -> Result:
-        """Return what a look at the folder finds; look again, up to five times, if it changes."""
+        """Return ``look(moment)`` for one moment; retry up to five times after a write."""
 
         def once() -> Result:
             self.check_there()
@@ -264,92 +287,105 @@ class FolderSource(base.FileSource, Index):
         return retry_if_changed(once)
 
     def history(self) -> History:
-        """Return what git knows of the folder."""
+        """Return the git history of the folder."""
         return history_of(self.path, type(self))
 
     def born(self, moment: FolderMoment) -> dict[str, datetime]:
-        """Return when the files of a moment were first committed, as far as git knows them."""
-        lives = moment.lives.values() if isinstance(moment, PastMoment) else self.history().lives
+        """Return the time of the first commit of each file that git tracks."""
+        lives: Iterable[FileLifetime] = self.history().lives
+        if isinstance(moment, PastMoment):
+            lives = moment.lives.values()
         return {life.name: life.born for life in lives if life.born is not None}
 
     def former_names(self) -> list[base.FormerName]:
-        """Return the ids that memories had before git saw them renamed."""
+        """Return the former ids of memories whose file was renamed in git."""
         lives = self.history().lives
         taken = {life.name for life in lives}
-        found = []
+        former_names = []
         for life in lives:
             for name, until in life.former:
                 former = self.key_of(name)
                 current = self.key_of(life.name)
                 is_free = name not in taken and not os.path.lexists(self.path / name)
                 if former != current:
-                    found.append(base.FormerName(former, current, until, is_free))
-        return found
+                    former_names.append(base.FormerName(former, current, until, is_free))
+        return former_names
 
     def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[base.TextVersion]]]:
-        """Yield for each memory the texts that git has of it, oldest first."""
+        """Yield the versions of each memory's text that git has, oldest first."""
         lives = {self.key_of(life.name): life for life in self.history().lives}
         with blobs(self.path) as content:
             for key in keys:
                 if key not in lives:
                     continue
-                found = []
+                versions = []
                 for at, commit, blob in reversed(lives[key].versions[-_VERSIONS:]):
                     data = content(blob)
                     if data is not None:
-                        words = data.decode(errors="replace")
-                        found.append(base.TextVersion(at, commit, words))
-                yield key, found
+                        text_then = data.decode(errors="replace")
+                        versions.append(base.TextVersion(at, commit, text_then))
+                yield key, versions
 
     def births(self) -> dict[str, str]:
-        """Return for each memory the commit that first had it."""
-        lives = self.history().lives
-        return {self.key_of(each.name): each.versions[-1][1] for each in lives if each.versions}
+        """Return the commit that added each memory."""
+        commits = {}
+        for life in self.history().lives:
+            if life.versions:
+                _, commit, _ = life.versions[-1]
+                commits[self.key_of(life.name)] = commit
+        return commits
 
     def last_changed(self, key: str) -> datetime | None:
-        """Return when a memory's file was last written."""
+        """Return the time of last modification of a memory's file; None if there is no file."""
         name = self.file_of(key)
+        if not name:
+            return None
         with suppress(OSError, ValueError):
-            return moment_of_seconds((self.path / name).lstat().st_mtime) if name else None
+            return moment_of_seconds((self.path / name).lstat().st_mtime)
         return None
 
     def key_of(self, name: str) -> str:
-        """Return the id of the memory that a file holds."""
+        """Return the id of the memory in a file."""
         return name
 
     def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[base.Rows]:
-        """Yield what was committed to git and is not there any more."""
-        for some in stored.batched(self._gone()):
-            others = {name: [getattr(each, own) for each in some] for name, own in _OF_LOSS.items()}
-            rows = [self.row_of(each.record) for each in some]
+        """Yield the memories that were committed to git and no longer exist."""
+        for losses in stored.batched(self._iter_losses()):
+            others = {
+                column: [getattr(loss, field) for loss in losses]
+                for column, field in _OF_LOSS.items()
+            }
+            rows = [self.row_of(loss.record) for loss in losses]
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
     def iter_lost(self) -> Iterator[base.Loss]:
-        """Return what was committed to git and is not there any more, or has no words any more.
+        """Yield the memories that were committed to git and no longer exist, or are empty now.
 
-        What was moved out of the store is among it, with where it is now.
+        Memories that were moved out of the store are included, with their current path. Memories
+        that git cannot read or that were always empty are no losses.
         """
-        # What git cannot read, or was empty all along, is no loss.
-        return (each for each in self._gone(emptied=True) if not self.is_empty(each.record))
+        return (loss for loss in self._iter_losses(emptied=True) if not self.is_empty(loss.record))
 
-    def _gone(self, *, emptied: bool = False) -> Iterator[base.Loss]:
-        """Yield what git keeps and is not there; where git stops answering, none of it counts."""
+    def _iter_losses(self, *, emptied: bool = False) -> Iterator[base.Loss]:
+        """Yield the losses that git knows; raise StoreError if git stops answering."""
         try:
-            yield from self._gone_by_git(emptied=emptied)
+            yield from self._losses_in_git(emptied=emptied)
         except LateError as error:
             raise StoreError(note_late(self.path, error).missing) from error
 
-    def _gone_by_git(self, *, emptied: bool) -> Iterator[base.Loss]:
+    def _losses_in_git(self, *, emptied: bool) -> Iterator[base.Loss]:
         history = self.history()
         if not history.lives:
             return
         with folder_moment(self.path, self) as now, blobs(self.path) as content:
             for then in past_moments(now, history, content, emptied=emptied):
-                for found in (each for each in self.memories(then) if each.name):
-                    life = then.lives[found.name]
+                for memory in self.memories(then):
+                    if not memory.name:
+                        continue
+                    life = then.lives[memory.name]
                     yield base.Loss(
-                        key=found.key,
-                        record=record_of(found, then.read(found.name)),
+                        key=memory.key,
+                        record=record_of(memory, then.read(memory.name)),
                         at=life.taken,
                         since=life.written,
                         commit=life.commit,
@@ -359,24 +395,26 @@ class FolderSource(base.FileSource, Index):
                     )
 
     def content_for_digest(self, record: bytes) -> bytes:
-        """Return the bytes of its file; of a memory that has none, its lines."""
-        file = memory_in(record)[1]
-        return stored.without_place(record) if file is None else file.data
+        """Return the bytes of a memory's file; its index entries if it has no file."""
+        _, file = memory_in(record)
+        if file is None:
+            return stored.without_place(record)
+        return file.data
 
     def is_empty(self, record: bytes) -> bool:
-        """Return whether its file has nothing in it."""
+        """Return whether a memory's file is empty but for white space."""
         return not self.content_for_digest(record).strip()
 
     def knows_gone(self) -> bool:
-        """Return whether git knows of memories that are not there any more."""
-        return next(self._gone(), None) is not None
+        """Return whether git knows of memories that no longer exist."""
+        return next(self._iter_losses(), None) is not None
 
     def is_tracked(self) -> bool:
-        """Return whether git keeps it."""
+        """Return whether git tracks the folder."""
         return bool(self.history().lives)
 
     def past_note(self) -> str:
-        """Return what git cannot say of the folder, and why."""
+        """Return which part of the history git does not have, and why."""
         return self.history().missing
 
     def past_is_read(self) -> bool:
@@ -384,27 +422,33 @@ class FolderSource(base.FileSource, Index):
         return self.history().is_read
 
     def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return a memory as a row, body included."""
-        found, file = memory_in(record)
-        place = found.place["position"]
-        key = found.key
-        own = self.row(found, file)
-        return {"position": place, "key": key, "memory_id": key, "confidence": 1.0, **own}
+        """Return an archived memory as a row, body included."""
+        memory, file = memory_in(record)
+        row = {
+            "position": memory.place["position"],
+            "key": memory.key,
+            "memory_id": memory.key,
+            "confidence": 1.0,
+        }
+        row.update(self.row(memory, file))
+        return row
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a memory of such a folder can have a record."""
+        """Raise ValueError if an archived record is not valid for such a folder."""
         stored.check_canonical(record, said)
         _RECORD(said)
-        found, file = memory_in(record)
-        if found.key != key:
-            raise ValueError(f"it is a record of {found.key!r:.80}")
-        if file and not (file.name == self.file_of(found.key) and is_file_path(file.name)):
-            raise ValueError(f"it names {file.name!r:.80} as the file of {found.key!r:.80}")
-        self.check_place(found)
+        memory, file = memory_in(record)
+        if memory.key != key:
+            raise ValueError(f"it is a record of {memory.key!r:.80}")
+        if file is not None:
+            is_own_file = file.name == self.file_of(memory.key) and is_file_path(file.name)
+            if not is_own_file:
+                raise ValueError(f"it names {file.name!r:.80} as the file of {memory.key!r:.80}")
+        self.check_place(memory)
 
 
 class FolderWriter(base.WholeReader, base.Writer):
-    """A folder that is locked and being changed."""
+    """Writer of a folder that is locked."""
 
     likely_cause = "somebody else who writes to the folder"
     source: FolderSource
@@ -412,40 +456,54 @@ class FolderWriter(base.WholeReader, base.Writer):
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
         self.source = source
         self._change = change
-        self._known: tuple[object, dict[base.Key, bytes]] | None = None
+        self._cache: tuple[object, dict[base.Key, bytes]] | None = None
+        """The listing and the index of the last reading, with its records."""
         self._entered_before = 0
+        """Number of inserted memories that already had an index entry."""
         self._entries_stay: Collection[base.Key] = ()
+        """Keys of memories whose index entries a deletion leaves unchanged."""
 
     @property
     def memories(self) -> dict[base.Key, bytes]:  # type: ignore[override]
-        """What is in the folder now; of a moment like the last it is known."""
+        """Records in the folder now, by key; cached while listing and index are unchanged."""
         moment = self._now()
-        seen = moment.listing, moment.index
-        if self._known is None or self._known[0] != seen:
-            self._known = seen, self.source.records_in(moment)
-        return self._known[1]
+        state = (moment.listing, moment.index)
+        if self._cache is None or self._cache[0] != state:
+            self._cache = (state, self.source.records_in(moment))
+        return self._cache[1]
 
     def _now(self) -> FolderMoment:
         return moment_now(self._change.folder, self.source)
 
     def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
-        """Keep the files that were compared: no other may be moved out."""
-        there = self.memories
+        """Return the keys of memories that no longer exist or changed since planning.
+
+        The compared files are noted, because only these may be moved out.
+        """
+        records = self.memories
+        existing = [key for key in expected if key in records]
         self._leaving = self._derived()
-        for found, file in (memory_in(there[key]) for key in expected if key in there):
-            said = None if found.key in self._entries_stay else found.said
-            self._leaving[found.key] = Parts(file, said)
-        self._stay = there.keys() - expected.keys()
-        prints = {key: stored.fingerprint_of(there[key]) for key in expected if key in there}
-        return [key for key, planned in expected.items() if prints.get(key) != planned]
+        for key in existing:
+            memory, file = memory_in(records[key])
+            entries = None if memory.key in self._entries_stay else memory.said
+            self._leaving[memory.key] = Parts(file, entries)
+        self._stay = records.keys() - expected.keys()
+        fingerprints = {key: stored.fingerprint_of(records[key]) for key in existing}
+        return [key for key, planned in expected.items() if fingerprints.get(key) != planned]
 
     def _delete(self, expected: Mapping[base.Key, str]) -> None:  # noqa: ARG002 - as they were compared
         self._change.take_out(self._leaving)
 
     def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
-        """Check that just these went; what somebody wrote meanwhile may be there."""
+        """Raise CompactionError unless exactly the expected memories were deleted.
+
+        Memories that another program added meanwhile are allowed.
+        """
         now = self._keys()
-        if wrong := sorted((self._stay - now) | (expected.keys() & now)):
+        missing = self._stay - now
+        remaining = expected.keys() & now
+        wrong = sorted(missing | remaining)
+        if wrong:
             raise CompactionError(
                 f"{wrong[0]} and {len(wrong) - 1:,} more would have gone or stayed by mistake in "
                 f"{self._change.folder.path}; all was taken back: try again when nobody writes"
@@ -455,80 +513,92 @@ class FolderWriter(base.WholeReader, base.Writer):
         return len(self._keys())
 
     def _keys(self) -> set[base.Key]:
-        return {each.key for each in self.source.memories(self._now())}
+        return {memory.key for memory in self.source.memories(self._now())}
 
     def conflicts(self, records: base.Records) -> list[str]:
-        """Say which files are there under the names of memories that come back."""
-        here = set(self._now().names)
-        files = (memory_in(record)[1] for _, record in records)
-        return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
+        """Return the existing files that have the names of memories to restore."""
+        names = set(self._now().names)
+        conflicts = []
+        for _, record in records:
+            _, file = memory_in(record)
+            if file is not None and file.name in names:
+                conflicts.append(f"file {file.name!r}")
+        return conflicts
 
     def lacks_file(self, there: bytes, record: bytes) -> bool:
-        """Return whether an index says of a memory what it said, and only its file is gone."""
-        entry = json.loads(there)
-        whole = json.loads(record)
-        return "file" not in entry and "file" in whole and entry["index"] == whole["index"]
+        """Return whether a memory has its former index entries and only its file is missing."""
+        current = json.loads(there)
+        archived = json.loads(record)
+        only_file_is_missing = "file" not in current and "file" in archived
+        return only_file_is_missing and current["index"] == archived["index"]
 
     def _check_inserted(self, records: base.Records, total: int) -> None:
-        """Check that all is back; what the index had an entry of is no memory more."""
+        """Check the inserted memories; those with an index entry were counted before."""
         super()._check_inserted(records, total - self._entered_before)
 
     def _insert(self, records: base.Records) -> int:
-        coming = {}
-        there = self._keys()
-        self._entered_before = sum(key in there for key, _ in records)
+        keys = self._keys()
+        self._entered_before = sum(key in keys for key, _ in records)
+        parts = {}
         for key, record in records:
-            found, file = memory_in(record)
-            file = file and self._change.folder.with_owner_here(file)
-            coming[str(key)] = Parts(file, found.said)
-        self.entries_left = self._entered({key: said for key, (_, said) in coming.items() if said})
-        if derived := self._derived():
+            memory, file = memory_in(record)
+            if file is not None:
+                file = self._change.folder.with_owner_here(file)
+            parts[str(key)] = Parts(file, memory.said)
+        entries = {key: part.said for key, part in parts.items() if part.said}
+        self.entries_left = self._entered(entries)
+        derived = self._derived()
+        if derived:
             self._change.take_out(derived)
-        self._change.put_back(coming)
-        return len(coming)
+        self._change.put_back(parts)
+        return len(parts)
 
-    def _entered(self, said: Mapping[str, Any]) -> list[str]:
-        """Return which memories the index has an entry of already."""
+    def _entered(self, entries: Mapping[str, Any]) -> list[str]:
+        """Return the keys of memories that already have an index entry, sorted."""
         moment = self._now()
         raw = b"" if moment.index is None else moment.index.data
-        return sorted(self.source.entered(raw, said, {*moment.names, *said}))
+        return sorted(self.source.entered(raw, entries, {*moment.names, *entries}))
 
     def is_back(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory is there as it was, but for owner and permissions.
+        """Return whether a memory matches its record, except for owner and permissions.
 
-        Where the file alone is the memory, its entries may have been edited since.
+        If the file alone is the memory, its index entries may differ.
         """
-        return _but_for_rights(there, self.source) == _but_for_rights(record, self.source)
+        return _without_rights(there, self.source) == _without_rights(record, self.source)
 
     def is_unchanged(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory and what the index says of it are as they were."""
-        same = json.loads(there)["index"] == json.loads(record)["index"]
-        return same and self.is_back(there, record)
+        """Return whether a memory and its index entries match an archived record."""
+        has_same_entries = json.loads(there)["index"] == json.loads(record)["index"]
+        return has_same_entries and self.is_back(there, record)
 
     def is_as_put_back(self, there: bytes, record: bytes) -> bool:
-        """Return whether it is back, and has the entries in the index that came with it."""
+        """Return whether a memory matches a restored record and has the restored entries."""
         entries = json.loads(record)["index"]
-        same = not entries or entries == json.loads(there)["index"]
-        return same and self.is_back(there, record)
+        has_same_entries = not entries or entries == json.loads(there)["index"]
+        return has_same_entries and self.is_back(there, record)
 
     def as_put_back(self, records: base.Records) -> list[tuple[base.Key, bytes]]:
-        """Return records without the entries that the index has already, so that none is put in."""
+        """Return records without index entries that exist already, so that none is inserted."""
         if not self.source.is_file_alone:
             return list(records)
-        kept = {str(key): memory_in(record) for key, record in records}
-        self.entries_left = self._entered(
-            {key: found.said for key, (found, _) in kept.items() if found.said}
-        )
-        alone = {key: kept[key] for key in self.entries_left}
-        return [
-            (key, record_of(alone[str(key)][0]._replace(said=()), alone[str(key)][1]))
-            if str(key) in alone
-            else (key, record)
-            for key, record in records
-        ]
+        entries = {}
+        for key, record in records:
+            memory, _ = memory_in(record)
+            if memory.said:
+                entries[str(key)] = memory.said
+        self.entries_left = self._entered(entries)
+        keys_with_entry = set(self.entries_left)
+        restored = []
+        for key, record in records:
+            if str(key) in keys_with_entry:
+                memory, file = memory_in(record)
+                restored.append((key, record_of(memory._replace(said=()), file)))
+            else:
+                restored.append((key, record))
+        return restored
 
     def take_out_again(self, expected: Mapping[base.Key, str], records: base.Records) -> int:
-        """Delete what was put back; entries of the index that did not come with it stay."""
+        """Delete restored memories; index entries that were not restored with them stay."""
         if self.source.is_file_alone:
             self._entries_stay = {
                 key for key, record in records if key in expected and not memory_in(record)[0].said
@@ -539,7 +609,7 @@ class FolderWriter(base.WholeReader, base.Writer):
             self._entries_stay = ()
 
     def replace(self, expected: Mapping[base.Key, str], records: base.Records) -> None:
-        """Let files be as they were; where these alone are the memories, their entries stay."""
+        """Replace files by records; if the file alone is the memory, its index entries stay."""
         if self.source.is_file_alone:
             self._entries_stay = [*expected]
         try:
@@ -548,50 +618,59 @@ class FolderWriter(base.WholeReader, base.Writer):
             self._entries_stay = ()
 
     def _derived(self) -> dict[str, Parts]:
+        """Return the existing derived files, which a change removes."""
         moment = self._now()
-        here = [name for name in self.source.derived if name in moment.names]
-        return {f"{_DERIVED}{name}": Parts(moment.read(name), None) for name in here}
+        names = [name for name in self.source.derived if name in moment.names]
+        return {f"{_DERIVED}{name}": Parts(moment.read(name), None) for name in names}
 
 
 def record_of(found: Found, file: FileCopy | None) -> bytes:
-    """Return all that deleting a memory would take away."""
-    said = list(found.said)
-    texts = [str(each["text"]).encode("utf-8", "surrogateescape") for each in said]
-    own: dict[str, Any] = {"memory_id": found.key, "index": list(map(bytearray, texts))}
+    """Return the record of a memory: everything that deleting it removes."""
+    entries = list(found.said)
+    texts = [str(entry["text"]).encode("utf-8", "surrogateescape") for entry in entries]
+    content: dict[str, Any] = {
+        "memory_id": found.key,
+        "index": [bytearray(text) for text in texts],
+    }
     if file is not None:
-        own["file"] = {key: getattr(file, name) for name, key in FILE_KEYS.items()}
-        own["file"]["data"] = bytearray(file.data)
-    return stored.with_place(stored.encoded(own), {**found.place, "said": said})
+        content["file"] = {key: getattr(file, name) for name, key in FILE_KEYS.items()}
+        content["file"]["data"] = bytearray(file.data)
+    return stored.with_place(stored.encoded(content), {**found.place, "said": entries})
 
 
 def memory_in(record: bytes) -> tuple[Found, FileCopy | None]:
-    """Return the memory that a checked record holds."""
-    row = json.loads(record)
-    place = row["place"]
-    file = row.get("file")
-    found = Found(row["memory_id"], file["name"] if file else "", place["said"], place)
+    """Return the memory and the file in a checked record."""
+    content = json.loads(record)
+    place = content["place"]
+    file = content.get("file")
+    memory = Found(
+        key=content["memory_id"],
+        name="" if file is None else file["name"],
+        said=place["said"],
+        place=place,
+    )
     if file is None:
-        return found, None
+        return memory, None
     data = file["data"]
-    raw = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
-    said = {**file, "data": raw, "owner": tuple(file["owner"])}
-    return found, FileCopy(**{name: said[key] for name, key in FILE_KEYS.items()})
+    file["data"] = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
+    file["owner"] = tuple(file["owner"])
+    return memory, FileCopy(**{name: file[key] for name, key in FILE_KEYS.items()})
 
 
-def _but_for_rights(record: bytes, source: FolderSource) -> dict[str, Any]:
-    """Return what a record says of a memory but owner and permissions, which its folder gives."""
-    said: dict[str, Any] = json.loads(stored.without_place(record))
+def _without_rights(record: bytes, source: FolderSource) -> dict[str, Any]:
+    """Return the fields of a record without owner and permissions, which depend on the folder."""
+    content: dict[str, Any] = json.loads(stored.without_place(record))
     for name in ("mode", "owner"):
-        said.get("file", {}).pop(name, None)
+        content.get("file", {}).pop(name, None)
     if source.is_file_alone:
-        del said["index"]
-    return said
+        del content["index"]
+    return content
 
 
 NOTE: Final = ".md"
-"""How the names of notes end."""
+"""File name suffix of notes."""
 _MARKS: Final = "#-*_=> \t\r"
-"""What Markdown puts around a title."""
+"""Characters that Markdown puts around a title."""
 _NOTHING: Final = list_of(anything, most=0)
 _NOTE_PLACE: Final = fields(
     {
@@ -611,40 +690,43 @@ class NotesSource(FolderSource):
 
     @classmethod
     def is_note(cls, name: str) -> bool:
-        """Return whether a file, by its path in the folder, is a note, and one that may be deleted."""
+        """Return whether the file at a path in the folder is a note that may be deleted."""
         above, _, last = name.rpartition("/")
         return last.endswith(NOTE) and not last.startswith(".") and cls.enters(above)
 
     @abstractmethod
     def at_start(self, name: str, text: str) -> str | None:
-        """Return what a start loads because of a note; None for all of it."""
+        """Return the text that a start loads because of a note; None for the whole note."""
 
     def facts(self, moment: FolderMoment) -> dict[str, str]:
-        """Return what there is to say of the notes, by name."""
-        others = [each for each in moment.listing.others if self.enters(each) or self.is_note(each)]
-        found = {}
-        if others:
-            names = counted(len(others), "names")
-            found["not read"] = f"{names} of links or of what is no file, {others[0]} first"
+        """Return the facts of the report on the notes, by name."""
+        names = moment.listing.others
+        unread = [name for name in names if self.enters(name) or self.is_note(name)]
+        facts = {}
+        if unread:
+            count = counted(len(unread), "names")
+            facts["not read"] = f"{count} of links or of what is no file, {unread[0]} first"
         if moment.is_pending:
-            found["pending"] = "a change was cut short; the next one takes it back first"
-        return found
+            facts["pending"] = "a change was cut short; the next one takes it back first"
+        return facts
 
     def extra_report(self) -> base.About | None:
-        """Return what there is to say of the notes."""
-        found = self.seen(self.facts)
-        page = TextPage(f"notes in {self.name}", list(found.items()))
-        return base.About(page, found) if found else None
+        """Return a report on unread files and on a pending change; None for nothing to report."""
+        facts = self.seen(self.facts)
+        if not facts:
+            return None
+        page = TextPage(f"notes in {self.name}", list(facts.items()))
+        return base.About(page, facts)
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return a note as a row: its first line is the title, else its name is."""
-        whole = readable("" if file is None else file.data.decode(errors="replace"))
-        line, _, rest = whole.strip().partition("\n")
+        """Return a note as a row. The title is the first line, or the file name without one."""
+        note = readable("" if file is None else file.data.decode(errors="replace"))
+        line, _, rest = note.strip().partition("\n")
         title = line.strip(_MARKS)
         body = rest.strip()
         if not title:
             title = PurePosixPath(found.key).stem
-            body = whole.strip()
+            body = note.strip()
         return {
             "kind": "episodic" if found.place["judged"] else "semantic",
             "title": title,
@@ -652,24 +734,27 @@ class NotesSource(FolderSource):
             "tags_json": "[]",
             "authored_by": self.scheme,
             "created_at": found.place["created_at"],
-            "at_start": self.at_start(found.key, whole),
+            "at_start": self.at_start(found.key, note),
             "loaded_at_start": found.place["loaded"],
         }
 
     def file_of(self, key: str) -> str:
-        """Return the key where it is a note's; no other file ever comes out of an archive."""
+        """Return the key if it is the path of a note, else the empty string.
+
+        No other file is ever restored from an archive.
+        """
         return key if self.is_note(key) else ""
 
 
 def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -> datetime:
-    """Return when a file was first committed or last written, whichever is earlier."""
+    """Return the time of the first commit or of the last write of a file, the earlier one."""
     written = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
-    at = written or datetime.fromtimestamp(0, UTC)  # of a time beyond the years that there are
+    at = written or datetime.fromtimestamp(0, UTC)  # the time is out of the range of datetime
     return min(at, born.get(name, at))
 
 
 def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
-    """Return a note that was first there at `born`; one that is not judged is load-bearing."""
+    """Return a note that exists since `born`; a note that is not judged is load-bearing."""
     milliseconds = int(born.timestamp() * 1_000)
     place = {
         "position": base.position_from_timestamp(milliseconds, name),
@@ -677,4 +762,4 @@ def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
         "loaded": loaded,
         "judged": judged,
     }
-    return Found(name, name, (), place)
+    return Found(key=name, name=name, said=(), place=place)
