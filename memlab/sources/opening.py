@@ -1,4 +1,7 @@
-"""Which kind of store a name means: one table of systems, and nothing else below names one."""
+"""The table of systems that memlab knows, and the detection of the kind of a store.
+
+No other module of this package names a system.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,49 +29,60 @@ from memlab.store.database import stat_store
 from memlab.text import command
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
-"""What names a source wherever memlab takes one."""
+"""A store: its path, its URL, an open store or a source."""
 
 _PACKAGE: Final = "memlab.systems"
-"""That a module's name begins in which begins with a dot."""
+"""Package to which the relative module names of systems refer."""
 
 
 class Recognised(NamedTuple):
-    """What a path is."""
+    """A store that was recognised at a path.
+
+    Attributes
+    ----------
+    scheme : str
+        The scheme of its kind.
+    path : Path
+        Its path.
+    what : str
+        The name of its kind.
+    evidence : str
+        The evidence for its kind, as a sentence without its subject.
+    """
 
     scheme: str
     path: Path
     what: str
     evidence: str = ""
-    """What tells its kind, as a sentence without its subject."""
 
 
 class System(NamedTuple):
-    """A system that memlab knows; nothing of it is imported until it is asked for."""
+    """A system that memlab knows. Its modules are imported when they are needed."""
 
     what: str
-    """What its stores are called."""
+    """Name of its kind of store."""
     schemes: tuple[str, ...]
-    """By which they are named, as in ``redis://localhost`` or ``odek:FOLDER``."""
+    """Schemes of its stores, as in ``redis://localhost`` or ``odek:FOLDER``."""
     source: str = ""
-    """The module and the class of its source; empty where only its reads are known."""
+    """Module and class of its source; empty if only its reads are known."""
     reads: str = ""
-    """The module that finds in it what was read; empty where nothing is written down."""
+    """Module that finds its recorded reads; empty if it records none."""
     start: str = "recalled from"
-    """What the active memories of a store are to its agent."""
+    """How its agent uses the active memories of a store, in a few words."""
     usual: tuple[str, ...] = ()
-    """Ends of paths that mean such a store before anything is looked at."""
+    """Patterns of paths at which such a store is expected."""
     inside: tuple[str, ...] = ()
-    """Names of which a folder that is such a store has one; others are not looked at."""
+    """Names of files; a search examines a folder as such a store only if it has one of them."""
 
     @property
     def kind(self) -> type[Source]:
-        """The class of its source."""
+        """Class of its source."""
         module, _, name = self.source.partition(":")
         return cast("type[Source]", getattr(import_module(module, _PACKAGE), name))
 
     @property
     def way(self) -> Any:
-        """Its module with ``recognises(asked)`` and ``find(asked)``, which find what was read."""
+        """Module that finds reads, with the functions ``recognises(asked)`` and ``find(asked)``."""
         return import_module(self.reads, _PACKAGE)
 
 
@@ -107,40 +121,48 @@ SYSTEMS: tuple[System, ...] = (
     System("BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb:Betterdb"),
     System("LangGraph", (), reads=".langgraph"),
 )
-"""In the order in which they are asked what a path is: an agent's own store needs no other system's
-module, and a workspace that OpenClaw reads may hold a memory folder."""
+"""The systems that memlab knows, in the order in which they are tried for a path.
+
+An agent's own store comes first, because it needs no other system's module. OpenClaw comes before
+Claude Code, because its workspaces may contain a memory folder.
+"""
 
 
 def schemes() -> dict[str, System]:
-    """Return the systems that stores are opened of, by scheme."""
+    """Return the systems that have a scheme, by scheme."""
     return {scheme: system for system in SYSTEMS for scheme in system.schemes}
 
 
 def kinds() -> dict[str, type[Source]]:
-    """Return the class of every kind of source, by its first scheme, all imported now."""
+    """Import and return the class of every kind of source, by its first scheme."""
     return {system.schemes[0]: system.kind for system in SYSTEMS if system.source}
 
 
 def harvestable() -> list[System]:
-    """Return the systems that reads are found in, in the order in which they are asked."""
+    """Return the systems that record reads, in the order in which they are tried."""
     return [system for system in SYSTEMS if system.reads]
 
 
 def open_source(where: SourceLike, *, noted: str = "") -> Source:
-    """Return the source that a name means. Nothing of it is read but what tells its kind.
+    """Return the source of a store. Only the evidence for its kind and its settings are read.
 
     Parameters
     ----------
     where : str, Path, SqliteMemoryStore or Source
-        A path or URL, with the scheme of a kind or without.
+        A path or URL, with or without the scheme of a kind.
     noted : str, optional
-        The scheme of the kind that a plan knows it as.
+        The scheme of the kind that a plan recorded.
+
+    Returns
+    -------
+    Source
+        The source, with the settings of the store applied.
 
     Raises
     ------
     UndecidedKindError
-        When nothing tells which kind a folder is, or it looks like another kind than its archive,
-        its settings or a plan know it as.
+        If the kind of a folder cannot be determined, or the evidence contradicts the kind that its
+        archive, its settings or a plan recorded.
     """
     if isinstance(where, Source):
         return where
@@ -163,35 +185,40 @@ def open_source(where: SourceLike, *, noted: str = "") -> Source:
 
 
 def open_kind(scheme: str, where: str | PathLike[str]) -> Source:
-    """Return a source of a known kind, with what a person chose for it."""
+    """Return a source of a known kind, with the settings of the store applied."""
     return _as_chosen(made_by(scheme, where))
 
 
 def _kind_of(text: str, noted: str = "") -> str:
-    """Return the scheme of what a path is; what cannot be looked at is for a file's kind to say."""
+    """Return the scheme of the kind of store at a path, by evidence, records and a plan.
+
+    The scheme is ``file`` if there is no evidence. Opening the file then reports what is wrong.
+    """
     path = Path(text)
-    found = recognise(path)
-    kinds = known_kinds(path)
-    if noted and noted not in kinds:
-        kinds = (noted,) if not kinds else (*kinds, noted)
-    if found is not None:
-        if kinds and found.scheme not in kinds:
-            raise _another_kind(text, found, kinds)
-        return found.scheme
-    strongest_kinds = [system.schemes[0] for system, _, _ in _strongest_at(path)]
-    left = [kind for kind in kinds if kind in strongest_kinds or not strongest_kinds]
-    if len(left) == 1:
-        return left[0]
-    candidates = left or [*strongest_kinds] or could_be(path)
+    recognised = recognise(path)
+    recorded = known_kinds(path)
+    if noted and noted not in recorded:
+        recorded = (*recorded, noted)
+    if recognised is not None:
+        if recorded and recognised.scheme not in recorded:
+            raise _another_kind(text, recognised, recorded)
+        return recognised.scheme
+    by_evidence = [system.schemes[0] for system, _, _ in _strongest_at(path)]
+    possible = list(recorded)
+    if by_evidence:
+        possible = [kind for kind in recorded if kind in by_evidence]
+    if len(possible) == 1:
+        return possible[0]
+    candidates = possible or by_evidence or could_be(path)
     if candidates:
         raise _undecided(text, candidates)
     return "file"
 
 
 def known_kinds(path: Path) -> tuple[str, ...]:
-    """Return the kinds that a folder's settings or its archives know it as, by scheme.
+    """Return the schemes of the kinds that a folder's settings or archives record.
 
-    What the settings say comes first: they were written where a person named the kind.
+    The settings take precedence, because the kind is in them if a person named it.
     """
     folders = folder_schemes()
     with suppress(OSError, ValueError, RuntimeError):
@@ -207,28 +234,30 @@ def known_kinds(path: Path) -> tuple[str, ...]:
 
 
 def folder_schemes() -> tuple[str, ...]:
-    """Return the schemes of the kinds of store that are folders."""
+    """Return the schemes of those kinds of store that are folders."""
     return tuple(scheme for scheme, kind in kinds().items() if kind.is_folder)
 
 
 def could_be(path: Path) -> list[str]:
-    """Return the kinds of store that a folder with a ``MEMORY.md`` may be, for all that is known.
+    """Return the schemes of the kinds of store that a folder with a ``MEMORY.md`` may be.
 
-    A project keeps documents so, too: a person says which it is.
+    Projects keep documents under that name too, so that a person has to decide.
     """
     if not (path / "MEMORY.md").is_file():
         return []
+    candidates = []
     with suppress(OSError):
-        inside = {each.name for each in path.iterdir()}
-        return [
-            system.schemes[0]
-            for system in reversed(SYSTEMS)
-            if system.source and system.kind.is_folder and not inside.isdisjoint(system.inside)
-        ]
-    return []
+        names = {entry.name for entry in path.iterdir()}
+        for system in reversed(SYSTEMS):
+            if not system.source or not system.kind.is_folder:
+                continue
+            if not names.isdisjoint(system.inside):
+                candidates.append(system.schemes[0])
+    return candidates
 
 
 def _undecided(text: str, schemes_: Iterable[str]) -> UndecidedKindError:
+    """Return the error for a folder that may be of several kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in schemes_)
     what = [schemes()[name.partition(":")[0]].what for name in names]
     shown = " or ".join(command("show", name) for name in names)
@@ -241,6 +270,7 @@ def _undecided(text: str, schemes_: Iterable[str]) -> UndecidedKindError:
 
 
 def _another_kind(text: str, found: Recognised, kinds: Sequence[str]) -> UndecidedKindError:
+    """Return the error for a folder whose evidence contradicts its recorded kinds."""
     names = tuple(f"{scheme}:{text}" for scheme in (found.scheme, *kinds))
     known = " and ".join(schemes()[kind].what for kind in kinds)
     shown = " or ".join(command("show", name) for name in names)
@@ -254,62 +284,85 @@ def _another_kind(text: str, found: Recognised, kinds: Sequence[str]) -> Undecid
 
 
 def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
-    """Return a source of a known kind, its module imported now."""
+    """Import the module of a known kind and return a source of it."""
     return cast("Callable[[Any], Source]", schemes()[scheme].kind)(where)
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return what a path is, None for what memlab does not know; raise where it is written to."""
+    """Return the store at a path by evidence; None if it is unknown or ambiguous.
+
+    Raises
+    ------
+    ChangedWhileReadError
+        If another program writes to the file all the time.
+    """
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return None
-        found = _strongest_at(path)
-        if len(found) == 1 or (found and path.is_file()):
-            system, store, evidence = found[0]
-            return Recognised(system.schemes[0], store, system.what, evidence.what)
+        matches = _strongest_at(path)
+        is_certain = len(matches) == 1 or (matches and path.is_file())
+        if is_certain:
+            system, store, evidence = matches[0]
+            return Recognised(
+                scheme=system.schemes[0], path=store, what=system.what, evidence=evidence.what
+            )
     return None
 
 
 def _strongest_at(path: Path) -> list[tuple[System, Path, Evidence]]:
-    """Return the kinds for which there is the strongest evidence, each with what it is."""
-    found: list[tuple[System, Path, Evidence]] = []
+    """Return the systems with the strongest evidence, each with the store and its evidence."""
+    matches: list[tuple[System, Path, Evidence]] = []
     with suppress(OSError, ValueError):
         if not (path.is_file() or path.is_dir()):
             return []
         tables = tables_of(path) if path.is_file() else {}
-        for system in filter(lambda each: each.source, SYSTEMS):
-            seen = system.kind.evidence_for(path, tables)
-            if seen is not None:
-                found += [(system, *seen)]
-    best = max((evidence.strength for _, _, evidence in found), default=None)
-    return [each for each in found if each[2].strength == best]
+        for system in SYSTEMS:
+            if not system.source:
+                continue
+            match = system.kind.evidence_for(path, tables)
+            if match is not None:
+                store, evidence = match
+                matches.append((system, store, evidence))
+    best = max((evidence.strength for _, _, evidence in matches), default=None)
+    return [match for match in matches if match[2].strength == best]
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is a store, by evidence or by what its settings or archives know of it."""
+    """Return whether a path is a store, by evidence, settings or archives."""
     return recognise(path) is not None or bool(known_kinds(path))
 
 
 def is_named_by_scheme(name: str) -> bool:
-    """Return whether a name says by a scheme which file or folder it means, such as ``odek:FOLDER``."""
+    """Return whether a name is a path with a known scheme, such as ``odek:FOLDER``."""
     return "://" not in name and name.partition(":")[0] in schemes() and ":" in name
 
 
 def start_words(name: str) -> str:
-    """Return what the active memories of a store are to its agent, in a few words.
+    """Return how its agent uses the active memories of a store, in a few words.
 
     >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
     ('boot context', 'recalled from')
     """
+    return _system_of(name).start
+
+
+def _system_of(name: str) -> System:
+    """Return the system of a store by the scheme of its name or by its usual path."""
     known = schemes()
-    system = known.get(name.partition(":")[0])
+    scheme = name.partition(":")[0]
+    if scheme in known:
+        return known[scheme]
     path = PurePath(name)
-    usual = (each for each in SYSTEMS if any(map(path.match, each.usual)))
-    return (system or next(usual, known["file"])).start
+    for system in SYSTEMS:
+        if any(path.match(pattern) for pattern in system.usual):
+            return system
+    return known["file"]
 
 
 def can_delete_from(name: str) -> bool:
-    """Return whether memlab deletes from a store of such a name, or its system's own cap alone does.
+    """Return whether memlab deletes from a store with such a name.
+
+    Other systems only have a cap of their own.
 
     >>> can_delete_from("claude-mem:claude-mem.db"), can_delete_from("memory.db")
     (False, True)
@@ -319,7 +372,7 @@ def can_delete_from(name: str) -> bool:
 
 
 def is_searched(name: str) -> bool:
-    """Return whether agents search a store of such a name, whatever a start loads of it.
+    """Return whether agents search a store with such a name, beside what a start loads.
 
     >>> is_searched("openclaw:workspace"), is_searched("claude:memory"), is_searched("memory.db")
     (True, False, False)
@@ -329,7 +382,7 @@ def is_searched(name: str) -> bool:
 
 
 def settings_of(source: Source) -> Settings:
-    """Return what ``memlab.toml`` says of a store, read once; nothing where there is none."""
+    """Return the settings of a store in ``memlab.toml``, read once; empty ones without a file."""
     if source.settings is None:
         place = settings_place(source)
         source.settings = NOTHING if place is None else read_settings(*place)
@@ -337,7 +390,20 @@ def settings_of(source: Source) -> Settings:
 
 
 def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
-    """Write settings of a store into ``memlab.toml``, and return the file."""
+    """Write settings of a store into ``memlab.toml``, and return the path of the file.
+
+    Parameters
+    ----------
+    source : Source
+        The store.
+    chosen : mapping of str to object
+        The values by key; None removes a setting.
+
+    Raises
+    ------
+    MemlabError
+        If the store has no folder for settings.
+    """
     place = settings_place(source)
     if place is None:
         raise MemlabError(
@@ -351,18 +417,27 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
 
 
 def _is_plain_kind(source: Source) -> bool:
-    """Return whether a place or the traces of a system's own program say of which kind a folder is.
+    """Return whether the place of a folder or traces of its system's program show its kind.
 
-    Settings without the kind are read by every memlab; the first ones refuse it as unknown.
+    Then the settings need no kind, and the first versions of memlab can read them: these reject the
+    kind as an unknown setting.
     """
-    found = _strongest_at(Path(source.permissions_template or source.name))
-    return len(found) == 1 and (
-        found[0][0].schemes[0] == source.scheme and found[0][2].strength >= Strength.TRACE
-    )
+    matches = _strongest_at(Path(source.permissions_template or source.name))
+    if len(matches) != 1:
+        return False
+    system, _, evidence = matches[0]
+    return system.schemes[0] == source.scheme and evidence.strength >= Strength.TRACE
 
 
 def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
-    """Return the folder that a store's settings lie in, its name there, and what its owner owns."""
+    """Return where the settings of a store are; None if it has no folder.
+
+    Returns
+    -------
+    tuple of (Path, str, Path or None)
+        The folder of the settings file, the name of the store in it, and the file or folder whose
+        owner must own it.
+    """
     try:
         folder = source.archive.parent
         like = source.permissions_template
@@ -372,6 +447,7 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
 
 
 def _as_chosen(source: Source) -> Source:
+    """Apply its settings to a source and return it."""
     settings = settings_of(source)
     source.protected = settings.protected_tags
     source.adjust(settings)
@@ -381,11 +457,21 @@ def _as_chosen(source: Source) -> Source:
 NOT_ENTERED: Final = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".cache", ".Trash"}
 )
-"""Folders that hold copies of other people's files by the thousand, and no store."""
+"""Names of folders that a search does not enter: they hold many files of others and no stores."""
 
 
 class Search(NamedTuple):
-    """What a search found."""
+    """The result of a search for stores.
+
+    Attributes
+    ----------
+    stores : tuple of Recognised
+        The stores, sorted by path.
+    shut : tuple of Path
+        Folders that could not be read.
+    others : tuple of Path
+        SQLite databases that are not stores.
+    """
 
     stores: tuple[Recognised, ...]
     shut: tuple[Path, ...]
@@ -393,41 +479,41 @@ class Search(NamedTuple):
 
 
 def usual_places(environment: Mapping[str, str] | None = None) -> list[Path]:
-    """Return where the systems that memlab knows put their stores, there or not."""
+    """Return the default paths of stores of all known systems, which need not exist."""
     known = os.environ if environment is None else environment
     home = Path(known.get("HOME") or Path.home())
     return [place for kind in kinds().values() for place in kind.usual_places(home, known)]
 
 
 def find_below(folders: list[Path]) -> Search:
-    """Look for stores in folders and all that is below them."""
+    """Search folders and everything below them for stores."""
     stores: dict[str, Recognised] = {}
-    shut: list[OSError] = []
+    errors: list[OSError] = []
     others: list[Path] = []
     for folder in folders:
-        for here, names, files in os.walk(folder, onerror=shut.append):
+        for path, names, files in os.walk(folder, onerror=errors.append):
             names[:] = sorted(set(names) - NOT_ENTERED)
-            for found in _stores_at(Path(here), names, files, others):
-                stores.setdefault(os.path.realpath(found.path), found)
+            for store in _stores_at(Path(path), names, files, others):
+                stores.setdefault(os.path.realpath(store.path), store)
     return Search(
-        tuple(stores[path] for path in sorted(stores, key=Path)),
-        tuple(Path(os.fsdecode(error.filename or "?")) for error in shut),
-        tuple(others),
+        stores=tuple(stores[path] for path in sorted(stores, key=Path)),
+        shut=tuple(Path(os.fsdecode(error.filename or "?")) for error in errors),
+        others=tuple(others),
     )
 
 
 def _stores_at(
     folder: Path, names: list[str], files: list[str], others: list[Path]
 ) -> Iterator[Recognised]:
-    inside = {*names, *files}
-    if any(
-        not inside.isdisjoint(each.inside) or any(map(folder.match, each.usual)) for each in SYSTEMS
-    ) and (found := recognise(folder)):
-        yield found
-    endings = {ending for kind in kinds().values() for ending in kind.endings}
+    """Yield the stores that a folder is or has; append other SQLite databases to `others`."""
+    if _may_be_store(folder, {*names, *files}):
+        store = recognise(folder)
+        if store is not None:
+            yield store
+    suffixes = {suffix for kind in kinds().values() for suffix in kind.endings}
     archives = {name for name in files if name.endswith(SUFFIX)}
     archived = {_store_beside(folder, name) for name in archives} - {""}
-    named = {name for name in files if name.endswith(tuple(endings))}
+    named = {name for name in files if name.endswith(tuple(suffixes))}
     for name in sorted(archived | (named - archives)):
         path = folder / name
         if path.is_symlink() and path.exists():
@@ -435,9 +521,12 @@ def _stores_at(
         is_named = name in archived or name.endswith(DATABASES)
         is_database = begins_as_sqlite(path)
         with suppress(ChangedWhileReadError):
-            may_be = is_database or path.is_dir() or not name.endswith(DATABASES)
-            if may_be and (found := recognise(path) or _known_at(path)):
-                yield found
+            is_candidate = is_database or path.is_dir() or not name.endswith(DATABASES)
+            store = None
+            if is_candidate:
+                store = recognise(path) or _known_at(path)
+            if store is not None:
+                yield store
                 continue
             if is_database and name not in archived and tables_of(path):
                 others.append(path)
@@ -446,14 +535,25 @@ def _stores_at(
             yield Recognised("file", path, "named like a store")
 
 
+def _may_be_store(folder: Path, names: set[str]) -> bool:
+    """Return whether a folder with these names has a usual path or a file name of a system."""
+    for system in SYSTEMS:
+        has_name = not names.isdisjoint(system.inside)
+        if has_name or any(folder.match(pattern) for pattern in system.usual):
+            return True
+    return False
+
+
 def _store_beside(folder: Path, archive: str) -> str:
-    """Return the name of the store that an archive lies beside."""
+    """Return the name of the store of an archive in the same folder; empty if unknown."""
     usual = archive.removesuffix(SUFFIX)
-    return usual if (folder / usual).exists() else store_name_of(archive, folder_schemes())
+    if (folder / usual).exists():
+        return usual
+    return store_name_of(archive, folder_schemes())
 
 
 def _known_at(path: Path) -> Recognised | None:
-    """Return what a folder is known as where nothing in it tells; None where that is not one."""
+    """Return a folder by its recorded kind; None unless exactly one kind is recorded."""
     known = known_kinds(path) if path.is_dir() else ()
     if len(known) != 1:
         return None

@@ -1,4 +1,7 @@
-"""What git knows of a folder, by commands that run no hook, filter or fetch and write nothing."""
+"""History of a folder in git: lifetimes of its files, renames and deleted content.
+
+The git commands run no hooks, filters or fetches, and they write nothing.
+"""
 
 import os
 import shutil
@@ -10,6 +13,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import new as new_hash
 from io import BufferedReader
+from math import ceil
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from threading import Event, Timer
@@ -23,7 +27,7 @@ from memlab.sources.folder.renames import File, Renames, find_renames
 from memlab.text import in_shell
 
 Contents = Callable[[str], bytes | None]
-"""Returns the content of a file by git's name of it; None where that cannot be read."""
+"""Function that returns the content of a blob by its hash; None if it cannot be read."""
 
 _OPTIONS: Final = (
     "--no-pager",
@@ -50,9 +54,9 @@ _ENVIRONMENT: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
-"""Git before 2.44 would fetch what a partial clone lacks: no protocol is allowed for it."""
+"""Git before 2.44 fetches missing objects of a partial clone; allowing no protocol prevents it."""
 _PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
-"""Where a person has said which repositories of others to trust."""
+"""Variables that are passed on: they select the configuration with a person's safe directories."""
 _CHANGES: Final = (
     "diff-tree",
     "--stdin",
@@ -70,20 +74,21 @@ _CHANGES: Final = (
 )
 _SUFFIX: Final = ".md"
 _MOST_UNTRACKED: Final = 1_000
-"""Files that are not committed yet and are read, at most, to find what was moved."""
+"""Maximum number of untracked files that are read to find moved files."""
 _NEIGHBOURS: Final = 200
-"""Files of a folder that are read, at most, to tell a template from a memory's own text."""
+"""Maximum number of files of a folder that are read to separate a template from own text."""
 _LATEST: Final = 253_402_300_799
+"""Last second of the year 9999, in seconds since 1970."""
 _FILE: Final = b"100"
-"""How the mode of an ordinary file begins: no link, no submodule."""
+"""Prefix of the mode of a regular file; links and submodules have others."""
 
 
 ANSWER_WITHIN: Final = 10.0
-"""Seconds that git has to say which commit is the newest: a pipe in its folder never ends."""
+"""Timeout in seconds for finding the newest commit; a named pipe in the folder blocks git."""
 READ_WITHIN: Final = 120.0
-"""Seconds that each command has which reads a history."""
+"""Timeout in seconds of each command that reads the history."""
 _NOT_AGAIN_FOR: Final = 60.0
-"""Seconds for which a repository that did not answer is not asked again."""
+"""Seconds to wait after a timeout before the repository is read again."""
 
 
 class LateError(ValueError):
@@ -91,16 +96,16 @@ class LateError(ValueError):
 
 
 class Change(NamedTuple):
-    """What a commit did to a file.
+    """The change of a file in a commit.
 
     Attributes
     ----------
     before, after : str
-        Its path; empty where nothing was there before, or is after.
+        Its path before and after the commit; empty if there is no file.
     mode : int
-        Its permissions before.
+        Its permissions before the commit.
     old, new : str
-        Git's names of its content.
+        The hashes of its content before and after the commit.
     """
 
     before: str
@@ -111,7 +116,7 @@ class Change(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """When a commit was made, git's name of it, and what it did."""
+    """The time, the hash and the changes of a commit."""
 
     at: datetime
     name: str
@@ -120,57 +125,60 @@ class Commit(NamedTuple):
 
 @dataclass
 class FileLifetime:
-    """A file that was committed, under the last name that it had in the folder."""
+    """A committed file from its first to its last commit, across renames."""
 
     name: str
-    """A path in the folder; of what was moved out of the store, the last that it had there."""
+    """Its last path in the folder; for a file that was moved out of the store, its last path there.
+    """
     is_there: bool = False
     """Whether the newest commit has it."""
     mode: int = 0o644
+    """Its permissions."""
     blob: str = ""
-    """Git's name of its content; of what is gone, of the last that was not empty."""
+    """Hash of its content; for a deleted file, of its last content that was not empty."""
     index: str = ""
-    """Git's name of the index that was there when it was taken away; empty for none."""
+    """Hash of the index at the time of the deletion; empty for none."""
     born: datetime | None = None
+    """Time of its first commit, as far as commits can be read."""
     written: datetime | None = None
-    """When it was first committed, and when last, as far as commits can be read."""
+    """Time of its last commit, as far as commits can be read."""
     taken: datetime | None = None
-    """When it was deleted or, where it is there, emptied."""
+    """Time at which it was deleted or, if it still exists, emptied."""
     commit: str = ""
-    """Which commit did that."""
+    """Hash of the commit that deleted or emptied it."""
     moved_to: str = ""
-    """Where it is now, if it was moved out of the store and is still below the folder."""
+    """Its current path, if it was moved out of the store to another place below the folder."""
     perhaps: str = ""
-    """The file that the same commit added and that it is much like; empty for none."""
+    """A similar file that the same commit added; empty for none."""
     former: list[tuple[str, datetime]] = field(default_factory=list)
-    """The names that it had before, each with the time of the commit that changed it."""
+    """Its former paths, each with the time of the commit that renamed it."""
     versions: list[tuple[datetime, str, str]] = field(default_factory=list)
-    """Its contents, the newest first: when committed, by which commit, and git's name of it."""
+    """Its versions, newest first: time and hash of the commit, and hash of the content."""
 
 
 @dataclass(frozen=True)
 class History:
-    """What the commits that lead to the newest one say of a folder."""
+    """History of a folder, read from the ancestors of the newest commit."""
 
     lives: Sequence[FileLifetime] = ()
+    """The files that are or were in the store."""
     index: str = ""
-    """Git's name of the index in the newest commit."""
+    """Hash of the index in the newest commit."""
     missing: str = ""
-    """What it does not say, and what to do; empty for nothing."""
+    """Which part of the history is missing, and how to get it; empty for nothing."""
     there: Mapping[str, FileLifetime] = field(default_factory=dict)
-    """By name, the files of the newest commit."""
+    """The files of the newest commit, by name."""
     is_read: bool = True
-    """Whether git answered in time; nothing is said of the past where it did not."""
+    """Whether git answered in time; if not, the history is empty."""
 
 
 _LATE: Final[dict[Path, tuple[float, str]]] = {}
-"""By folder, until when a repository that did not answer is not asked again, and why."""
+"""By folder, the end of the wait after a timeout, in seconds of the monotonic clock, and why."""
 
 
 def history_of(folder: Path, kind: type[Index]) -> History:
-    """Return what git knows of a folder; nothing where it is in no repository."""
-    above = (folder, *folder.parents)
-    root = next((each for each in above if os.path.lexists(each / ".git")), None)
+    """Return the history of a folder in git; an empty one if it is in no repository."""
+    root = _repository_of(folder)
     if root is None:
         return History()
     if not os.path.lexists(folder):
@@ -180,17 +188,32 @@ def history_of(folder: Path, kind: type[Index]) -> History:
     if time.monotonic() < until:
         return _not_read(why)
     try:
-        head, is_shallow = _newest(folder, root)
-        return _read(folder, head, kind, is_shallow=is_shallow) if head else History()
+        return _read_newest(folder, root, kind)
     except LateError as error:
         return note_late(folder, error)
     except ValueError as error:
         return History(missing=f"git's history of it is left out: {error}")
 
 
+def _read_newest(folder: Path, root: Path, kind: type[Index]) -> History:
+    """Return the history that leads to the newest commit; an empty one without a commit."""
+    head, is_shallow = _newest(folder, root)
+    if not head:
+        return History()
+    return _read(folder, head, kind, is_shallow=is_shallow)
+
+
+def _repository_of(folder: Path) -> Path | None:
+    """Return the root of the repository that a folder lies in; None for no repository."""
+    for candidate in (folder, *folder.parents):
+        if os.path.lexists(candidate / ".git"):
+            return candidate
+    return None
+
+
 def note_late(folder: Path, error: LateError) -> History:
-    """Note that git does not answer for a folder, and return what is then known of its past."""
-    _LATE[folder] = time.monotonic() + _NOT_AGAIN_FOR, str(error)
+    """Record that git timed out for a folder, and return a history that was not read."""
+    _LATE[folder] = (time.monotonic() + _NOT_AGAIN_FOR, str(error))
     return _not_read(str(error))
 
 
@@ -199,27 +222,30 @@ def _not_read(why: str) -> History:
 
 
 def _newest(folder: Path, root: Path) -> tuple[str, bool]:
-    """Return the newest commit, empty for none, and whether the clone is shallow."""
+    """Return the hash of the newest commit, empty for none, and whether the clone is shallow."""
     if shutil.which("git") is None:
         raise ValueError("git is not installed; install it")
-    asked = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
-    with _git(folder, *asked, within=ANSWER_WITHIN, stderr=PIPE) as process:
-        answer, complaint = process.communicate()
-    inside, shallow, head = (*answer.decode().split(), "", "", "")[:3]
-    said = complaint.decode(errors="replace").strip()
-    if "dubious ownership" in said or "unsafe repository" in said:
+    arguments = ("rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD")
+    with _git(folder, *arguments, within=ANSWER_WITHIN, stderr=PIPE) as process:
+        output, error_output = process.communicate()
+    # A failed command prints fewer than three words.
+    inside, shallow, head = (*output.decode().split(), "", "", "")[:3]
+    message = error_output.decode(errors="replace").strip()
+    if "dubious ownership" in message or "unsafe repository" in message:
         trust = in_shell("git", "config", "--global", "--add", "safe.directory", str(root))
         raise ValueError(f"{root} belongs to somebody else; if you trust it: {trust}")
-    no_work = inside == "false" or "bare repository" in said  # it is a repository, or in .git
-    if no_work or "unknown revision" in said:  # or nothing is committed yet
+    has_no_work_tree = inside == "false" or "bare repository" in message
+    has_no_commit = "unknown revision" in message
+    if has_no_work_tree or has_no_commit:
         return "", False
     if process.returncode:
-        raise ValueError(f"it says {said.splitlines()[:1]!r:.200}; look at {root}")
+        raise ValueError(f"it says {message.splitlines()[:1]!r:.200}; look at {root}")
     return head, shallow == "true"
 
 
 @lru_cache(maxsize=16)
 def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> History:
+    """Return the history of a folder that leads to a commit."""
     faults = []
     if is_shallow:
         faults.append("its clone is shallow: git fetch --unshallow brings what was before")
@@ -231,19 +257,21 @@ def _read(folder: Path, head: str, kind: type[Index], *, is_shallow: bool) -> Hi
         for commit in _commits(folder, head, faults):
             walk.take(commit)
         lives = walk.of_store()
-        gone = {each.blob for each in lives if each.taken}
-        lost = sum(content(blob) is None for blob in gone)
+        deleted_blobs = {life.blob for life in lives if life.taken}
+        unreadable = sum(content(blob) is None for blob in deleted_blobs)
     if not walk.is_complete:
         faults.append("contents are missing, so some renames may be taken for deletions")
-    if lost:
-        faults.append(f"the words of {lost:,} that are gone cannot be read")
-    missing = f"git does not have all of its history: {'; '.join(faults)}" if faults else ""
-    there = {name: each for name, each in entries.items() if _is_inside(name, kind)}
-    return History(lives, index, missing, there)
+    if unreadable:
+        faults.append(f"the words of {unreadable:,} that are gone cannot be read")
+    missing = ""
+    if faults:
+        missing = f"git does not have all of its history: {'; '.join(faults)}"
+    there = {name: life for name, life in entries.items() if _is_inside(name, kind)}
+    return History(lives=lives, index=index, missing=missing, there=there)
 
 
 class _Walk:
-    """Goes from commit to commit, the newest first, and tells the lives of files apart."""
+    """Walk over the commits, newest first, that builds the lifetimes of files."""
 
     def __init__(
         self,
@@ -262,43 +290,47 @@ class _Walk:
         self._empty = empty
         self._lives = [*there.values()]
         self._of = {**there}
-        """Each life by the path that it has in the commits that come next."""
+        """Lifetimes by their path in the commits that are still to be walked."""
         self._in_store = {id(life) for name, life in there.items() if self._has(name)}
-        """The lives that had a path in the store so far."""
+        """Identities of the lifetimes that had a path in the store so far."""
 
     def of_store(self) -> list[FileLifetime]:
-        """Return the files that are, or were, in the store."""
+        """Return the lifetimes of the files that are or were in the store."""
         known = [life for life in self._lives if id(life) in self._in_store]
         return [life for life in known if life.is_there or life.taken]
 
     def take(self, commit: Commit) -> None:
-        """Take in what a commit did."""
+        """Apply the changes of a commit to the lifetimes."""
         index_before = self._index
-        files = []
+        file_changes = []
         for change in commit.changes:
             name = change.before or change.after
             if name and name == self._kind.index_name:
                 index_before = change.old if change.before else ""
             elif name:
-                files.append(change)
-        changes, perhaps = self._with_renames(commit, files, index_before)
+                file_changes.append(change)
+        changes, similar = self._with_renames(commit, file_changes, index_before)
         self._index = index_before
-        changed = []
-        for change in changes:
-            path = change.after or change.before
-            if path not in self._of:
-                self._of[path] = FileLifetime(path)
-                self._lives.append(self._of[path])
-            changed.append((change, self._of[path]))
-        for change, life in changed:
+        lives = [self._life_at(change.after or change.before) for change in changes]
+        for change, life in zip(changes, lives, strict=True):
             self._change(commit, change, life)
             if not change.after and life.commit == commit.name:
-                life.perhaps = perhaps.get(change.before, "")
+                life.perhaps = similar.get(change.before, "")
+
+    def _life_at(self, path: str) -> FileLifetime:
+        """Return the lifetime of the file at a path, a new one if there is none yet."""
+        if path not in self._of:
+            life = FileLifetime(path)
+            self._of[path] = life
+            self._lives.append(life)
+        return self._of[path]
 
     def _change(self, commit: Commit, change: Change, life: FileLifetime) -> None:
-        had_words = change.before and change.old not in self._empty
-        is_emptied = life.is_there and life.blob in self._empty and had_words
-        if life.taken is None and (is_emptied or not (life.is_there or change.after)):
+        """Apply one change of a commit to the lifetime of its file."""
+        had_text = change.before and change.old not in self._empty
+        is_emptied = life.is_there and life.blob in self._empty and had_text
+        is_deleted = not life.is_there and not change.after
+        if life.taken is None and (is_emptied or is_deleted):
             life.taken = commit.at
             life.commit = commit.name
             life.index = self._index
@@ -317,11 +349,11 @@ class _Walk:
             self._was_in_store(commit, change, life)
 
     def _was_in_store(self, commit: Commit, change: Change, life: FileLifetime) -> None:
-        """Note that a life had a path in the store before a commit."""
+        """Record that a file had a path in the store before a commit."""
         is_renamed = change.after not in ("", change.before)
         if id(life) not in self._in_store:
             self._in_store.add(id(life))
-            if is_renamed:  # out of the store
+            if is_renamed:  # the commit moved it out of the store
                 life.moved_to = life.name if life.is_there else ""
                 life.is_there = False
                 life.taken = commit.at
@@ -337,137 +369,165 @@ class _Walk:
     def _with_renames(
         self, commit: Commit, changes: Sequence[Change], index_before: str
     ) -> tuple[list[Change], Mapping[str, str]]:
-        """Join deletions and additions that are one file; return also which may be one."""
-        deleted = {each.before: each for each in changes if each.before and not each.after}
-        added = {each.after: each for each in changes if each.after and not each.before}
-        old = [File(name, each.old) for name, each in deleted.items() if name.endswith(_SUFFIX)]
-        new = [File(name, each.new) for name, each in added.items() if name.endswith(_SUFFIX)]
+        """Merge the deletion and the addition of each renamed file into one change.
+
+        Return also, by path, the added file that is similar to a deleted one.
+        """
+        deleted = {change.before: change for change in changes if not change.after}
+        added = {change.after: change for change in changes if not change.before}
+        old = [File(path, change.old) for path, change in deleted.items() if _is_markdown(path)]
+        new = [File(path, change.new) for path, change in added.items() if _is_markdown(path)]
         if not old or not new:
             return list(changes), {}
-        found = self._renames(commit, old, new, index_before)
-        joined = [each for each in changes if each.before not in found.sure or each.after]
-        goals = {new_name: old_name for old_name, new_name in found.sure.items()}
-        for place, each in enumerate(joined):
-            if not each.before and each.after in goals:
-                joined[place] = deleted[goals[each.after]]._replace(after=each.after, new=each.new)
-        return joined, found.doubtful
+        renames = self._renames(commit, old, new, index_before)
+        old_paths = {new_path: old_path for old_path, new_path in renames.sure.items()}
+        merged = []
+        for change in changes:
+            is_addition = not change.before
+            is_deletion = not change.after
+            if is_addition and change.after in old_paths:
+                deletion = deleted[old_paths[change.after]]
+                merged.append(deletion._replace(after=change.after, new=change.new))
+            elif is_deletion and change.before in renames.sure:
+                continue  # it is part of the merged change
+            else:
+                merged.append(change)
+        return merged, renames.doubtful
 
     def _renames(
         self, commit: Commit, old: Sequence[File], new: Sequence[File], index_before: str
     ) -> Renames:
-        """Compare texts where one of both files is the store's; others by their whole content."""
+        """Return the renames of a commit.
+
+        Texts are compared if one of both files is in the store; other files are compared by the
+        hash of their content.
+        """
 
         def neighbours(path: str) -> tuple[Sequence[str], Sequence[str]]:
-            names = (f"{commit.name}^", commit.name)
-            before, after = (_blobs_in(self._folder, each, path, self._kind) for each in names)
+            before = _blobs_in(self._folder, f"{commit.name}^", path, self._kind)
+            after = _blobs_in(self._folder, commit.name, path, self._kind)
             return before, after
 
         def titles() -> tuple[Mapping[str, str], Mapping[str, str]]:
-            before, after = (
-                self._kind.titles(self._content(blob) or b"") if blob else {}
-                for blob in (index_before, self._index)
-            )
-            return before, after
+            return self._titles_in(index_before), self._titles_in(self._index)
 
-        contents = Compared(self._content, neighbours, titles)
-        inside = [file for file in old if self._has(file.path)]
-        found = find_renames(inside, new, contents, empty=self._empty)
-        taken = {*found.sure.values()}
-        outside = [file for file in old if not self._has(file.path)]
-        rest = [file for file in new if file.path not in taken]
-        back = find_renames(
-            outside, [f for f in rest if self._has(f.path)], contents, empty=self._empty
-        )
-        self.is_complete = self.is_complete and found.is_complete and back.is_complete
-        goals = {*back.sure.values()}
-        elsewhere = {f.blob: f.path for f in rest if f.path not in goals and not self._has(f.path)}
-        for file in outside:
-            if file.path not in back.sure and file.blob in elsewhere:
-                back.sure[file.path] = elsewhere.pop(file.blob)
-        return Renames({**back.sure, **found.sure}, found.doubtful)
+        contents = Compared(text_of=self._content, neighbours=neighbours, titles=titles)
+        old_inside = [file for file in old if self._has(file.path)]
+        old_outside = [file for file in old if not self._has(file.path)]
+        from_store = find_renames(old_inside, new, contents, empty=self._empty)
+
+        matched = {*from_store.sure.values()}
+        rest = [file for file in new if file.path not in matched]
+        new_inside = [file for file in rest if self._has(file.path)]
+        new_outside = [file for file in rest if not self._has(file.path)]
+        into_store = find_renames(old_outside, new_inside, contents, empty=self._empty)
+        self.is_complete = self.is_complete and from_store.is_complete and into_store.is_complete
+
+        moved_outside = {file.blob: file.path for file in new_outside}
+        for file in old_outside:
+            if file.path not in into_store.sure and file.blob in moved_outside:
+                into_store.sure[file.path] = moved_outside.pop(file.blob)
+        return Renames({**into_store.sure, **from_store.sure}, from_store.doubtful)
+
+    def _titles_in(self, blob: str) -> Mapping[str, str]:
+        """Return the title of each file in a version of the index; empty for no index."""
+        if not blob:
+            return {}
+        return self._kind.titles(self._content(blob) or b"")
 
     def _has(self, name: str) -> bool:
+        """Return whether the store has a file at a path."""
         return _is_inside(name, self._kind)
 
 
+def _is_markdown(path: str) -> bool:
+    return path.endswith(_SUFFIX)
+
+
 def _is_inside(name: str, kind: type[Index]) -> bool:
-    """Return whether a file, by its path, is one of the store's folders."""
+    """Return whether all folders above a file belong to the store."""
     above = name.split("/")[:-1]
     return all(kind.enters("/".join(above[: depth + 1])) for depth in range(len(above)))
 
 
 def _blobs_in(folder: Path, commit: str, path: str, kind: type[Index]) -> list[str]:
-    """Return git's names of the Markdown files in a folder at a commit, evenly chosen of many."""
-    found = []
-    words = ["--", f"{path}/"] if path else []
-    with _git(folder, "ls-tree", "-z", commit, *words) as process:
+    """Return the hashes of the Markdown files in a folder at a commit, an even sample if many."""
+    blobs = []
+    arguments = ["--", f"{path}/"] if path else []
+    with _git(folder, "ls-tree", "-z", commit, *arguments) as process:
         for token in _tokens(process.stdout):
-            facts, _, name = token.partition(b"\t")
-            mode, _, blob = facts.split()
-            last = os.fsdecode(name)
-            if mode.startswith(_FILE) and last.endswith(_SUFFIX) and last != kind.index_name:
-                found.append(blob.decode())
-    step = -(-len(found) // _NEIGHBOURS) or 1
-    return found[::step]
+            fields, _, raw_name = token.partition(b"\t")
+            mode, _, blob = fields.split()
+            name = os.fsdecode(raw_name)
+            if mode.startswith(_FILE) and _is_markdown(name) and name != kind.index_name:
+                blobs.append(blob.decode())
+    step = max(ceil(len(blobs) / _NEIGHBOURS), 1)
+    return blobs[::step]
 
 
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
-    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read."""
+    """Yield a commit and its ancestors, newest first; append unreadable parts to `faults`."""
     with (
         _git(folder, "rev-list", head) as listing,
         _git(folder, *_CHANGES, "--", ".", stdin=listing.stdout) as process,
     ):
-        yield from _told(process.stdout)
-        stopped = process.wait() or listing.wait()
-    if stopped:
+        yield from _parse_commits(process.stdout)
+        has_failed = process.wait() or listing.wait()
+    if has_failed:
         faults.append("what was before cannot be read")
 
 
-def _told(stream: BufferedReader) -> Iterator[Commit]:
-    """Yield the commits that git tells of; what is no ordinary file has no path."""
+def _parse_commits(stream: BufferedReader) -> Iterator[Commit]:
+    """Yield the commits in the output of ``git diff-tree``; only regular files have a path."""
     commit = None
     tokens = _tokens(stream)
     for token in tokens:
-        what = token.split()  # a line break may stand before it
-        if what[0].startswith(b"@"):
+        words = token.split()  # a line break may precede the token
+        if words[0].startswith(b"@"):
             if commit:
                 yield commit
-            seconds = min(max(int(what[0][1:] or 0), 0), _LATEST)  # which may be any number
-            at = datetime.fromtimestamp(seconds, UTC)
-            commit = Commit(at, what[1].decode(), [])
+            commit = Commit(at=_moment(words[0][1:]), name=words[1].decode(), changes=[])
         elif commit:
             path = os.fsdecode(next(tokens, b""))
-            was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in what[:2])
+            mode_before = words[0].removeprefix(b":")
+            mode_after = words[1]
             change = Change(
-                before=path if was else "",
-                after=path if is_now else "",
-                mode=int(what[0][-3:], 8),
-                old=what[2].decode(),
-                new=what[3].decode(),
+                before=path if mode_before.startswith(_FILE) else "",
+                after=path if mode_after.startswith(_FILE) else "",
+                mode=int(mode_before[-3:], 8),
+                old=words[2].decode(),
+                new=words[3].decode(),
             )
             commit.changes.append(change)
     if commit:
         yield commit
 
 
+def _moment(seconds: bytes | str) -> datetime:
+    """Return the time of a commit from its seconds since 1970, clipped to the year 9999."""
+    clipped = min(max(int(seconds or 0), 0), _LATEST)
+    return datetime.fromtimestamp(clipped, UTC)
+
+
 def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, FileLifetime]:
-    found = {}
+    """Return the regular files of a commit by path; append to `faults` if it is unreadable."""
+    files = {}
     with _git(folder, "ls-tree", "-r", "-z", head) as process:
         for token in _tokens(process.stdout):
-            words, _, path = token.partition(b"\t")
-            mode, _, blob = words.split()
+            fields, _, path = token.partition(b"\t")
+            mode, _, blob = fields.split()
             if mode.startswith(_FILE):
                 name = os.fsdecode(path)
-                found[name] = FileLifetime(
+                files[name] = FileLifetime(
                     name, is_there=True, mode=int(mode[-3:], 8), blob=blob.decode()
                 )
         if process.wait():
             faults.append(f"commit {head[:12]} cannot be read")
-    return found
+    return files
 
 
 def _tokens(stream: BufferedReader) -> Iterator[bytes]:
-    """Yield what ends in a NUL."""
+    """Yield the tokens of a stream, which end in a NUL byte."""
     rest = b""
     while more := stream.read1(2**16):
         *tokens, rest = (rest + more).split(b"\0")
@@ -476,93 +536,109 @@ def _tokens(stream: BufferedReader) -> Iterator[bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class PastMoment(FolderMoment):
-    """Files that are gone, as they were when they went, beside the index of then; else empty."""
+    """Deleted files as they were before their deletion, with the index of that time."""
 
     lives: Mapping[str, FileLifetime]
     content: Contents
 
     def read(self, name: str) -> FileCopy:
-        """Return a file of it."""
+        """Return a deleted file."""
         life = self.lives[name]
-        stamp = self.stamp_of(name)
-        found = os.fstat(self.folder.handle)
-        data = self.content(life.blob) or b""
-        mode = life.mode & found.st_mode  # git knows no more than whether it is executable
-        return FileCopy(name, data, mode, stamp.written, (found.st_uid, found.st_gid))
+        around = os.fstat(self.folder.handle)
+        return FileCopy(
+            name=name,
+            data=self.content(life.blob) or b"",
+            mode=life.mode & around.st_mode,  # git stores the executable bit alone
+            written=self.stamp_of(name).written,
+            owner=(around.st_uid, around.st_gid),
+        )
 
 
 def past_moments(
     moment: FolderMoment, history: History, content: Contents, *, emptied: bool
 ) -> Iterator[PastMoment]:
-    """Yield the files that are gone, or `emptied` too, together what went beside the same index."""
-    gone = _removed(moment, history) + (_emptied(moment, history) if emptied else [])
-    gone = [each for each in gone if is_file_path(each.name)]
-    known = frozenset({*moment.names, *(each.name for each in gone)})
-    groups: dict[str, dict[str, FileLifetime]] = {}
-    for each in gone:
-        groups.setdefault(each.index, {})[each.name] = each
-    for blob, lives in groups.items():
+    """Yield the deleted files, grouped by the index at their deletion; `emptied` ones if asked."""
+    deleted = _removed(moment, history)
+    if emptied:
+        deleted += _emptied(moment, history)
+    deleted = [life for life in deleted if is_file_path(life.name)]
+    known = frozenset({*moment.names, *(life.name for life in deleted)})
+    by_index: dict[str, dict[str, FileLifetime]] = {}
+    for life in deleted:
+        by_index.setdefault(life.index, {})[life.name] = life
+    for blob, lives in by_index.items():
         raw = content(blob) if blob else None
-        index = None if raw is None else FileCopy("", raw, 0, 0, (0, 0))
-        stamps = {}
-        for name, life in lives.items():
-            at = life.written or life.taken
-            written = int(at.timestamp()) * 10**9 if at else 0
-            stamps[name] = Stamp(int(life.blob, 16), 0, written, 0)
-        places = {name: Place(name, stamp) for name, stamp in stamps.items()}
-        own = moment.folder, Listing(stamps, ()), index, places
-        yield PastMoment(*own, known=known, lives=lives, content=content)
+        index = None
+        if raw is not None:
+            index = FileCopy(name="", data=raw, mode=0, written=0, owner=(0, 0))
+        stamps = {name: _past_stamp(life) for name, life in lives.items()}
+        yield PastMoment(
+            folder=moment.folder,
+            listing=Listing(files=stamps, others=()),
+            index=index,
+            _places={name: Place(name, stamp) for name, stamp in stamps.items()},
+            known=known,
+            lives=lives,
+            content=content,
+        )
+
+
+def _past_stamp(life: FileLifetime) -> Stamp:
+    """Return a stamp for a deleted file: its content in place of the inode, and its last commit."""
+    at = life.written or life.taken
+    written = int(at.timestamp()) * 10**9 if at else 0
+    return Stamp(inode=int(life.blob, 16), size=0, written=written, changed=0)
 
 
 def _removed(moment: FolderMoment, history: History) -> list[FileLifetime]:
-    """Return the files that were committed and are not there, what is not committed yet on top."""
-    here = {*moment.names, *moment.listing.others}
-    removed = [each for each in history.lives if not each.is_there and each.name not in here]
-    missing = [each for name, each in history.there.items() if name not in here]
+    """Return the committed files that no longer exist, uncommitted deletions at the end."""
+    names = {*moment.names, *moment.listing.others}
+    removed = [life for life in history.lives if not life.is_there and life.name not in names]
+    missing = [life for name, life in history.there.items() if name not in names]
     if not missing:
         return removed
-    others = [name for name in moment.names if name not in history.there]
-    like = missing[0].blob
-    contents = set(_names_by_blob(moment, others, like))
-    missing = [each for each in missing if each.blob not in contents]
-    elsewhere = {}
+    uncommitted = [name for name in moment.names if name not in history.there]
+    hash_like = missing[0].blob
+    renamed_blobs = set(_names_by_blob(moment, uncommitted, hash_like))
+    missing = [life for life in missing if life.blob not in renamed_blobs]
+    moved = {}
     if missing:
-        elsewhere = _names_by_blob(moment, _untracked(moment.folder.path), like)
+        moved = _names_by_blob(moment, _untracked(moment.folder.path), hash_like)
     at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
-    for each in missing:
-        went = replace(each, is_there=False, taken=at, index=history.index)
-        went.moved_to = elsewhere.get(each.blob, "")
-        removed.append(went)
+    for life in missing:
+        deleted = replace(life, is_there=False, taken=at, index=history.index)
+        deleted.moved_to = moved.get(life.blob, "")
+        removed.append(deleted)
     return removed
 
 
 def _names_by_blob(moment: FolderMoment, names: Iterable[str], like: str) -> dict[str, str]:
-    """Return names of files that can be read by git's name of their content."""
-    found = {}
+    """Return the names of readable files by the hash of their content."""
+    names_by_blob = {}
     for name in names:
-        with suppress(StoreError, OSError):  # a link, or what somebody is writing
+        with suppress(StoreError, OSError):  # a link, or a file that is being written
             file = moment.folder.read_if_there(name)
             if file is not None:
-                found[blob_name(file.data, like)] = name
-    return found
+                names_by_blob[blob_name(file.data, like)] = name
+    return names_by_blob
 
 
 def _untracked(folder: Path) -> list[str]:
-    """Return the Markdown files in a folder and below that are not committed, some at most."""
-    found = []
+    """Return the untracked Markdown files below a folder, up to a maximum number."""
+    names = []
     with _git(folder, "ls-files", "--others", "--exclude-standard", "-z") as process:
         for token in _tokens(process.stdout):
             name = os.fsdecode(token)
-            if name.endswith(_SUFFIX) and is_file_path(name):
-                found.append(name)
-            if len(found) == _MOST_UNTRACKED:
+            if _is_markdown(name) and is_file_path(name):
+                names.append(name)
+            if len(names) == _MOST_UNTRACKED:
                 break
-    return found
+    return names
 
 
 def _emptied(moment: FolderMoment, history: History) -> list[FileLifetime]:
-    """Return the files that are there without words and had some, committed so or not yet."""
-    found = []
+    """Return the files that were emptied, whether that is committed or not."""
+    emptied = []
     for name in moment.names:
         life = history.there.get(name)
         stamp = moment.stamp_of(name)
@@ -571,15 +647,15 @@ def _emptied(moment: FolderMoment, history: History) -> list[FileLifetime]:
         if life.taken is None:
             at = datetime.fromtimestamp(stamp.written / 1e9, UTC)
             life = replace(life, taken=at, index=history.index)
-        found.append(life)
-    return found
+        emptied.append(life)
+    return emptied
 
 
 @contextmanager
 def blobs(folder: Path) -> Iterator[Contents]:
-    """Hand out what returns the content of a file by git's name of it; None where it cannot.
+    """Yield a function that returns the content of a blob by its hash; None if unreadable.
 
-    LateError where git does not answer in time.
+    The function raises LateError if git does not answer in time.
     """
     with ExitStack() as stack:
         running: list[_Process] = []
@@ -588,15 +664,17 @@ def blobs(folder: Path) -> Iterator[Contents]:
             if not running:
                 running.append(stack.enter_context(_git(folder, "cat-file", "--batch")))
             process = running[0]
-            with suppress(BrokenPipeError):  # what has stopped gives no answer
+            with suppress(BrokenPipeError):  # the process has ended, so its output is empty
                 os.write(process.stdin.fileno(), f"{name}\n".encode())
             words = process.stdout.readline().split()
-            if len(words) == 2:  # it is missing
+            if len(words) == 2:  # the object is missing
                 return None
             if len(words) == 3 and words[1] == b"blob" and int(words[2]) <= LARGEST:
-                data: bytes = process.stdout.read(int(words[2]) + 1)
-                if len(data) == int(words[2]) + 1:
+                size = int(words[2])
+                data: bytes = process.stdout.read(size + 1)  # the content and a line break
+                if len(data) == size + 1:
                     return data[:-1]
+            # The output is out of step with the requests: the next call starts a new process.
             stack.close()
             running.clear()
             return None
@@ -605,7 +683,7 @@ def blobs(folder: Path) -> Iterator[Contents]:
 
 
 class Version(NamedTuple):
-    """What a committed file held, and since which commit."""
+    """A committed version of a file: its content, and the time and hash of the commit."""
 
     data: bytes
     at: datetime
@@ -613,23 +691,28 @@ class Version(NamedTuple):
 
 
 def versions_of(folder: Path, name: str, most: int = 5) -> list[Version]:
-    """Return the last versions of a file of a folder that were committed, the newest first."""
+    """Return the last committed versions of a file, newest first, up to `most`."""
     with _git(folder, "rev-list", "--timestamp", f"--max-count={most}", "HEAD", "--", name) as git:
         lines = git.stdout.read().decode().splitlines()
-    found = []
+    versions = []
     with blobs(folder) as content:
-        for seconds, commit in map(str.split, lines):
+        for line in lines:
+            seconds, commit = line.split()
             data = content(f"{commit}:./{name}")
-            if data is not None:  # in a commit that took it away it is not
-                at = datetime.fromtimestamp(min(max(int(seconds), 0), _LATEST), UTC)
-                found.append(Version(data, at, commit))
-    return found
+            if data is not None:  # a commit that deleted the file has no content
+                versions.append(Version(data=data, at=_moment(seconds), commit=commit))
+    return versions
 
 
 def blob_name(data: bytes, like: str) -> str:
-    """Return git's name of a content, in a repository where names are like another."""
-    kind = "sha1" if len(like) == 40 else "sha256"
-    return new_hash(kind, b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()
+    """Return git's hash of a content, by the algorithm of the hash `like`.
+
+    >>> blob_name(b"", "0" * 40)
+    'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
+    """
+    algorithm = "sha1" if len(like) == 40 else "sha256"
+    content = b"blob %d\0%b" % (len(data), data)
+    return new_hash(algorithm, content, usedforsecurity=False).hexdigest()
 
 
 class _Process(Popen[bytes]):
@@ -645,13 +728,17 @@ def _git(
     stderr: int = DEVNULL,
     within: float | None = None,
 ) -> Iterator[_Process]:
-    """Run a command of git's; what it has not done when the block ends is not wanted.
+    """Run a git command, and kill it when the block ends.
 
-    After so many seconds it is killed, so that whoever reads from it comes to an end, and LateError
-    says that what was read is a part.
+    After a timeout of `within` seconds the command is killed, so that reading its output ends.
+    Then LateError is raised, because the output is incomplete.
     """
-    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
-    own |= _ENVIRONMENT
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name in _PERSONS_OWN
+    }
+    environment.update(_ENVIRONMENT)
     command = [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]
     seconds = READ_WITHIN if within is None else within
     late = LateError(
@@ -663,7 +750,7 @@ def _git(
         is_late.set()
         process.kill()
 
-    with _Process(command, stdin=stdin, stdout=PIPE, stderr=stderr, env=own) as process:
+    with _Process(command, stdin=stdin, stdout=PIPE, stderr=stderr, env=environment) as process:
         watchdog = Timer(seconds, end)
         watchdog.daemon = True
         watchdog.start()
