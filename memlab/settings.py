@@ -1,7 +1,7 @@
-"""What a person has chosen for a store: ``memlab.toml`` beside it, read and written with checks.
+"""Settings of stores in ``memlab.toml``: reading, checking and writing the file.
 
-``[store."NAME"]`` comes before the top. A folder may be anybody's: the file counts only where it is
-the store owner's, the caller's or root's, and no other may write it.
+Settings under ``[store."NAME"]`` take precedence over those at the top. The file is used only if
+the owner of the store, the caller or root owns it and nobody else may write to it.
 """
 
 import os
@@ -28,82 +28,109 @@ from memlab.versions import FileFormat, Written, written_in
 
 FILE: Final = "memlab.toml"
 STORES: Final = "store"
-"""The table under which a store has one of its own."""
+"""Key of the table that has one table per store."""
 
 SIZED: Final = "sized"
-"""The key of a policy under which ``size --save`` notes of its number when it was found, at how
-many memories, and until how many it speaks."""
+"""Key in a policy for the :class:`Sized` of its number, which ``size --save`` writes."""
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
-"""The format of a file of settings; one that says none, as people write them, is of the first."""
+"""Format of a settings file; a file without versions has format 1."""
 _VERSIONS: Final = "memlab settings: format {}, readable from format {}"
-"""A comment that says so, for an older memlab refuses a key that it does not know."""
+"""Comment with the versions. It is a comment because older versions reject unknown keys."""
 _SAYS_VERSIONS: Final = re.compile(
     rf"(?m)^# ?{_VERSIONS.format('([0-9]{1,9})', '([0-9]{1,9})')} *$"
 )
 AUTO: Final = "auto"
-"""What stands for a number that is to be found anew each time."""
+"""Value of a policy's number that is to be sized on each use."""
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
-"""By policy, the setting whose number sizing finds."""
+"""The setting whose number is sized, by policy."""
 
 REPLACED: Final[Mapping[str, str]] = {"learned": "activation"}
-"""Policies of earlier versions that settings and plans may still name, and the policy that replaced
-each; it takes the same settings."""
+"""The policy that replaced each policy of earlier versions.
+
+Settings and plans may still have the former name. The new policy has the same settings.
+"""
 
 Read = Callable[[str, Any], Any]
-"""Returns what the value of a setting means, by the setting's name."""
+"""Function that parses the value of a setting, given the name and the value."""
 _MOST: Final = 2**20
-"""Bytes beyond which a file of settings is none."""
+"""Maximum size of a settings file in bytes."""
 
 
 class Sized(NamedTuple):
-    """When a number was found, at how many prunable memories written, until how many it speaks."""
+    """Record of the sizing of a policy's number.
+
+    Attributes
+    ----------
+    at : datetime
+        When the number was found.
+    memories : int
+        Number of prunable memories that had been written then.
+    until : int
+        Number of prunable memories written at which the number expires.
+    """
 
     at: datetime
     memories: int
     until: int
 
     def to_setting(self) -> dict[str, Any]:
-        """Return it as a file of settings keeps it, by key."""
+        """Return the fields by their keys in a settings file."""
         return {key: getattr(self, name) for name, key in SIZED_KEYS.items()}
 
 
 SIZED_KEYS: Final = {"at": "at", "memories": "memories", "until": "until"}
-"""The key in a file of settings of each field of a :class:`Sized`; they are never changed."""
+"""Key in a settings file of each field of :class:`Sized`. The keys never change."""
+
+
+# The errors of these functions are ValueErrors: reading a file adds its path and the line.
 
 
 def _text(_name: str, value: Any) -> str:
+    """Return a text, or raise ValueError."""
     if not isinstance(value, str):
-        raise ValueError(f"{value!r:.80} is not text")  # noqa: TRY004 - told with its line
+        raise ValueError(f"{value!r:.80} is not text")  # noqa: TRY004 - see above
     return value
 
 
 def _texts(value: Any) -> list[str]:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    """Return a list of texts. A single text is a list of one."""
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return value
     return [_text("", value)]
 
 
 def _policy(_name: str, value: Any) -> Mapping[str, Any]:
+    """Return a policy as a mapping of its name and settings."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        raise ValueError(  # noqa: TRY004 - told with its line
+        raise ValueError(  # noqa: TRY004 - see above
             'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
         )
-    sized = {SIZED: _sized(value[SIZED], value["name"])} if SIZED in value else {}
-    return MappingProxyType(value | sized)
+    policy = dict(value)
+    if SIZED in policy:
+        policy[SIZED] = _sized(policy[SIZED], policy["name"])
+    return MappingProxyType(policy)
 
 
 def _sized(value: Any, policy: str) -> Sized:
-    known = isinstance(value, dict) and set(value) == set(SIZED_KEYS.values())
-    if policy not in NUMBERS or not known or not isinstance(at := value["at"], datetime):
+    """Return the record of the sizing of a policy's number."""
+    has_keys = isinstance(value, dict) and set(value) == set(SIZED_KEYS.values())
+    at = value["at"] if has_keys else None
+    if policy not in NUMBERS or not isinstance(at, datetime):
         raise ValueError(
             "sized is what memlab size --save notes of a number: at, memories and until; take it "
             "out where the number is yours"
         )
-    counts = (whole_number(name, value[name], least=1) for name in ("memories", "until"))
-    return Sized(at if at.tzinfo else at.replace(tzinfo=UTC), *counts)
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return Sized(
+        at=at,
+        memories=whole_number("memories", value["memories"], least=1),
+        until=whole_number("until", value["until"], least=1),
+    )
 
 
 def _age(name: str, value: Any) -> timedelta | None:
+    """Return an age; None for no limit."""
     never = "ever" if name == "archive_for" else "never"
     if value == never:
         return None
@@ -115,21 +142,31 @@ def _age(name: str, value: Any) -> timedelta | None:
 
 
 def _truth(name: str, value: Any) -> bool:
+    """Return a truth value."""
     if not isinstance(value, bool):
         raise ValueError(f"{name}={value!r:.80} is neither true nor false")  # noqa: TRY004
     return value
 
 
 def _claude(_name: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, dict) or (unknown := [key for key in value if key not in _CLAUDE]):
-        what = "it" if not isinstance(value, dict) else shortened(unknown[0])
-        raise ValueError(f"claude takes {', '.join(_CLAUDE)}, and {what} is none of these")
-    return MappingProxyType({key: _CLAUDE[key](key, each) for key, each in value.items()})
+    """Return the settings of Claude Code's memory."""
+    keys = ", ".join(_CLAUDE)
+    if not isinstance(value, dict):
+        raise ValueError(f"claude takes {keys}, and it is none of these")  # noqa: TRY004 - see above
+    unknown = [key for key in value if key not in _CLAUDE]
+    if unknown:
+        raise ValueError(f"claude takes {keys}, and {shortened(unknown[0])} is none of these")
+    settings = {}
+    for key, setting in value.items():
+        read = _CLAUDE[key]
+        settings[key] = read(key, setting)
+    return MappingProxyType(settings)
 
 
 def _kinds(_name: str, value: Any) -> Mapping[str, str]:
+    """Return the kind of memory by type of Claude Code's memories."""
     known = [kind.value for kind in MemoryKind]
-    if not isinstance(value, dict) or not all(each in known for each in value.values()):
+    if not isinstance(value, dict) or not all(kind in known for kind in value.values()):
         raise ValueError(
             f"kinds must say of each type which of {', '.join(known)} it is, as in "
             '{ project = "semantic" }'
@@ -138,7 +175,8 @@ def _kinds(_name: str, value: Any) -> Mapping[str, str]:
 
 
 def _paths(_name: str, value: Any) -> tuple[Path, ...]:
-    return tuple(Path(each).expanduser() for each in _texts(value))
+    """Return paths, with the home folder for ``~``."""
+    return tuple(Path(text).expanduser() for text in _texts(value))
 
 
 _count: Final = partial(whole_number, least=1)
@@ -146,13 +184,23 @@ _CLAUDE: Final[Mapping[str, Read]] = {"lines": _count, "characters": _count, "ki
 
 
 def _setting(read: Read, means: str, default: type = NoneType) -> Any:
-    """Declare a setting: what a value of it means, and what is written behind it."""
+    """Declare a setting.
+
+    Parameters
+    ----------
+    read : callable
+        The function that parses its value.
+    means : str
+        The comment that is written after it in a file.
+    default : type
+        The type whose empty value is the default.
+    """
     return field(default_factory=default, metadata={"read": read, "means": means})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is remembered of a store; None, or nothing, where a thing is not."""
+    """Settings of a store; None, or an empty value, for a setting that is not set."""
 
     policy: Mapping[str, Any] | None = _setting(
         _policy, "what memlab compact and maintain delete by"
@@ -201,24 +249,29 @@ class Settings:
 
     @property
     def keep_recent(self) -> int | None:
-        """The cap, where the policy is to keep the newest; else None."""
+        """Cap of the policy ``recent``; None for another policy or a cap that is not a number."""
         policy = self.policy or {}
-        keep = policy.get("keep") if policy.get("name") == "recent" else None
+        if policy.get("name") != "recent":
+            return None
+        keep = policy.get("keep")
         return keep if isinstance(keep, int) else None
 
     @property
     def sized(self) -> Sized | None:
-        """What ``size --save`` noted of the policy's number; None of one that a person typed."""
-        return None if self.policy is None else self.policy.get(SIZED)
+        """Record of the sizing of the policy's number; None for a number that a person set."""
+        if self.policy is None:
+            return None
+        return self.policy.get(SIZED)
 
     @property
     def is_auto(self) -> bool:
-        """Whether the policy's number is to be found anew each time."""
+        """Whether the policy's number is to be sized on each use."""
         policy = self.policy or {}
-        return policy.get(NUMBERS.get(policy.get("name", ""), "")) == AUTO
+        number = NUMBERS.get(policy.get("name", ""), "")
+        return policy.get(number) == AUTO
 
     def error(self, setting: str, words: str) -> SettingsError:
-        """Return the error for a setting that cannot be used."""
+        """Return an error for a setting, with its file and line."""
         return _error(self.file or Path(FILE), self.lines.get(setting), words)
 
 
@@ -240,16 +293,33 @@ KEYS: Final = {
     "claude": "claude",
     "kind": "kind",
 }
-"""The key in a file of settings of each field of :class:`Settings`; they are never changed."""
-SETTINGS: Final = {KEYS[each.name]: each.metadata for each in fields(Settings) if each.metadata}
-"""Every setting by its key, in the order in which a mistake lists them."""
+"""Key in a settings file of each field of :class:`Settings`. The keys never change."""
+SETTINGS: Final = {
+    KEYS[setting.name]: setting.metadata for setting in fields(Settings) if setting.metadata
+}
+"""Every setting by its key, in the order in which messages list them."""
 _FIELDS: Final = {key: name for name, key in KEYS.items()}
 NOTHING: Final = Settings()
-"""What is remembered where nothing is."""
+"""Settings of a store without a file."""
 
 
 def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings:
-    """Return what the file of settings in a folder says of a store."""
+    """Return the settings of a store from the file in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the file.
+    name : str
+        The name of the store in the file.
+    like : Path, optional
+        The file or folder of the store; its owner may own the settings file.
+
+    Raises
+    ------
+    SettingsError
+        If the file is not valid, or others may write to it.
+    """
     file = folder / FILE
     try:
         text = text_of(file, like)
@@ -267,24 +337,27 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
     if not isinstance(own, dict):
         line = _line_of(text, STORES, name) or _line_of(text, STORES)
         raise _error(file, line, f'write the settings of one store under [{STORES}."{name}"]')
-    found: dict[str, Any] = {}
-    at: dict[str, int] = {}
-    for path, values in (((), content), ((STORES, name), own)):
+    settings: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    tables = [((), content), ((STORES, name), own)]  # the store's own settings take precedence
+    for path, values in tables:
         for key, value in values.items():
             if is_newer and key not in SETTINGS:
-                continue  # it is one that a newer format added
+                continue  # a newer format added it
             line = _line_of(text, *path, key)
-            found[key] = _read(key, value, file, line)
-            at[key] = line or at.get(key, 1)
-    values = {_FIELDS[key]: value for key, value in found.items()}
-    return Settings(**values, file=file, name=name, lines=at)
+            settings[_FIELDS[key]] = _read(key, value, file, line)
+            lines[key] = line or lines.get(key, 1)
+    return Settings(**settings, file=file, name=name, lines=lines)
 
 
 def _check_versions(text: str, file: Path) -> Written:
-    """Return the format of a file of settings; SettingsError of one that cannot be read."""
-    says = _SAYS_VERSIONS.search(text)
+    """Return the versions of a settings file; raise SettingsError if it cannot be read."""
+    versions = _SAYS_VERSIONS.search(text)
     try:
-        written = written_in(int(says[1]), int(says[2])) if says else written_in(1)
+        if versions is None:
+            written = written_in(1)
+        else:
+            written = written_in(int(versions[1]), int(versions[2]))
     except ValueError as error:
         raise _error(file, None, str(error)) from error
     FORMAT.check(str(file), written, SettingsError)
@@ -292,40 +365,61 @@ def _check_versions(text: str, file: Path) -> Written:
 
 
 def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[str, Any]) -> Path:
-    """Write settings of a store into its file; what else stands there stays, comments too."""
-    found = read_settings(folder, name, like)  # what is wrong is said before the file is touched
-    if found.not_obeyed:
-        raise SettingsError(f"{found.not_obeyed}; nothing was written: move it away first")
+    """Write settings of a store into the file in a folder, and return its path.
+
+    Other settings and comments in the file are kept.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of the file.
+    name : str
+        The name of the store in the file.
+    like : Path or None
+        The file or folder of the store, whose owner and permissions a new file gets.
+    chosen : mapping of str to object
+        The values by key; None removes a setting.
+
+    Raises
+    ------
+    SettingsError
+        If the existing file or a value is not valid, or the file belongs to somebody else.
+    """
+    existing = read_settings(folder, name, like)  # an invalid file is left unchanged
+    if existing.not_obeyed:
+        raise SettingsError(f"{existing.not_obeyed}; nothing was written: move it away first")
     file = folder / FILE
     if like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    limit = limit_like(like)  # whoever may read the store; its owner alone writes
-    limit = FileMode(limit.mode & 0o644 | 0o600, limit.group)
+    readers = limit_like(like)
+    limit = FileMode(readers.mode & 0o644 | 0o600, readers.group)  # the owner alone may write
     with folder_held(folder):
         before = text_of(file, like)
-        text = with_settings(before or "", name, {k: _stored(v, folder) for k, v in chosen.items()})
-        model = file if before is not None else like
+        stored = {key: _stored(value, folder) for key, value in chosen.items()}
+        text = with_settings(before or "", name, stored)
+        template = like if before is None else file
         with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
             opened.write(text)
-            if model is not None and model.exists():
-                its = model.stat()
-                made = os.fstat(opened.fileno())
-                # whoever may read the store needs them, whatever the umask says
-                mode = limit.mode if before is None else made.st_mode & 0o777
-                make_like(opened.fileno(), (its.st_uid, its.st_gid), mode)
+            if template is not None and template.exists():
+                status = template.stat()
+                mode = os.fstat(opened.fileno()).st_mode & 0o777
+                if before is None:
+                    mode = limit.mode  # whatever the umask: readers of the store need the settings
+                make_like(opened.fileno(), (status.st_uid, status.st_gid), mode)
     read_settings(folder, name, like)
     return file
 
 
 def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
-    """Return the text of a file of settings with those of one store written into it."""
-    import tomlkit  # reading, as a runtime does, needs the standard library alone
+    """Return the text of a settings file with the settings of one store added or replaced."""
+    import tomlkit  # imported here, because reading settings needs the standard library alone
 
     def item(value: Any) -> Any:
         if not isinstance(value, dict):
             return tomlkit.item(value)
-        table = tomlkit.inline_table()  # on one line
-        table.update({key: item(each) for key, each in value.items()})
+        table = tomlkit.inline_table()
+        for key, field_value in value.items():
+            table[key] = item(field_value)
         return table
 
     document = tomlkit.parse(text)
@@ -333,8 +427,12 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         versions = _VERSIONS.format(FORMAT.number, FORMAT.readable_from)
         document.add(tomlkit.comment(versions))
         document.add(tomlkit.comment("What memlab remembers of the stores in this folder."))
-        which = f'What stands above the first [{STORES}."..."] holds for all of them, what is below'
-        document.add(tomlkit.comment(f"{which} for one."))
+        document.add(
+            tomlkit.comment(
+                f'What stands above the first [{STORES}."..."] holds for all of them, '
+                "what is below for one."
+            )
+        )
     stores: Any = document.setdefault(STORES, tomlkit.table(is_super_table=True))
     if name not in stores:
         stores.add(name, tomlkit.table())
@@ -343,53 +441,65 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         if value is None:
             own.pop(key, None)
             continue
-        had = own.item(key).trivia.comment if key in own else f"# {SETTINGS[key]['means']}"
-        own[key] = written = item(value)
-        if had:
-            written.comment(had.removeprefix("#").strip())
+        comment = f"# {SETTINGS[key]['means']}"
+        if key in own:
+            comment = own.item(key).trivia.comment
+        written = item(value)
+        own[key] = written
+        if comment:
+            written.comment(comment.removeprefix("#").strip())
     return tomlkit.dumps(document)
 
 
 def _stored(value: Any, folder: Path) -> Any:
-    """Return a value as TOML has it; a path below the folder from there on."""
+    """Return a value for TOML. A path below the folder becomes relative to it."""
     if not isinstance(value, Path):
         return value
-    whole = value.expanduser().absolute()
-    return str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole)
+    path = value.expanduser().absolute()
+    if path.is_relative_to(folder):
+        path = path.relative_to(folder)
+    return str(path)
 
 
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
+    """Return the parsed value of a setting; raise SettingsError with the line if it is invalid."""
     if key not in SETTINGS:
         known = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {known}")
     if any(abs(number) >= 2**63 for number in _whole_numbers_in(value)):
         raise _error(file, line, f"a number of {key} is too large: TOML's have 64 bits")
     try:
-        found = SETTINGS[key]["read"](key, value)
+        setting = SETTINGS[key]["read"](key, value)
     except (TypeError, ValueError) as error:
         raise _error(file, line, str(error)) from error
-    return tuple(file.parent / each for each in found) if key == "log" else found
+    if key == "log":
+        return tuple(file.parent / path for path in setting)
+    return setting
 
 
 def _whole_numbers_in(value: Any) -> Iterator[int]:
+    """Yield the integers in a TOML value, nested ones included."""
     if isinstance(value, int):
         yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _whole_numbers_in(each)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _whole_numbers_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _whole_numbers_in(item)
 
 
 class _StrangersError(SettingsError):
-    """The file is somebody else's."""
+    """The settings file belongs to an untrusted user."""
 
 
 def text_of(file: Path, like: Path | None) -> str | None:
-    """Return the text of a file of settings; None where there is no such file."""
+    """Return the text of a settings file; None if there is no such file."""
     try:
-        found = file.lstat()
-    except (OSError, ValueError):  # a folder that may not be entered: the store itself says so
+        status = file.lstat()
+    except (OSError, ValueError):  # if the folder is not accessible, opening the store reports it
         return None
-    _check_whose(file, found, like)
+    _check_whose(file, status, like)
     try:
         with ordinary_file(file, most=_MOST, follow_links=False) as opened:
             _check_whose(file, os.fstat(opened.fileno()), like)
@@ -403,19 +513,20 @@ def text_of(file: Path, like: Path | None) -> str | None:
         raise _error(file, line, "it is not UTF-8") from error
 
 
-def _check_whose(file: Path, found: os.stat_result, like: Path | None) -> None:
-    """Refuse a file that others than the store's owner, the caller and root have a hand in."""
+def _check_whose(file: Path, status: os.stat_result, like: Path | None) -> None:
+    """Raise SettingsError unless only the store owner, the caller or root may write a file."""
     trusted = {os.geteuid(), 0}
-    with suppress(OSError, ValueError):
-        trusted |= {like.stat().st_uid} if like is not None else set()
-    if found.st_uid not in trusted:
+    if like is not None:
+        with suppress(OSError, ValueError):
+            trusted.add(like.stat().st_uid)
+    if status.st_uid not in trusted:
         raise _StrangersError(
-            f"{file} belongs to {_user(found.st_uid)} and is not obeyed: settings count only from "
+            f"{file} belongs to {_user(status.st_uid)} and is not obeyed: settings count only from "
             "a file of the store's owner, of you or of root"
         )
-    if S_ISLNK(found.st_mode):
+    if S_ISLNK(status.st_mode):
         raise SettingsError(f"{file} is a link, which is not followed; put the file itself there")
-    if found.st_mode & 0o022:
+    if status.st_mode & 0o022:
         raise SettingsError(
             f"{file} may be written by others than its owner, so that it may say what anybody "
             f"wants; read it, then run chmod go-w {shlex.quote(str(file))}"
@@ -423,7 +534,8 @@ def _check_whose(file: Path, found: os.stat_result, like: Path | None) -> None:
 
 
 def _user(number: int) -> str:
-    import pwd  # not on every system, and hardly ever needed
+    """Return the name of a user."""
+    import pwd  # not available on every system, and rarely needed
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -432,13 +544,17 @@ def _user(number: int) -> str:
 
 
 def _error(file: Path, line: int | None, words: str) -> SettingsError:
+    """Return the error for a line of a settings file."""
     where = str(file) if line is None else f"{file}, line {line}"
     return SettingsError(f"{where}: {words}")
 
 
 def _line_of(text: str, *path: str) -> int | None:
-    """Return the line on which a key of a TOML text stands: what it lies under is named before."""
-    wanted = [rf"(?<![\w-]){re.escape(each)}(?![\w-])" for each in path]
+    """Return the number of the line with a key of a TOML text; None if it is not found.
+
+    `path` has the keys of the tables around it, outermost first, and the key itself.
+    """
+    wanted = [rf"(?<![\w-]){re.escape(key)}(?![\w-])" for key in path]
     for number, line in enumerate(text.splitlines(), start=1):
         before_equals = _KEY.match(line)
         while wanted and before_equals and re.search(wanted[0], before_equals[0]):
@@ -449,3 +565,4 @@ def _line_of(text: str, *path: str) -> int | None:
 
 
 _KEY: Final = re.compile(r"""(?!\s*#)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^="'])*""")
+"""The part of a line before an equals sign outside quotes; no match for a comment."""
