@@ -1,4 +1,4 @@
-"""Moments and ages: as texts name them, given with a call, or read from the clock, here alone."""
+"""Times and ages: parsing, formatting and checking them, and the only access to the clock."""
 
 import re
 import time
@@ -9,33 +9,33 @@ from memlab.arguments import expect
 from memlab.text import shortened
 
 _STEP: Final = 20_000_000
-"""Nanoseconds after which a file that is written again has another time for sure."""
+"""Nanoseconds after which a new write of a file certainly gets another time."""
 EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
-"""The zero time of Go and .NET."""
+"""First time that Python can hold; also the zero time of Go and .NET."""
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
-"""What stands for no end in Python and .NET."""
+"""Last time that Python can hold; programs in Python and .NET use it for "no end"."""
 Age = timedelta | str
-"""A length of time, or a text that names one."""
+"""A duration, or a text such as ``30d``."""
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def now_utc() -> datetime:
-    """Return the time."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
 def today() -> date:
-    """Return the day where this machine is, as the agents on it name their notes."""
+    """Return the current date in local time, which agents use in the names of their notes."""
     return now_utc().astimezone().date()
 
 
 def moment_or_now(now: datetime | None, *, call: str) -> datetime:
-    """Return the moment that a call was given, else the time."""
+    """Return the time that was passed to a call, or the current time for None."""
     return now_utc() if now is None else aware(now, call=call)
 
 
 def aware(moment: datetime, *, call: str, name: str = "now") -> datetime:
-    """Return a moment that says in which time zone it is."""
+    """Return a time, or raise ValueError if it has no time zone."""
     expect(moment, datetime, call=call, name=name)
     if moment.tzinfo is None:
         raise ValueError(f"{name}={moment!r} has no time zone: pass an aware datetime, such as UTC")
@@ -43,36 +43,38 @@ def aware(moment: datetime, *, call: str, name: str = "now") -> datetime:
 
 
 def file_clock() -> int:
-    """Return nanoseconds as the times of files count them."""
+    """Return the current time in nanoseconds since 1970, the unit of file times."""
     return time.time_ns()
 
 
 def wait_for_clock_tick(changed: int) -> None:
-    """Wait until a file that is written from now on gets another time than `changed`."""
+    """Wait until a write gets another file time than `changed`, in nanoseconds."""
     since = file_clock() - changed
     if 0 <= since < _STEP:
         time.sleep((_STEP - since) / 1e9)
 
 
 def age_of(text: str) -> timedelta:
-    """Return the length of time that a text like ``30d`` names.
+    """Return the duration of a text like ``30d``; the units are s, m, h, d and w.
 
     >>> age_of("1.5h")
     datetime.timedelta(seconds=5400)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text)
+    if match is None:
         raise ValueError(f"{shortened(text)} is not an age like 30d, 12h or 2w")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+    count = float(match[1])
+    unit = _UNITS[match[2]]
+    return timedelta(**{unit: count})
 
 
 def as_age(age: Age) -> timedelta:
-    """Return a length of time that may be given as a text."""
+    """Return a duration that may be given as a text."""
     return age_of(age) if isinstance(age, str) else age
 
 
 def age_text(age: timedelta) -> str:
-    """Return a length of time as :func:`age_of` reads it, in the largest unit that is whole.
+    """Return the text of a duration for :func:`age_of`, in the largest unit with a whole number.
 
     >>> age_text(timedelta(days=30)), age_text(timedelta(minutes=90))
     ('30d', '90m')
@@ -85,7 +87,7 @@ def age_text(age: timedelta) -> str:
 
 
 def moment_of(text: str) -> datetime:
-    """Return the moment an ISO 8601 text with a time zone names, in UTC.
+    """Return the time of an ISO 8601 text with a time zone, in UTC.
 
     >>> moment_of("2026-03-01T13:00:00+01:00").isoformat()
     '2026-03-01T12:00:00+00:00'
@@ -97,9 +99,9 @@ def moment_of(text: str) -> datetime:
 
 
 def moment_and_zone(text: str) -> tuple[datetime, bool]:
-    """Return the moment an ISO 8601 text names, in UTC, and whether the text has a time zone.
+    """Return the time of an ISO 8601 text in UTC, and whether the text has a time zone.
 
-    One without a zone is in UTC, as SQLite's ``datetime('now')`` is.
+    A text without a zone is read as UTC, which SQLite's ``datetime('now')`` uses.
 
     >>> moment, has_zone = moment_and_zone("2026-03-01 12:00:00")
     >>> moment.isoformat(), has_zone
@@ -110,17 +112,17 @@ def moment_and_zone(text: str) -> tuple[datetime, bool]:
     except ValueError as error:
         raise ValueError(f"{shortened(text)} is not a timestamp") from error
     if moment.tzinfo is None:
-        if text[4:5] != "-":  # thirteen digits are milliseconds, and no day of the year 1712
+        if text[4:5] != "-":  # thirteen digits are milliseconds, not a date in the year 1712
             raise ValueError(f"{shortened(text)} is not a timestamp")
         return moment.replace(tzinfo=UTC), False
     try:
         return moment.astimezone(UTC), True
-    except OverflowError:  # by its zone it is hours before the year 1, or after 9999
+    except OverflowError:  # in UTC it is before the year 1 or after 9999
         return (LATEST if moment.year > 1 else EARLIEST), True
 
 
 def shifted(moment: datetime, by: timedelta) -> datetime:
-    """Return the moment that is so much later, or the last or first one that there is.
+    """Return a time plus a duration, clipped to the range of datetime.
 
     >>> shifted(EARLIEST, timedelta(days=-1)) == EARLIEST
     True

@@ -1,4 +1,4 @@
-"""Files written for a user, each whole or not at all, and files read whoever put them there."""
+"""Atomic writing of files for a user, and safe reading of files from untrusted folders."""
 
 import errno
 import os
@@ -19,29 +19,29 @@ from memlab.text import refused
 
 
 class FileMode(NamedTuple):
-    """Who may read a new file at most."""
+    """Upper limit on the permissions of a new file, and the group that they are for."""
 
     mode: int
     group: int | None = None
 
     def of(self, group: int) -> int:
-        """Return the permission bits for a file of a group: another one's may do what all may."""
+        """Return the permission bits for a file of a group; another group gets those of others."""
         if self.group is None or self.group == group:
             return self.mode
         return self.mode & ~0o070 | (self.mode & 0o007) << 3
 
 
 TEMP_SUFFIX: Final = ".part"
-"""Ends the name of a file that is being written."""
+"""Suffix of the name of a file that is being written."""
 
 DEFAULT_MODE: Final = FileMode(0o666)
-"""As the umask leaves it."""
+"""No limit beyond the umask."""
 OWNER_ONLY: Final = FileMode(0o600)
-"""For whoever runs memlab alone."""
+"""Permissions for the owner alone."""
 
 
 LARGEST: Final = 2**31
-"""Bytes of a file beyond which it is not read, unless its reader says otherwise."""
+"""Default maximum size in bytes of a file that is read."""
 _READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -49,7 +49,7 @@ _READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 def ordinary_file(
     path: Path | str, *, most: int = LARGEST, follow_links: bool = True
 ) -> Iterator[BinaryIO]:
-    """Open an ordinary file to read it: a pipe would make us wait, and a device never end."""
+    """Open a regular file for reading; raise OSError for a pipe, a device or a file over `most`."""
     flags = _READING if follow_links else _READING | os.O_NOFOLLOW
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         found = os.fstat(file.fileno())
@@ -61,21 +61,36 @@ def ordinary_file(
 
 
 def limit_like(path: Path | None) -> FileMode:
-    """Return who may read what comes from a file or folder; None is a server's, for one alone."""
+    """Return the limit on permissions for data from a file or folder; None stands for a server.
+
+    Data from a server, or from a path that cannot be examined, is for the owner alone.
+    """
+    if path is None:
+        return OWNER_ONLY
     try:
-        found = None if path is None else path.stat()
+        status = path.stat()
     except (OSError, ValueError):
-        found = None
-    return OWNER_ONLY if found is None else FileMode(found.st_mode & 0o666, found.st_gid)
+        return OWNER_ONLY
+    return FileMode(status.st_mode & 0o666, status.st_gid)
 
 
 def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
-    """Give what was just made an owner and permissions, or tighter ones where that is not his."""
-    found = os.fstat(descriptor)
-    if (found.st_uid, found.st_gid) != owner:
+    """Set owner and permissions of a new file, with narrower permissions if the group differs.
+
+    Parameters
+    ----------
+    descriptor : int
+        The descriptor of the open file.
+    owner : tuple of (int, int)
+        Ids of the user and the group.
+    mode : int
+        Permission bits.
+    """
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != owner:
         try:
             os.fchown(descriptor, *owner)
-        except PermissionError:  # a member of the group may give a file of his own to the group
+        except PermissionError:  # members of a group may still give their own files to the group
             with suppress(PermissionError):
                 os.fchown(descriptor, -1, owner[1])
     os.fchmod(descriptor, FileMode(mode, owner[1]).of(os.fstat(descriptor).st_gid))
@@ -84,7 +99,7 @@ def make_like(descriptor: int, owner: tuple[int, int], mode: int) -> None:
 def write_whole(
     path: Path | str, content: bytes | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
 ) -> Path:
-    """Write `content` so that `path` holds all of it or what it held before.
+    """Write `content` to `path` atomically.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +112,7 @@ def write_whole(
 
 
 def read_whole(path: Path | str) -> bytes:
-    """Return everything in an ordinary file that a user named."""
+    """Return the content of a regular file that a user named; raise MemlabError on failure."""
     expect(path, str, PathLike, call="memlab", name="file")
     try:
         with ordinary_file(path) as file:
@@ -108,7 +123,7 @@ def read_whole(path: Path | str) -> bytes:
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """Return the last bytes of an ordinary file of any size; none of what cannot be read."""
+    """Return the last `most` bytes of a regular file; an empty result if it is unreadable."""
     with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
@@ -119,7 +134,7 @@ def read_end(path: Path, most: int) -> bytes:
 def whole_file(
     path: Path | str, *, limit: FileMode = DEFAULT_MODE, replace: bool = True
 ) -> Iterator[Path]:
-    """Hand out an empty draft beside `path`, which takes its name unless the block raises."""
+    """Yield an empty draft beside `path`, which replaces it unless the block raises."""
     is_named = False
     try:
         target = Path(path).parent.resolve() / Path(path).name
@@ -136,7 +151,7 @@ def whole_file(
             if replace:
                 draft.replace(target)
             else:
-                target.hardlink_to(draft)  # unlike a rename, refuses a name taken meanwhile
+                target.hardlink_to(draft)  # unlike a rename, this fails if the name is in use
             is_named = True
         finally:
             _discard(draft)
@@ -149,18 +164,18 @@ def whole_file(
 
 
 def check_writable(path: Path | str, *, replace: bool = True) -> None:
-    """Refuse a file that could not be written, before the work whose result it is to hold."""
+    """Raise MemlabError if a file cannot be written, before the work on its content starts."""
     with suppress(_TriedError), whole_file(path, replace=replace):
         raise _TriedError
 
 
 class _TriedError(Exception):
-    """Ends a try."""
+    """Ends a trial of writing, so that nothing is written."""
 
 
 @contextmanager
 def folder_held(folder: Path) -> Iterator[None]:
-    """Let one process at a time read a file of a folder and write it anew; the others wait."""
+    """Hold an exclusive lock on a folder while a file in it is read and rewritten."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -186,7 +201,7 @@ def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
 
 
 def _remove_left(target: Path) -> None:
-    """Remove drafts of the same file whose writers were killed: nobody holds their lock."""
+    """Remove drafts of the same file whose writers were killed: their lock is free."""
     for left in target.parent.glob(f".{escape(target.name[:200])}.*{TEMP_SUFFIX}"):
         with suppress(OSError):
             descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
@@ -198,14 +213,14 @@ def _remove_left(target: Path) -> None:
 
 
 def _discard(draft: Path) -> None:
-    """Remove a draft and SQLite's journal of it; what cannot go waits for the next writer."""
+    """Remove a draft and its SQLite journal; on failure, the next writer tries again."""
     for left in (draft, draft.with_name(f"{draft.name}-journal")):
         with suppress(OSError):
             left.unlink()
 
 
 def _make(draft: Path, target: Path, limit: FileMode) -> int:
-    """Make an empty draft with the permissions that the file is to have, or tighter; lock it."""
+    """Create and lock an empty draft with at most the permissions of the file."""
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, limit.mode)
     try:
@@ -220,7 +235,7 @@ def _make(draft: Path, target: Path, limit: FileMode) -> int:
 
 
 def sync(path: Path) -> None:
-    """Make a file's bytes, or the names in a folder, survive a power cut."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""What a harvest finds in its source, and files of JSON lines, of any size and in any state."""
+"""Reads that a harvest finds, and a reader of JSON Lines files of any size and in any state."""
 
 import json
 import os
@@ -16,24 +16,24 @@ from memlab.files import ordinary_file
 
 READ: Final = "read"
 MAINTENANCE: Final = "maintenance"
-"""A read that ended in an edit of what was read."""
+"""A read that was followed by an edit of the memory in the same session."""
 OWN_SESSION: Final = "own session"
-"""A read in the session that had written the memory."""
+"""A read in the session that wrote the memory."""
 WRITE: Final = "write"
-"""Not a read: a change of a memory, which a harvest remembers to judge later reads by."""
+"""A change of a memory. It is not a read; a harvest keeps it to classify later reads."""
 APART: Final = {MAINTENANCE: "ended in an edit", OWN_SESSION: "in the session that wrote it"}
-"""Kinds of read that are no later need."""
+"""Kinds of read that do not count as a need, with their name in messages."""
 
 Progress = Callable[[int, int], None]
-"""Takes how many bytes were read and how many there are."""
+"""Progress callback: takes the number of bytes that were read and the total."""
 
 
 def unheard(_done: int, _total: int) -> None:
-    """Tell nobody how far a harvest is."""
+    """Do nothing. This is the default progress callback."""
 
 
 class Read(NamedTuple):
-    """One read of a memory, or a change of one."""
+    """A read or a change of a memory."""
 
     memory_id: str
     at: datetime
@@ -45,7 +45,23 @@ class Read(NamedTuple):
 
 @dataclass
 class Found:
-    """Reads and everything to be said about them."""
+    """The result of a harvest.
+
+    Attributes
+    ----------
+    reads, apart, writes : list of Read
+        Reads that count as a need, other reads, and changes.
+    left_out : Counter
+        Number of calls, lines and files that were left out, by reason.
+    notes : list of str
+        Remarks for a person.
+    files, bytes : int
+        Number and total size of the files that were read.
+    without_zone : int
+        Number of times without a time zone, which were read as UTC.
+    store : str or None
+        The name of the store.
+    """
 
     reads: list[Read] = field(default_factory=list)
     apart: list[Read] = field(default_factory=list)
@@ -60,7 +76,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Asked:
-    """What to harvest."""
+    """The request of a harvest: the source, its transcripts and the reads that are known."""
 
     source: str
     transcripts: Path | None = None
@@ -71,12 +87,15 @@ class Asked:
 
     @property
     def path(self) -> Path:
-        """The source as a file or a folder, from the root."""
+        """Absolute path of the source."""
         return Path(os.path.normpath(Path(self.source).expanduser().absolute()))
 
 
 def moment(value: object, found: Found | None = None) -> datetime | None:
-    """Return a moment in UTC, None for what is none; one without a zone is taken as UTC."""
+    """Return the time of an ISO 8601 text in UTC; None if it is not a time.
+
+    A time without a zone is read as UTC and counted in `found`.
+    """
     if not isinstance(value, str):
         return None
     try:
@@ -89,7 +108,7 @@ def moment(value: object, found: Found | None = None) -> datetime | None:
 
 
 def moment_of_seconds(seconds: object) -> datetime | None:
-    """Return the moment so many seconds after 1970, None for what is no number of seconds."""
+    """Return the time of a number of seconds since 1970; None if it is not such a number."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     try:
@@ -99,12 +118,13 @@ def moment_of_seconds(seconds: object) -> datetime | None:
 
 
 LONGEST: Final = 2**26
-"""Bytes of a line that is looked at; a longer one is passed over without being held in memory."""
+"""Maximum length of a line in bytes; a longer line is skipped in pieces."""
 _LARGEST: Final = 2**36
-"""Bytes of a file that is read; holes count."""
+"""Maximum size of a file in bytes, holes included."""
 _PIECE: Final = 2**20
-"""Bytes of such a line that are read at once."""
+"""Bytes of a skipped line that are read at once."""
 _MARK: Final = b"\xef\xbb\xbf"
+"""UTF-8 byte order mark."""
 
 BROKEN: Final = "lines that are broken or cut short"
 TOO_LONG: Final = f"lines of over {LONGEST // 2**20} MiB"
@@ -115,7 +135,7 @@ Wanted = Callable[[bytes], bool]
 
 
 class LineReader:
-    """Reads files of JSON lines and counts what it passes over; a line is parsed when wanted."""
+    """Reader of JSON Lines files that counts skipped lines and parses wanted lines only."""
 
     def __init__(
         self, files: Iterable[Path], progress: Progress = unheard, found: Found | None = None
@@ -124,15 +144,16 @@ class LineReader:
         self.left_out = counted.left_out
         self._progress = progress
         self.files = sorted(files)
-        self.total = self.done = 0
+        self.done = 0
+        self.total = 0
         for file in self.files:
-            with suppress(OSError):  # which is counted when it is read
+            with suppress(OSError):  # the error is counted when the file is read
                 self.total += file.stat().st_size
         counted.files = len(self.files)
         counted.bytes = self.total
 
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
-        """Yield the objects of a file whose lines are wanted."""
+        """Yield the JSON objects on the wanted lines of a file."""
         broken = 0
         known = False
         size = 0
@@ -144,11 +165,13 @@ class LineReader:
                         broken += 1
                         continue
                     known = known or b'"type"' in line
-                    if wanted(line):
-                        if isinstance(found := parsed(line), dict):
-                            yield found
-                        else:
-                            self.left_out[BROKEN] += 1
+                    if not wanted(line):
+                        continue
+                    value = parsed(line)
+                    if isinstance(value, dict):
+                        yield value
+                    else:
+                        self.left_out[BROKEN] += 1
         except OSError:
             self.left_out[UNREADABLE] += 1
         if known:
@@ -169,22 +192,22 @@ class LineReader:
 
 
 def parsed(text: Any) -> Any:
-    """Return a JSON value; None for what is none."""
+    """Return the value of a JSON text; None if it is not JSON."""
     with suppress(ValueError, RecursionError, TypeError):
         return json.loads(text)
     return None
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """Return a JSON object; an empty one for what is none."""
+    """Return a JSON object; an empty one for another value."""
     return value if isinstance(value, dict) else {}
 
 
 def sequence(value: Any) -> list[Any]:
-    """Return a JSON array; an empty one for what is none."""
+    """Return a JSON array; an empty one for another value."""
     return value if isinstance(value, list) else []
 
 
 def text(value: Any) -> str:
-    """Return a JSON string that can be written as UTF-8; an empty one for what is none."""
+    """Return a JSON string without lone surrogates; an empty one for another value."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""

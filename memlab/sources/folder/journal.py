@@ -1,4 +1,4 @@
-"""What a pending change of a folder has written down in ``.memlab``, and how it is taken back."""
+"""The journal of a pending change of a folder, in ``.memlab``, and the rollback of the change."""
 
 import json
 import os
@@ -28,22 +28,23 @@ from memlab.versions import FileFormat, written_in
 
 PENDING: Final = ".memlab"
 _OVER: Final = ".memlab-"
-"""How folders begin that are left when a change ends."""
+"""Prefix of the folders of completed changes, which are to be removed."""
 _PART: Final = "part"
-"""An operation that is not written down yet: it has not begun."""
+"""Folder of an operation whose journal is still being written; the operation has not begun."""
 
 VERSION: Final = "index"
-"""The version that is not in the folder: the new one before it is swapped, the old one after."""
+"""The other version of the index: the new one before the exchange, the old one after it."""
 _MADE: Final = "made"
-"""The digest of the new version, by which it is known again where it was not edited since."""
+"""Digest of the new version, which shows whether the index was edited since."""
 _OLD: Final = "old"
+"""The index before memories were inserted."""
 _BASE: Final = "base"
-"""The index before memories were put in, and as that left it: they tell what was edited since."""
+"""The index after memories were inserted; with the old one it shows later edits."""
 _JOURNAL: Final = "journal.json"
 _MARKER: Final = "memlab_folder_change"
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
-"""The format of a journal. One that is readable from its own format says one number: readers of
-format 1 refuse any field that they do not know."""
+"""Format of a journal. A journal that is readable from its own format has one number only, because
+readers of format 1 reject unknown fields."""
 _READABLE_FROM: Final = "readable_from"
 
 _FAULTS: Final = (
@@ -54,55 +55,69 @@ _FAULTS: Final = (
     ValueError,
     RecursionError,
 )
-"""What an edit may raise that goes by what is no journal's."""
+"""Errors that an edit of the index may raise for the entries of a damaged journal."""
 
 
 class Index(Protocol):
-    """What a kind of folder knows of its files and of its index."""
+    """How a kind of folder names its files and edits its index.
+
+    In the methods, `raw` is the content of the index, `said` has the entries of memories by key,
+    and `there` has the names of the files in the folder.
+    """
 
     index_name: ClassVar[str] = ""
-    """Empty where there is none."""
+    """File name of the index; empty for none."""
     index_first: bool = False
-    """Whether what it says of files goes before them."""
+    """Whether index entries are removed before the files."""
 
     @staticmethod
     def enters(name: str) -> bool:  # noqa: ARG004
-        """Return whether files of a folder below are files of this one, by its path from here."""
+        """Return whether the files of a subfolder belong to the folder, by its relative path."""
         return False
 
     @staticmethod
     def titles(raw: bytes) -> Mapping[str, str]:  # noqa: ARG004
-        """Return what an index calls each file, where it names files."""
+        """Return the title of each file in an index."""
         return {}
 
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
-        """Return the index with nothing in it that names memories."""
+        """Return the index without the entries of memories."""
         return raw
 
     def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
-        """Return the index with what it said of memories, and does not say now, in its place."""
+        """Return the index with the missing entries of memories in their former place."""
         return raw
 
     def is_as_said(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bool:  # noqa: ARG002
-        """Return whether the index says of memories just what it said when it was read."""
+        """Return whether the entries of memories are unchanged since they were read."""
         return True
 
     def entered(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> set[str]:  # noqa: ARG002
-        """Return the memories of which the index has an entry, so that none is put in."""
+        """Return the keys of memories that already have an entry."""
         return set()
 
     def taken_back(self, before: bytes, made: bytes, now: bytes) -> bytes | None:  # noqa: ARG002
-        """Return the index without a step, as it was edited since; None where that is not known."""
+        """Return the current index without the change from `before` to `made`; None if unknown."""
         return None
 
 
-Told = TypeVar("Told")
+Answer = TypeVar("Answer")
 Moved = tuple[str, bytes, str]
-"""Where what was moved lies, what is in it, and what it was called."""
+"""A moved file: its current path, its content and its former name."""
 
 
 class Entry(NamedTuple):
-    """A memory that goes or comes: its key, its file's name and time, what the index says of it."""
+    """A memory that an operation removes or inserts.
+
+    Attributes
+    ----------
+    key, name : str
+        Its key, and the path of its file; the path is empty if it has no file.
+    written : int
+        Time of last modification of its file, in nanoseconds.
+    said : object
+        Its entries in the index, as JSON values.
+    """
 
     key: str
     name: str
@@ -111,12 +126,24 @@ class Entry(NamedTuple):
 
 
 _ENTRY_KEYS: Final = {"key": "key", "name": "name", "written": "written", "said": "said"}
-"""The key in a journal of each field of an :class:`Entry`; they are never changed."""
+"""Key in a journal of each field of :class:`Entry`. The keys never change."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of a pending change: of a folder, written down in a folder of its own."""
+    """One operation of a pending change: memories are removed or inserted.
+
+    Attributes
+    ----------
+    folder : Folder
+        The folder that is changed.
+    own : str
+        The path of the folder with the journal of the operation.
+    taking_out : bool
+        Whether the memories are removed.
+    entries : tuple of Entry
+        The memories.
+    """
 
     folder: Folder
     own: str
@@ -125,21 +152,25 @@ class Operation:
 
     @property
     def files(self) -> str:
-        """Where its files are, by their numbers among the entries."""
+        """Path of the folder with its files, which are named by the numbers of the entries."""
         return f"{self.own}/{'out' if self.taking_out else 'in'}"
 
     @property
     def placed(self) -> list[tuple[str, Entry]]:
-        """The entries that have a file, each with where that is while the change is pending."""
-        return [(f"{self.files}/{n}", entry) for n, entry in enumerate(self.entries) if entry.name]
+        """Entries that have a file, each with the path of the file during the change."""
+        placed = []
+        for number, entry in enumerate(self.entries):
+            if entry.name:
+                placed.append((f"{self.files}/{number}", entry))
+        return placed
 
     @property
     def names(self) -> list[str]:
-        """The files that it takes out or puts in."""
+        """Names of the files that it removes or inserts."""
         return [entry.name for _, entry in self.placed]
 
     def write(self, files: Iterable[FileCopy | None]) -> None:
-        """Write it down with the files that it puts in, and only then let it have its name."""
+        """Write the journal and the files to insert, then move both to their final path."""
         part = replace(self, own=f"{PENDING}/{_PART}")
         folder = self.folder
         if folder.inode_of(PENDING) is None:
@@ -156,45 +187,55 @@ class Operation:
         if FORMAT.readable_from != FORMAT.number:
             content[_READABLE_FROM] = FORMAT.readable_from
         content["taking_out"] = self.taking_out
-        data = json.dumps(content | {"entries": entries}).encode()
-        owner = os.geteuid(), os.getegid()
-        folder.write(FileCopy(f"{part.own}/{_JOURNAL}", data, 0o600, 0, owner))
+        content["entries"] = entries
+        journal = FileCopy(
+            name=f"{part.own}/{_JOURNAL}",
+            data=json.dumps(content).encode(),
+            mode=0o600,
+            written=0,
+            owner=(os.geteuid(), os.getegid()),
+        )
+        folder.write(journal)
         folder.sync(f"{part.own}/", f"{part.files}/")
         folder.move(part.own, self.own)
         folder.sync(f"{PENDING}/")
 
     def edited(self, index: Index, raw: bytes, *, undo: bool = False) -> bytes:
-        """Return what it makes of the index, or the index with that taken back."""
-        does = index.insert_entries if self.taking_out == undo else index.remove_entries
-        return self._asked(does, raw)
+        """Return the index after the operation, or after its rollback."""
+        inserts = self.taking_out == undo
+        edit = index.insert_entries if inserts else index.remove_entries
+        return self._asked(edit, raw)
 
     def before(self, index: Index, raw: bytes) -> bytes:
-        """Return the index without what it made of it, as it may have been edited since."""
+        """Return the index without the change of the operation; later edits are kept."""
         old = self.folder.read_if_there(f"{self.own}/{_OLD}")
         base = self.folder.read_if_there(f"{self.own}/{_BASE}")
         made = self.folder.read_if_there(f"{self.own}/{_MADE}")
         if old and base and made and made.data == _digest(base.data):
-            left = index.taken_back(old.data, base.data, raw)
-            if left is not None:
-                return left
+            reverted = index.taken_back(old.data, base.data, raw)
+            if reverted is not None:
+                return reverted
         return self.edited(index, raw, undo=True)
 
     def _asked(
-        self, ask: Callable[[bytes, Mapping[str, Any], Collection[str]], Told], raw: bytes
-    ) -> Told:
-        """Return what the index tells of the memories of which it says something."""
-        said = {entry.key: entry.said for entry in self.entries if entry.said is not None}
-        there = {*self.folder.listing().files, *self.names}
+        self, ask: Callable[[bytes, Mapping[str, Any], Collection[str]], Answer], raw: bytes
+    ) -> Answer:
+        """Return ``ask(raw, entries, names)`` for the memories that have index entries.
+
+        An error means that the journal is damaged.
+        """
+        entries = {entry.key: entry.said for entry in self.entries if entry.said is not None}
+        names = {*self.folder.listing().files, *self.names}
         try:
-            return ask(raw, said, there)
+            return ask(raw, entries, names)
         except _FAULTS as error:
             raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
 
     def swap_index(self, index: Index, *, undo: bool = False, are_new: bool = False) -> list[Moved]:
-        """Let the index and an edited version of it change places; return what came out, if so.
+        """Exchange the index with an edited version, and return the version that was moved out.
 
-        What it says of memories that go must be what was read of it, and of those that come, where
-        they `are_new`, nothing: else somebody has edited it since.
+        ChangedWhileReadError is raised if the index was edited meanwhile: the entries of memories
+        to remove must be unchanged, and memories that `are_new` may not have an entry.
         """
         name = index.index_name
         folder = self.folder
@@ -237,14 +278,14 @@ class Operation:
         return [(version, new if now is None else before, name)]
 
     def _exchange_back(self, version: str, name: str, made: bytes) -> None:
-        """Let the index and a version that it came out for change places again."""
+        """Exchange the index with its former version again."""
         self.folder.exchange(version, name)
         back = self.folder.read_if_there(version)
         if back is not None and _digest(back.data) != made:  # it was edited in that instant
             self.folder.link(version, f"{name}.edited-{token_hex(4)}")
 
     def take_back(self, index: Index) -> None:
-        """Let files and index be as before."""
+        """Restore the files and the index."""
         if self.taking_out:
             self._restore_names()
             self._restore_index(index)
@@ -255,45 +296,53 @@ class Operation:
         self.folder.sync(*self.names)
 
     def put_in(self) -> Iterator[Entry]:
-        """Yield the files that were put in and that nobody has written to since."""
+        """Yield the entries of inserted files that are unchanged since."""
         for place, entry in self.placed:
-            put = self.folder.stamp_of(place)
-            there = self.folder.stamp_of(entry.name) if put else None
-            if put and there and (there.inode, there.written) == (put.inode, entry.written):
+            inserted = self.folder.stamp_of(place)
+            if inserted is None:
+                continue
+            current = self.folder.stamp_of(entry.name)
+            if current is None:
+                continue
+            if current.inode == inserted.inode and current.written == entry.written:
                 yield entry
 
     def _restore_names(self) -> None:
-        """Let files that were moved out have their names again."""
+        """Give the files that were moved out their names again."""
         for place, entry in self.placed:
             moved = self.folder.inode_of(place)
             there = self.folder.inode_of(entry.name) if moved is not None else None
             if moved is not None and there is None:
                 self.folder.link(place, entry.name)
-            elif there != moved:  # written anew meanwhile: both are kept, whoever is stopped here
+            elif there != moved:  # another file was written under the name: both are kept
                 with suppress(FileExistsError):
                     self.folder.link(place, f"{entry.name}.before-{moved:x}")
         self.folder.sync(*self.names)
 
     def _restore_index(self, index: Index) -> None:
-        """Let the index be as it was, or where it was edited since, take back what was changed."""
+        """Restore the former index, or undo the change in an index that was edited since."""
         folder = self.folder
         name = index.index_name
-        if not name or (made := folder.read_if_there(f"{self.own}/{_MADE}")) is None:
+        if not name:
             return
-        version, now = map(folder.read_if_there, (f"{self.own}/{VERSION}", name))
+        made = folder.read_if_there(f"{self.own}/{_MADE}")
+        if made is None:
+            return
+        version = folder.read_if_there(f"{self.own}/{VERSION}")
+        now = folder.read_if_there(name)
         is_linked = folder.inode_of(f"{self.own}/{VERSION}") == folder.inode_of(name)
         if version and made.data == _digest(version.data) and not is_linked:
-            return  # they have not changed places
+            return  # the versions were not exchanged
         if version is None or now is None or made.data != _digest(now.data):
             self.swap_index(index, undo=True)
         elif is_linked:
-            folder.unlink(name)  # there was none before
+            folder.unlink(name)  # there was no index before
         else:
             self._exchange_back(version.name, name, made.data)
 
 
 def take_back(folder: Folder, index: Index) -> None:
-    """Take a pending change back, the one under way or one that was cut short, if there is one."""
+    """Roll back the pending change, which may have been interrupted, if there is one."""
     for operation in reversed(pending_operations(folder)):
         operation.take_back(index)
     if folder.inode_of(PENDING) is not None:
@@ -303,20 +352,20 @@ def take_back(folder: Folder, index: Index) -> None:
 
 
 def end_pending(folder: Folder) -> None:
-    """Let a change be pending no more, once that is synced: what its folder holds is not needed."""
+    """Complete the pending change. It is durable once the folder is synced."""
     folder.move(PENDING, f"{_OVER}{token_hex(4)}")
 
 
 def sweep(folder: Folder) -> None:
-    """Remove what changes have left that ended."""
+    """Remove the folders of completed changes."""
     for name in folder.listing().others:
         if name.startswith(_OVER):
-            with suppress(OSError):  # next time
+            with suppress(OSError):  # the next change tries again
                 shutil.rmtree(name, dir_fd=folder.handle)
 
 
 def pending_operations(folder: Folder) -> list[Operation]:
-    """Return the operations of a pending change, the first first; none where none is pending."""
+    """Return the operations of the pending change in order; none if no change is pending."""
     where = folder.path / PENDING
     elsewhere = "that is memlab's name for a change under way: move it elsewhere"
     try:
@@ -334,37 +383,37 @@ def pending_operations(folder: Folder) -> list[Operation]:
         return _operations(folder)
     except (StoreError, OSError, ValueError, RecursionError) as error:
         if folder.inode_of(PENDING) != found.st_ino:
-            raise changed(folder.path) from error  # the change has ended meanwhile
+            raise changed(folder.path) from error  # the change was completed meanwhile
         if isinstance(error, StoreError):
             raise
         raise _not_ours(folder, str(error)) from error
 
 
 def _operations(folder: Folder) -> list[Operation]:
-    """Read the operations; what they do not know would go with them when the change ends."""
+    """Return the operations; raise ValueError for unknown files, which completion would delete."""
     inside = folder.names_in(PENDING) - {_PART}
     names = [str(number) for number in range(1, len(inside) + 1)]
     if others := inside - {*names}:
         raise ValueError(f"{min(others)!r} is no operation of it")
-    found = []
+    operations = []
     for name in names:
         own = f"{PENDING}/{name}"
         content = json.loads(folder.read(f"{own}/{_JOURNAL}").data)
         _check_content(folder, content)
         entries = tuple(
-            Entry(**{field: each[key] for field, key in _ENTRY_KEYS.items()})
-            for each in content["entries"]
+            Entry(**{field: row[key] for field, key in _ENTRY_KEYS.items()})
+            for row in content["entries"]
         )
         operation = Operation(folder, own, content["taking_out"], entries)
         known = {place.rpartition("/")[2] for place, _ in operation.placed}
         if others := folder.names_in(operation.files) - known:
             raise ValueError(f"{min(others)!r} is none of its files")
-        found.append(operation)
-    return found
+        operations.append(operation)
+    return operations
 
 
 def _file_name(value: Any) -> None:
-    """Check for the name of a file of the folder; empty for a memory that has none."""
+    """Check the path of a file in a journal; it is empty for a memory without a file."""
     text(value)
     if value and not is_file_path(value):
         raise ValueError(f"{value!r:.80} is no file of the folder")
@@ -380,7 +429,7 @@ _CONTENT: Final = {
 
 
 def _check_content(folder: Folder, content: Any) -> None:
-    """Check a journal; one of a newer format may say more than is known of its operation."""
+    """Check the content of a journal; a journal of a newer format may have unknown fields."""
     fields(_CONTENT, absent={_READABLE_FROM}, others=anything)(content)
     written = written_in(content[_MARKER], content.get(_READABLE_FROM))
     FORMAT.check(f"the change that is pending in {folder.path / PENDING}", written, StoreError)
@@ -389,7 +438,7 @@ def _check_content(folder: Folder, content: Any) -> None:
 
 
 def _not_ours(folder: Folder, why: str) -> StoreError:
-    """Return the error for a pending change that memlab did not leave so: nothing is touched."""
+    """Return the error for a pending change that this version cannot roll back."""
     return StoreError(
         f"{folder.path / PENDING} is no change that this memlab can take back ({why}); look into "
         "it, move what is under out back by hand, then remove it"
@@ -401,7 +450,7 @@ def _digest(data: bytes) -> bytes:
 
 
 class Place(NamedTuple):
-    """Where a file of the folder lies: under its own name, or moved out by a pending change."""
+    """The current path of a file, which a pending change may have moved, and its stamp."""
 
     path: str
     stamp: Stamp
@@ -409,7 +458,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderMoment:
-    """What a folder holds. Get one from :func:`folder_moment` or :func:`moment_now`."""
+    """The content of a folder at one moment; see :func:`folder_moment` and :func:`moment_now`."""
 
     folder: Folder
     listing: Listing
@@ -418,24 +467,24 @@ class FolderMoment:
     _used: set[Place] = field(default_factory=set, repr=False)
     is_pending: bool = False
     known: frozenset[str] | None = None
-    """Of a moment in the past, the names of all files that ever were there."""
+    """For a moment in the past, the names of all files that ever existed."""
 
     @property
     def names(self) -> list[str]:
-        """The ordinary files in it, in order, a pending change taken back."""
+        """Names of the regular files without the pending change, sorted."""
         return sorted(self._places)
 
     def stamp_of(self, name: str) -> Stamp:
-        """Return what differs once somebody has written a file."""
+        """Return the stamp of a file, which changes when the file is written."""
         return self._places[name].stamp
 
     def rely_on(self, name: str) -> Stamp:
-        """Return the stamp of a file that was read before, to be looked at again at the end."""
+        """Return the stamp of a file, and check at the end that it is unchanged."""
         self._used.add(self._places[name])
         return self._places[name].stamp
 
     def read(self, name: str) -> FileCopy:
-        """Return a file of it."""
+        """Return a file, and check at the end that it is unchanged."""
         place = self._places[name]
         try:
             found = self.folder.read(place.path, place.stamp)
@@ -445,7 +494,7 @@ class FolderMoment:
         return found._replace(name=name)
 
     def check(self) -> None:
-        """Look again at all that was read."""
+        """Raise ChangedWhileReadError if a file that was read has changed."""
         with suppress(OSError):
             if all(self.folder.stamp_of(path) == stamp for path, stamp in self._used):
                 return
@@ -454,7 +503,7 @@ class FolderMoment:
 
 @contextmanager
 def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
-    """Hand out a folder as it is now, a pending change taken back; look at it again at the end."""
+    """Yield the folder at this moment without its pending change; check for changes at the end."""
     with opened_folder(path, index.enters) as folder:
         pending = folder.inode_of(PENDING)
         seen = moment_now(folder, index)
@@ -468,7 +517,7 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
 
 
 def moment_now(folder: Folder, index: Index) -> FolderMoment:
-    """Return an open folder as it is now, whatever change is under way."""
+    """Return the content of an open folder at this moment, with its pending change."""
     listing = folder.listing()
     name = index.index_name
     if name in listing.others:
@@ -478,16 +527,19 @@ def moment_now(folder: Folder, index: Index) -> FolderMoment:
         )
     places = {name: Place(name, stamp) for name, stamp in listing.files.items()}
     seen = FolderMoment(folder, listing, None, places)
-    # It is not looked at again at the end: whoever edits it then disturbs nobody.
-    return replace(seen, index=seen.read(name), _used=set()) if name in places else seen
+    if name not in places:
+        return seen
+    # The index is not checked again at the end, because later edits of it do no harm.
+    return replace(seen, index=seen.read(name), _used=set())
 
 
 def _before(operation: Operation, seen: FolderMoment, index: Index) -> FolderMoment:
-    """Return a moment without an operation of a pending change: files are where they were."""
+    """Return a moment without an operation of the pending change."""
     places = dict(seen._places)
     if operation.taking_out:
         for path, entry in operation.placed:
-            if stamp := operation.folder.stamp_of(path):
+            stamp = operation.folder.stamp_of(path)
+            if stamp is not None:
                 places.setdefault(entry.name, Place(path, stamp))
     else:
         for entry in operation.put_in():
