@@ -1,4 +1,4 @@
-"""One review of many stores, then the change: plan, apply, and what each needs at times."""
+"""Plan a change to many stores, apply the reviewed plan, and maintain each store."""
 
 import hashlib
 import json
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
-from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -30,29 +29,48 @@ from memlab.policies.base import runner_for
 from memlab.sizing.in_force import remembered_policy
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
-from memlab.upkeep.maintenance import StepOutcome
+from memlab.upkeep.maintenance import Maintenance, StepOutcome
 from memlab.upkeep.maintenance import maintain as maintain_store
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LARGEST: Final = 10
-"""Stores that are listed by what goes from them."""
+"""Number of stores in the list of those with the largest deletions."""
 MARKER: Final = "memlab_fleet_plan"
+"""Key that marks a file as a fleet plan; its value is the format number."""
 
 _CODEC: Final = "zstd"
-_ROOM: Final = 2**24
-_PACKED: Final = 64
-"""A plan has at most :data:`_ROOM` bytes, or so many times those that it is packed in."""
+"""Compression of a store's plan."""
+_MOST_BYTES: Final = 2**24
+"""Decompressed size, in bytes, that a store's plan may always have."""
+_MOST_RATIO: Final = 64
+"""Compression ratio up to which a store's plan may be larger than :data:`_MOST_BYTES`."""
 
 
 @dataclass(frozen=True)
 class PlannedStore:
-    """What a plan does to one store.
+    """The totals of one store's plan.
 
-    `digest` is that of the store's own plan, which says which memories go. `deleted_bytes` is
-    about what a vacuum would give back: their share of the file; None for a server. ``boot_*`` and
-    `floor` are tokens that an agent loads at start, and those of the load-bearing part of it.
+    Attributes
+    ----------
+    store : str
+        The store's name: an absolute path, or a URL without a password.
+    digest : str
+        SHA-256 of the store's own plan, which lists the memories to delete.
+    memories : int
+        Memories in the store.
+    deleted : int
+        Memories that the plan deletes.
+    deleted_tokens : int
+        Tokens of the deleted memories.
+    deleted_bytes : int or None
+        Estimated bytes that a vacuum gives back: the file size times the share of deleted tokens.
+        None for a server.
+    boot_before, boot_after : int
+        Tokens that an agent loads at start, before and after the deletion.
+    floor : int
+        Tokens of the load-bearing memories among them.
     """
 
     store: str
@@ -68,9 +86,10 @@ class PlannedStore:
 
 @dataclass(frozen=True)
 class DecidedStore(PlannedStore):
-    """A store's line, and the whole of its plan, packed into a seventh of the room of its text."""
+    """The totals of one store's plan, and the plan itself."""
 
     plan: bytes
+    """The store's plan as JSON, compressed to about a seventh of its size."""
 
     stored_names: ClassVar[Mapping[str, str]] = {
         "store": "store",
@@ -88,7 +107,17 @@ class DecidedStore(PlannedStore):
 
 @dataclass(frozen=True)
 class Refused:
-    """A store that has no plan: its name, the error's class, and the error in words."""
+    """A store that could not be planned.
+
+    Attributes
+    ----------
+    store : str
+        The store's name.
+    kind : str
+        Name of the error's class.
+    error : str
+        The error's message.
+    """
 
     store: str
     kind: str
@@ -97,11 +126,24 @@ class Refused:
 
 @dataclass(frozen=True, repr=False)
 class FleetPlan(DisplayMixin):
-    """What a policy would delete from many stores. Printing it is the dry run.
+    """The memories that a policy would delete from many stores. Printing it is the dry run.
 
-    `stores` and `refused`, those that could not be planned, are in the order in which they were
-    named. The stores' own plans lie in `folder`, or where that is None in `texts`, by store.
-    `added` is what a plan of a newer format says beside this, by key; the digest covers it.
+    Attributes
+    ----------
+    made_at : datetime
+        When the plan was made, with a time zone.
+    policy : Mapping
+        The policy's name and settings, or ``{"policy": "remembered"}``.
+    stores : tuple of PlannedStore
+        The planned stores, in the order in which they were named.
+    refused : tuple of Refused
+        The stores that could not be planned, in the same order.
+    folder : Path or None
+        The folder that holds the stores' own plans. None if they are in `texts`.
+    texts : Mapping
+        The stores' own plans by store name, compressed; empty if they are in `folder`.
+    added : Mapping
+        Fields that only a newer format knows, by key. The digest covers them.
     """
 
     made_at: datetime
@@ -114,58 +156,75 @@ class FleetPlan(DisplayMixin):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of everything that the file says, 64 hexadecimal digits."""
+        """SHA-256 of the plan's content, 64 hexadecimal digits."""
         text = json.dumps(self._content(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def changed(self) -> tuple[PlannedStore, ...]:
-        """The stores from which something goes."""
+        """The stores from which the plan deletes at least one memory."""
         return tuple(store for store in self.stores if store.deleted)
 
     @property
     def totals(self) -> dict[str, int]:
-        """What goes from all of them together."""
-        counts = {
+        """The numbers of stores, and the sums of their numeric fields, by JSON key."""
+        totals = {
             "stores": len(self.stores),
             "changed": len(self.changed),
             "refused": len(self.refused),
         }
-        sums = {
-            key: sum(getattr(each, name) or 0 for each in self.stores)
-            for name, key in KEYS[PlannedStore].items()
-            if name not in ("store", "digest")
-        }
-        return counts | sums
+        for name, key in KEYS[PlannedStore].items():
+            if name not in ("store", "digest"):
+                totals[key] = sum(getattr(store, name) or 0 for store in self.stores)
+        return totals
 
     @property
     def _ranked(self) -> list[PlannedStore]:
-        return sorted(self.changed, key=lambda s: (-s.deleted_tokens, s.store))
+        """The changed stores, most deleted tokens first."""
+        return sorted(self.changed, key=lambda store: (-store.deleted_tokens, store.store))
 
     @property
     def largest(self) -> list[PlannedStore]:
-        """The ten stores that most goes from."""
+        """The ten stores with the most deleted tokens."""
         return self._ranked[:LARGEST]
 
     def to_json(self) -> str:
-        """Return the plan as text that diffs well: totals, the largest, and one line a store."""
+        """Return the plan as JSON that diffs well, with one line for each store.
+
+        Returns
+        -------
+        str
+            The header, the totals, the largest deletions, the refused stores and all stores.
+        """
         content = self._content()
-        said = {**wire.header(MARKER), "digest": self.digest}
-        said |= {key: content.pop(key) for key in ("made_at", "policy", *self.added)}
-        said["totals"] = self.totals
-        largest = [wire.to_json_fields(each, KEYS) for each in self.largest]
-        lists = {"largest": largest, **content}
-        parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in said.items()]
-        for name, rows in lists.items():  # one row on each line
-            inside = ",\n ".join(map(json.dumps, rows))
-            parts.append(f'"{name}": [\n {inside}\n]' if rows else f'"{name}": []')
+        fields: dict[str, Any] = {**wire.header(MARKER), "digest": self.digest}
+        for key in ("made_at", "policy", *self.added):
+            fields[key] = content.pop(key)
+        fields["totals"] = self.totals
+        lists = {"largest": [wire.to_json_fields(store, KEYS) for store in self.largest]}
+        lists.update(content)
+        parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items()]
+        parts += [_json_list(name, rows) for name, rows in lists.items()]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Return the plan that :meth:`to_json` wrote, without the stores' own plans.
 
-        PlanError where the text is no plan of many stores, or was edited.
+        Parameters
+        ----------
+        text : str or bytes
+            The JSON text.
+
+        Returns
+        -------
+        FleetPlan
+            The plan, with neither a folder nor texts.
+
+        Raises
+        ------
+        PlanError
+            If the text is not a fleet plan, or was edited.
         """
         content = wire.parsed(text, MARKER)
         with wire.fields_checked("plan of a fleet"):
@@ -174,7 +233,7 @@ class FleetPlan(DisplayMixin):
             stores = wire.tuples_of(content, "stores", PlannedStore, KEYS)  # type: ignore[type-var]
             refused = wire.tuples_of(content, "refused", Refused, KEYS)  # type: ignore[type-var]
             added = wire.added_fields(content, MARKER, _CONTENT)
-            plan = cls(made_at, policy, stores, refused, added=added)
+            plan = cls(made_at=made_at, policy=policy, stores=stores, refused=refused, added=added)
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan, "
@@ -184,9 +243,22 @@ class FleetPlan(DisplayMixin):
 
     @classmethod
     def read(cls, file: str | PathLike[str]) -> Self:
-        """Return the plan in a file, whose stores' own plans lie in the folder beside it.
+        """Load a plan from a file, and find the stores' own plans in the folder beside it.
 
-        PlanError where it is no plan of many stores, was edited, or the folder is missing.
+        Parameters
+        ----------
+        file : str or Path
+            The file that :func:`plan` wrote.
+
+        Returns
+        -------
+        FleetPlan
+            The plan, with its folder.
+
+        Raises
+        ------
+        PlanError
+            If the file is not a fleet plan, was edited, or the folder is missing.
         """
         plan = cls.from_json(read_whole(Path(file)))
         folder = saved_beside(Path(file))
@@ -198,7 +270,7 @@ class FleetPlan(DisplayMixin):
         return replace(plan, folder=folder)
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         totals = self.totals
         facts = [
             ("policy", wire.in_words(self.policy)),
@@ -211,20 +283,25 @@ class FleetPlan(DisplayMixin):
         ]
         changed = f"{totals['changed']:,} of {counted(totals['stores'], 'stores')} change"
         title = f"plan {self.digest[:12]}: {changed}"
-        shown = attrgetter("deleted", "deleted_tokens", "boot_before", "boot_after", "store")
-        rows = list(map(shown, self._ranked))
+        rows = [
+            (store.deleted, store.deleted_tokens, store.boot_before, store.boot_after, store.store)
+            for store in self._ranked
+        ]
         header = ("memories go", "tokens", "at start", "after", "store")
-        refused = [(each.store, each.error) for each in self.refused]
-        tables = [Table("where most goes", header, rows, whole=True)] if rows else []
-        tables += [Table("refused", (), refused, whole=True)] if refused else []
-        tables = [each.first(LARGEST) for each in tables]
+        refused = [(store.store, store.error) for store in self.refused]
+        tables: list[Table] = []
+        if rows:
+            tables.append(Table("where most goes", header, rows, whole=True).first(LARGEST))
+        if refused:
+            tables.append(Table("refused", (), refused, whole=True).first(LARGEST))
         return TextPage(title, facts, tables)
 
     def next_steps(self) -> list[str]:
-        """Return lines that say what to run next."""
+        """Return the lines that say which command to run next."""
         if not self.changed:
-            stays = self.stores or not self.refused
-            return ["nothing to do: under this policy every memory stays"] if stays else []
+            if self.stores or not self.refused:
+                return ["nothing to do: under this policy every memory stays"]
+            return []
         if self.folder is None:
             return ["nothing was deleted; add --save-plan FILE to have it reviewed and applied"]
         file = self.folder.with_suffix("")
@@ -234,16 +311,26 @@ class FleetPlan(DisplayMixin):
         ]
 
     def _content(self) -> dict[str, Any]:
+        """Return the fields that the digest covers, by JSON key."""
         return {
             "made_at": self.made_at.isoformat(),
             "policy": dict(self.policy),
-            "refused": [wire.to_json_fields(each, KEYS) for each in self.refused],
-            "stores": [wire.to_json_fields(each, KEYS) for each in self.stores],
+            "refused": [wire.to_json_fields(store, KEYS) for store in self.refused],
+            "stores": [wire.to_json_fields(store, KEYS) for store in self.stores],
             **self.added,
         }
 
 
+def _json_list(name: str, rows: list[Any]) -> str:
+    """Return a field of JSON that holds a list, with one row on each line."""
+    if not rows:
+        return f'"{name}": []'
+    lines = ",\n ".join(map(json.dumps, rows))
+    return f'"{name}": [\n {lines}\n]'
+
+
 _CONTENT: Final = ("made_at", "policy", "totals", "largest", "refused", "stores")
+"""Keys of a fleet plan beside its header."""
 KEYS: Final[wire.StoredKeys] = {
     PlannedStore: {
         "store": "store",
@@ -258,11 +345,15 @@ KEYS: Final[wire.StoredKeys] = {
     },
     Refused: {"store": "store", "kind": "kind", "error": "error"},
 }
-"""The keys of fleet plans: those of format 2, which are never changed."""
+"""JSON keys of a fleet plan's rows, by class and field. Format 2 fixes them: never change one."""
 
 
 def saved_beside(file: Path) -> Path:
-    """Return where the plans of the stores are kept that belong to a fleet plan's file."""
+    """Return the folder that holds the stores' own plans of a fleet plan's file.
+
+    >>> saved_beside(Path("fleet-plan.json")).name
+    'fleet-plan.json.plans'
+    """
     return file.with_name(f"{file.name}.plans")
 
 
@@ -275,98 +366,176 @@ def plan(
     progress: Progress | None = None,
     save: str | PathLike[str] | None = None,
 ) -> FleetPlan:
-    """Say what a policy would delete from every store. Reads the stores only.
+    """Plan what a policy would delete from every store. The stores are only read.
 
     Parameters
     ----------
     sources, runner, now, progress
         As for :func:`memlab.fleet.survey`.
     policy : Policy, optional
-        The same for every store; by default that which each store's ``memlab.toml`` remembers.
+        The policy for every store. By default each store uses the policy that its ``memlab.toml``
+        remembers.
     save : str or Path, optional
-        A file to write for review. The plans of the stores are kept in a folder beside it,
-        ``FILE.plans``, as they are made: the same call again goes on where it was.
+        A file to write for review. The stores' own plans are saved in the folder ``FILE.plans``
+        beside it as they are made, so that the same call resumes an interrupted one.
+
+    Returns
+    -------
+    FleetPlan
+        The totals of each store's plan, and the stores that could not be planned.
+
+    Raises
+    ------
+    MemlabError
+        If no store was named, or the folder beside `save` holds other files.
     """
     expect(policy, Policy, call="memlab.fleet.plan", name="policy", optional=True)
     moment = moment_or_now(now, call="memlab.fleet.plan")
     task = plan_task(policy, moment)
     folder = None if save is None else saved_beside(Path(save))
-    how: Any = {"runner": runner, "progress": progress, "out": folder}
-    found = outcomes_of(task, sources, given=lambda member: member.name, **how)
-    decided = [each.value for each in found if each.value is not None]
-    line = attrgetter(*KEYS[PlannedStore])
-    stores = tuple(PlannedStore(*line(each)) for each in decided)
-    refused = tuple(Refused(each.name, each.kind, each.error) for each in found if each.error)
-    texts = {each.store: each.plan for each in decided} if folder is None else {}
-    made = FleetPlan(moment, _said(policy), stores, refused, folder, texts)
+    outcomes = outcomes_of(
+        task,
+        sources,
+        runner=runner,
+        progress=progress,
+        out=folder,
+        given=lambda member: member.name,
+    )
+    decided = [outcome.value for outcome in outcomes if outcome.value is not None]
+    texts: dict[str, bytes] = {}
+    if folder is None:
+        texts = {store.store: store.plan for store in decided}
+    made = FleetPlan(
+        made_at=moment,
+        policy=_policy_fields(policy),
+        stores=tuple(_without_plan(store) for store in decided),
+        refused=tuple(
+            Refused(store=outcome.name, kind=outcome.kind, error=outcome.error)
+            for outcome in outcomes
+            if outcome.error
+        ),
+        folder=folder,
+        texts=texts,
+    )
     if save is not None:
         write_whole(Path(save), made.to_json(), limit=OWNER_ONLY)
     return made
 
 
+def _without_plan(store: DecidedStore) -> PlannedStore:
+    """Return the totals of a store's plan without the plan itself."""
+    return PlannedStore(
+        store=store.store,
+        digest=store.digest,
+        memories=store.memories,
+        deleted=store.deleted,
+        deleted_tokens=store.deleted_tokens,
+        deleted_bytes=store.deleted_bytes,
+        boot_before=store.boot_before,
+        boot_after=store.boot_after,
+        floor=store.floor,
+    )
+
+
 def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
-    """Return the task of planning; a policy that asks for no time decides the same at any."""
-    timeless = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
-    asked = {"policy": _said(policy)}
-    rests_on = "" if timeless else now.isoformat()
-    work = partial(decide_store, policy=policy, now=now)
-    return FleetTask("plan", work, DecidedStore, asked=asked, rests_on=rests_on)
+    """Return the task that plans a store.
+
+    A saved result of a policy that only ranks memories stays valid at a later `now`.
+    """
+    ignores_time = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
+    return FleetTask(
+        name="plan",
+        work=partial(decide_store, policy=policy, now=now),
+        row=DecidedStore,
+        asked={"policy": _policy_fields(policy)},
+        rests_on="" if ignores_time else now.isoformat(),
+    )
 
 
 def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
-    """Return the plan of one store; its bytes are the deleted tokens' share of the file."""
+    """Plan one store, and return the plan with its totals.
+
+    Raise a PolicyError if there is no policy, and the store's settings retire instead of delete.
+    """
     source = open_source(where)
     if policy is None and settings_of(source).retire:
         raise PolicyError(
             "memlab.toml beside the store says retire = true, and a fleet plan deletes: name a "
             "policy to delete by, or run: memlab fleet maintain"
         )
-    policy = remembered_policy(source)[0] if policy is None else policy
+    if policy is None:
+        policy, _ = remembered_policy(source)
     plan = plan_store(source, policy, now=now)
-    text = plan.to_json(compact=True)  # before the digest is asked for, which comes with it
+    text = plan.to_json(compact=True)  # also computes the digest, so it comes first
     total = plan.total
-    gone = plan.deletes
-    size = bytes_of(source)
-    share = gone.tokens / total.tokens if total.tokens else 0.0
+    deleted = plan.deletes
     return DecidedStore(
         store=name,
         digest=plan.digest,
         memories=total.memories,
-        deleted=gone.memories,
-        deleted_tokens=gone.tokens,
-        deleted_bytes=None if size is None else round(size * share),
-        **{each: getattr(plan, each).tokens for each in ("boot_before", "boot_after", "floor")},
+        deleted=deleted.memories,
+        deleted_tokens=deleted.tokens,
+        deleted_bytes=_share_of_bytes(bytes_of(source), deleted.tokens, total.tokens),
+        boot_before=plan.boot_before.tokens,
+        boot_after=plan.boot_after.tokens,
+        floor=plan.floor.tokens,
         plan=pa.Codec(_CODEC).compress(text.encode(), asbytes=True),
     )
 
 
-def _said(policy: Policy | None) -> dict[str, Any]:
-    return {"policy": "remembered"} if policy is None else wire.as_data(policy)
+def _share_of_bytes(size: int | None, deleted_tokens: int, tokens: int) -> int | None:
+    """Return the part of a file's bytes that belongs to the deleted tokens; None for a server."""
+    if size is None:
+        return None
+    share = deleted_tokens / tokens if tokens else 0.0
+    return round(size * share)
+
+
+def _policy_fields(policy: Policy | None) -> dict[str, Any]:
+    """Return a policy as the fields of a plan; None is the remembered policy of each store."""
+    if policy is None:
+        return {"policy": "remembered"}
+    fields: dict[str, Any] = wire.as_data(policy)
+    return fields
 
 
 def unpacked(text: bytes) -> Plan:
-    """Return the plan that was packed.
+    """Return the plan in compressed bytes.
+
+    Raise a PlanError if the bytes are damaged, or decompress to more than a plan may have.
 
     >>> unpacked(b"not packed")
     Traceback (most recent call last):
     memlab.errors.PlanError: its saved plan is damaged; make a new plan
     """
-    most = max(_ROOM, _PACKED * len(text))
+    most = max(_MOST_BYTES, _MOST_RATIO * len(text))
     try:
-        whole = pa.CompressedInputStream(pa.BufferReader(text), _CODEC).read(most + 1)
+        content = pa.CompressedInputStream(pa.BufferReader(text), _CODEC).read(most + 1)
     except OSError:
-        whole = b""
-    if not 0 < len(whole) <= most:
+        content = b""
+    if not content or len(content) > most:
         raise PlanError("its saved plan is damaged; make a new plan")
-    return Plan.from_json(whole)
+    return Plan.from_json(content)
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What applying its plan did to a store.
+    """The result of applying one store's plan.
 
-    `status` is ``"applied"``, or ``"applied before"`` where an earlier run did it. ``boot_*`` are
-    the tokens loaded at start, as the plan saw it; `undo` is the command that takes it back.
+    Attributes
+    ----------
+    digest : str
+        SHA-256 of the store's plan.
+    status : str
+        ``"applied"``, or ``"applied before"`` if an earlier run applied it.
+    deleted : int
+        Memories that were deleted.
+    boot_before, boot_after : int
+        Tokens that an agent loads at start, as counted when the plan was made.
+    archive : str or None
+        The archive that holds the deleted memories.
+    undo : str or None
+        The command that undoes the deletion.
     """
 
     digest: str
@@ -396,26 +565,32 @@ def apply(
     progress: Progress | None = None,
     all_prunable: bool = False,
 ) -> "pd.DataFrame":
-    """Carry out a reviewed plan, each store for itself, and say what became of each.
+    """Apply a reviewed plan to each of its stores.
 
-    What is deleted goes to the store's own archive first. A store that is not as its plan saw it is
-    refused, alone. The same call again finishes what was stopped; nothing is applied twice.
+    Deleted memories are archived first, in the store's own archive. A store that has changed since
+    it was planned is refused; the others are applied. The same call resumes an interrupted one.
+    No plan is applied twice.
 
     Parameters
     ----------
     plan : FleetPlan, str or Path
-        What :func:`memlab.fleet.plan` returned, or the file that it saved; PlanError of another.
+        The plan that :func:`memlab.fleet.plan` returned, or the file that it saved.
     now, runner, progress
         As for :func:`memlab.fleet.survey`.
     all_prunable : bool
-        Whether it is meant that no prunable memory stays loaded, of whichever store; else such a
-        store is refused, alone.
+        Whether to allow a plan that keeps no prunable memory of a store loaded. By default such a
+        store is refused.
 
     Returns
     -------
     DataFrame
-        A row for each store from which something goes: ``store``, the fields of :class:`Applied`,
-        and ``error``, missing where there is none.
+        A row for each store that the plan changes: ``store``, the fields of :class:`Applied`, and
+        ``error``, missing if there is none.
+
+    Raises
+    ------
+    PlanError
+        If the file is not a fleet plan, was edited, or the folder of plans beside it is missing.
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
     reviewed = plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan)
@@ -427,9 +602,21 @@ def apply(
 
 
 def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Applied:
-    """Apply the plan of one store, which is handed over with the digest that was reviewed.
+    """Apply the plan of one store.
 
-    The rest is as for :func:`memlab.apply`.
+    Parameters
+    ----------
+    where : str
+        The path or URL that opens the store.
+    given : tuple of str and bytes or None
+        The digest that was reviewed, and the store's compressed plan; None if none was saved.
+    **how
+        As for :func:`memlab.apply`.
+
+    Raises
+    ------
+    PlanError
+        If no plan was saved, it is damaged, or it has another digest.
     """
     digest, text = given
     if text is None:
@@ -443,26 +630,48 @@ def apply_saved(where: str, given: tuple[str, bytes | None], **how: Any) -> Appl
     except AlreadyAppliedError:
         status = "applied before"
         done = receipt_of(plan, open_source(where), plan.made_at)
-    starts = (done.boot_before.tokens, done.boot_after.tokens)
-    return Applied(plan.digest, status, done.deleted, *starts, done.archive, done.undo)
+    return Applied(
+        digest=plan.digest,
+        status=status,
+        deleted=done.deleted,
+        boot_before=done.boot_before.tokens,
+        boot_after=done.boot_after.tokens,
+        archive=done.archive,
+        undo=done.undo,
+    )
 
 
 def saved_plans(plan: FleetPlan) -> tuple[Members, Given]:
-    """Return the stores that a plan changes, and what hands each its digest and its own plan."""
-    digests = {each.store: each.digest for each in plan.changed}
+    """Return the stores that a plan changes, and a function from a store to its own plan.
+
+    The function returns the digest that was reviewed and the compressed plan, None if none was
+    saved.
+    """
+    digests = {store.store: store.digest for store in plan.changed}
     text_of = plan.texts.get if plan.folder is None else column_of(plan.folder, "plan")
-    members = Members(tuple(map(Member.at, digests)))
-    return members, lambda member: (digests[member.name], text_of(member.name))
+
+    def plan_of(member: Member) -> tuple[str, bytes | None]:
+        return digests[member.name], text_of(member.name)
+
+    return Members(tuple(Member.at(name) for name in digests)), plan_of
 
 
 @dataclass(frozen=True)
 class MaintainedStore:
-    """What maintenance did to a store, or would do.
+    """The result of maintaining one store, or of a dry run.
 
-    `status` is ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``. `doctor`, `compact`,
-    `drop` and `vacuum` say what there is to say of each step, None of one that it did not come
-    to, `failed` what the step said that failed, whichever it was; `undo` is the command that takes
-    the deletion back.
+    Attributes
+    ----------
+    status : str
+        ``"done"``, ``"would"``, ``"nothing"`` or ``"FAILED"``.
+    deleted : int
+        Memories that were deleted, or that a dry run would delete.
+    doctor, compact, drop, vacuum : str or None
+        The message of each step; None if the step was not reached.
+    failed : str or None
+        The message of the step that failed.
+    undo : str or None
+        The command that undoes the deletion.
     """
 
     status: str
@@ -496,49 +705,65 @@ def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
 ) -> "pd.DataFrame":
-    """Look after every store by what its ``memlab.toml`` remembers; see :func:`memlab.maintain`.
+    """Maintain every store by the settings in its ``memlab.toml``; see :func:`memlab.maintain`.
 
     Parameters
     ----------
     sources, now, runner, progress
         As for :func:`memlab.fleet.survey`.
     apply : bool
-        Whether to do it. Without it the stores are only read.
+        Whether to change the stores. By default they are only read.
     yes : bool
-        Whether an ``archive_for`` of less than a day is meant, wherever it is remembered.
+        Whether to allow an ``archive_for`` of less than a day in a store's settings.
     out : str or Path, optional
-        A folder in which results are kept as they come: the same call again goes on where it was.
-        Once every store was looked after, it begins anew.
+        A folder that stores results as they arrive, so that the same call resumes an interrupted
+        one. A call after a finished run starts again.
 
     Returns
     -------
     DataFrame
         A row for each store: ``store``, the fields of :class:`MaintainedStore`, and ``error``,
-        missing where there is none. Of a store of which nothing is remembered that is the error.
+        missing if there is none. A store without settings has an error.
     """
     moment = moment_or_now(now, call="memlab.fleet.maintain")
-    work = partial(_maintained, apply=apply, yes=yes, now=moment)
-    # the results of a run that finished say nothing now
     task = FleetTask(
-        "maintain", work, MaintainedStore, changes=apply, asked={"applied": apply}, rests_on=None
+        name="maintain",
+        work=partial(_maintained, apply=apply, yes=yes, now=moment),
+        row=MaintainedStore,
+        changes=apply,
+        asked={"applied": apply},
+        rests_on=None,  # a later run does not reuse results of a finished one
     )
     return table_of(task, sources, runner=runner, progress=progress, out=out)
 
 
 def _maintained(where: str, **how: Any) -> MaintainedStore:
-    found = maintain_store(where, **how)
-    said = {step.name: step.words for step in found.steps}
-    outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
-    ends = (StepOutcome.WOULD, StepOutcome.DONE)
-    status = next((each for each in ends if each in outcomes), StepOutcome.NOTHING)
-    failed = (step.words for step in found.steps if step.outcome == StepOutcome.FAILED)
-    ahead = found.plan if found.has_work and not found.failed else None
-    planned = len(ahead.memories) if ahead else 0
+    """Maintain one store, and return its row."""
+    result = maintain_store(where, **how)
+    messages = {step.name: step.words for step in result.steps}
+    failures = [step.words for step in result.steps if step.outcome == StepOutcome.FAILED]
+    planned = 0
+    if result.plan and result.has_work and not result.failed:
+        planned = len(result.plan.memories)
     return MaintainedStore(
-        status=str(StepOutcome.FAILED if found.failed else status),
-        deleted=found.deleted or planned,
-        doctor=said.get("doctor", said.get("clock")),
-        **{name: said.get(name) for name in ("compact", "drop", "vacuum")},
-        failed=next(failed, None),
-        undo=found.undo,
+        status=str(_status_of(result)),
+        deleted=result.deleted or planned,
+        doctor=messages.get("doctor", messages.get("clock")),
+        compact=messages.get("compact"),
+        drop=messages.get("drop"),
+        vacuum=messages.get("vacuum"),
+        failed=failures[0] if failures else None,
+        undo=result.undo,
     )
+
+
+def _status_of(result: Maintenance) -> StepOutcome:
+    """Return the outcome of a maintenance as a whole."""
+    if result.failed:
+        return StepOutcome.FAILED
+    outcomes = {step.outcome for step in result.steps if step.name != "doctor"}
+    if StepOutcome.WOULD in outcomes:
+        return StepOutcome.WOULD
+    if StepOutcome.DONE in outcomes:
+        return StepOutcome.DONE
+    return StepOutcome.NOTHING

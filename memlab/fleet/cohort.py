@@ -1,9 +1,11 @@
-"""What a fleet's stores share, how far back references reach, and the cap of each by it.
+"""A prior on reach that the stores of a fleet share, and the recommended cap of each store.
 
-The law's model one floor up: a store's reach is ``fleet + u[store] + sample error``, ``u`` normal,
-the error of variance ``within ** 2 + noise / references``; the spread is by moments (DerSimonian
-and Laird 1986), drawn towards the public one, as is the mean by the projects' `between`.
-Each store's prior is fitted on the others, for what it says itself is weighed when it is sized.
+The model is hierarchical, one level above the law: a store's reach is ``fleet + u[store] + sample
+error``, where ``u`` is normal and the error has variance ``within ** 2 + noise / references``. The
+variance between stores is estimated by moments (DerSimonian and Laird 1986) and shrunk towards that
+of public projects. The mean is shrunk towards the public mean by their `between`.
+
+Each store's prior is fitted on the other stores, because its own references enter when it is sized.
 """
 
 from collections.abc import Mapping
@@ -30,31 +32,43 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEWEST: Final = 8
-"""References without which a store has no quantile, as in the fit of the law."""
+"""Minimum number of references for a store to have quantiles, as in the fit of the law."""
 STORES: Final = 3
-"""Stores with so many references, without which there is no cohort."""
+"""Minimum number of such stores for a cohort."""
 SAMPLE: Final = 200
-"""Stores that are asked for their references: more would hardly change what they share."""
+"""Maximum number of stores that are read to fit the prior; more would hardly change it."""
 
 
 @dataclass(frozen=True)
 class StoreEstimate:
-    """What one store's references say: the reach that serves each of the law's shares."""
+    """The reach of one store, estimated from its references."""
 
     references: int
+    """Number of references, counted in clusters."""
     reach: Floats
+    """The reach that serves each of the law's shares, shape (shares,); empty for a small sample."""
     reads: float = 0.0
-    """The share of reads among them."""
+    """Share of reads among the references, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """What the stores of a fleet share.
+    """The prior on reach that the stores of a fleet share.
 
-    `law` is that of the fleet and public projects together, the prior of each of its stores;
-    ``public`` that of the projects alone. ``stores`` counts those that had references enough,
-    ``references`` these. For each share of the law, ``weights`` says how much of it is the fleet's,
-    0 to 1; `told` has what each store said that was counted.
+    Attributes
+    ----------
+    law : ReachPrior
+        The prior of a store of this fleet, from its stores and public projects.
+    stores : int
+        Stores with enough references to be counted.
+    references : int
+        References of these stores.
+    weights : tuple of float
+        The weight of the fleet in each share of the law, 0 to 1; the rest is public projects'.
+    told : Mapping
+        The estimate of each counted store, by name.
+    public : ReachPrior
+        The prior from public projects alone.
     """
 
     law: ReachPrior
@@ -66,78 +80,144 @@ class Cohort:
 
     @property
     def prior(self) -> "Cohort":
-        """What is known of a store before it says anything itself, without who told it."""
+        """The same prior without the estimates of single stores."""
         return replace(self, told={})
 
     def weight_at(self, share: float) -> float:
-        """Return how much of what is known of a share is the fleet's, not other projects'."""
+        """Return the weight of the fleet in the prior at a share of references.
+
+        Parameters
+        ----------
+        share : float
+            Share of references to serve, 0 to 1.
+
+        Returns
+        -------
+        float
+            The weight, 0 to 1; the rest is the weight of public projects.
+        """
         return float(np.interp(share, self.law.shares, self.weights))
 
     def without(self, store: str) -> "Cohort":
-        """Return what the others share: the prior of a store that was counted itself."""
+        """Return the cohort of the other stores, which gives a counted store its prior.
+
+        Parameters
+        ----------
+        store : str
+            Name of the store to leave out.
+        """
         if store not in self.told:
             return self
-        others = {name: told for name, told in self.told.items() if name != store}
+        others = {name: estimate for name, estimate in self.told.items() if name != store}
         return fit_cohort(others, self.public)
 
 
 def cohort_of(
     sources: Sources, *, runner: Runner | None = None, progress: Progress | None = None
 ) -> Cohort:
-    """Return what the stores of a fleet share, by those of a sample that have references.
+    """Fit the prior that the stores of a fleet share, on a sample of them.
 
-    The arguments are those of :func:`memlab.fleet.survey`. Of more than 200 stores a sample is
-    asked, the same one every time; one that cannot be read says nothing. With fewer than three
-    stores that have eight references it is the public law.
+    At most 200 stores are read; the same stores are sampled each time. A store that cannot be read
+    is left out. With fewer than three stores of at least eight references the result is the public
+    prior.
+
+    Parameters
+    ----------
+    sources, runner, progress
+        As for :func:`memlab.fleet.survey`.
+
+    Returns
+    -------
+    Cohort
+        The prior, and the estimates that it was fitted on.
+
+    Raises
+    ------
+    MemlabError
+        If no store was named.
     """
     members = Members(tuple(sample_of(members_of(sources))))
-    task = FleetTask("references", told_by, StoreEstimate)
-    found = outcomes_of(task, members, runner=runner, progress=progress)
-    return fit_cohort({each.name: each.value for each in found if each.value is not None})
+    task = FleetTask("references", estimate_of, StoreEstimate)
+    outcomes = outcomes_of(task, members, runner=runner, progress=progress)
+    return fit_cohort(
+        {outcome.name: outcome.value for outcome in outcomes if outcome.value is not None}
+    )
 
 
 def sample_of(members: Members) -> list[Member]:
-    """Return at most `SAMPLE` stores: those whose names' digests come first."""
-    there = [member for member in members.stores if not member.problem]
-    if len(there) > SAMPLE:
-        there.sort(key=lambda each: blake2b(each.name.encode(), digest_size=8).digest())
-    return there[:SAMPLE]
+    """Return at most `SAMPLE` stores, in the order of the digests of their names."""
+    readable = [member for member in members.stores if not member.problem]
+    if len(readable) > SAMPLE:
+        readable.sort(key=lambda member: blake2b(member.name.encode(), digest_size=8).digest())
+    return readable[:SAMPLE]
 
 
-def told_by(where: str) -> StoreEstimate:
-    """Return what one store says; a reference counts as the memories written then."""
-    found = collect_evidence(where, call="memlab.fleet.size")
-    references = prepare_sizing(found.past, found.references).references
+def estimate_of(where: str) -> StoreEstimate:
+    """Return the reach of one store, with each reference weighted by the memories written then."""
+    evidence = collect_evidence(where, call="memlab.fleet.size")
+    references = prepare_sizing(evidence.past, evidence.references).references
     if references.cluster_count < FEWEST:
-        return StoreEstimate(references.cluster_count, np.empty(0))
-    reach, written = (each.astype(np.float64) for each in references.reach)
-    upto = np.cumsum(written)
-    wanted = np.array(fitted_law().shares) * upto[-1] * (1 - 1e-9)
-    reads = float((found.references[KIND] == "log").mean())
-    return StoreEstimate(references.cluster_count, reach[np.searchsorted(upto, wanted)], reads)
+        return StoreEstimate(references=references.cluster_count, reach=np.empty(0))
+    reach, written = (values.astype(np.float64) for values in references.reach)
+    cumulative = np.cumsum(written)
+    wanted = np.array(fitted_law().shares) * cumulative[-1] * (1 - 1e-9)
+    return StoreEstimate(
+        references=references.cluster_count,
+        reach=reach[np.searchsorted(cumulative, wanted)],
+        reads=float((evidence.references[KIND] == "log").mean()),
+    )
 
 
-def fit_cohort(said: Mapping[str, StoreEstimate], law: ReachPrior | None = None) -> Cohort:
-    """Fit what stores share, by what each of them says."""
-    told = {name: each for name, each in said.items() if each.references >= FEWEST}
-    if law is None:
-        counts = [each.references for each in told.values()]
-        reads = [each.reads for each in told.values()]
-        law = mixture_prior(float(np.average(reads, weights=counts)) if told else 0.0)
-    if len(told) < STORES:
-        return Cohort(law, 0, 0, (0.0,) * len(law.shares), told, law)
-    reach = np.array([each.reach for each in told.values()])
-    count = np.array([each.references for each in told.values()], dtype=np.float64)
-    mean, between, weight = _posterior(reach, count, law)
-    middle = int(np.searchsorted(law.shares, 0.9))
-    worth = law.worth * float((law.between[middle] / between[middle]) ** 2)
+def fit_cohort(estimates: Mapping[str, StoreEstimate], public: ReachPrior | None = None) -> Cohort:
+    """Fit the prior that stores share, from the estimate of each store.
+
+    `public` is the prior from public projects. By default it is the one for the stores' mix of
+    reads and references.
+    """
+    counted = {
+        name: estimate for name, estimate in estimates.items() if estimate.references >= FEWEST
+    }
+    if public is None:
+        public = mixture_prior(_share_of_reads(counted))
+    if len(counted) < STORES:
+        return Cohort(
+            law=public,
+            stores=0,
+            references=0,
+            weights=(0.0,) * len(public.shares),
+            told=counted,
+            public=public,
+        )
+    reach = np.array([estimate.reach for estimate in counted.values()])
+    count = np.array([estimate.references for estimate in counted.values()], dtype=np.float64)
+    mean, between, weight = _posterior(reach, count, public)
+    middle = int(np.searchsorted(public.shares, 0.9))
+    worth = public.worth * float((public.between[middle] / between[middle]) ** 2)
     rising = tuple(np.clip(np.maximum.accumulate(mean), 0, 1).tolist())
-    shared = replace(law, reach=rising, between=tuple(between.tolist()), worth=worth)
-    return Cohort(shared, len(told), int(count.sum()), tuple(weight.tolist()), told, law)
+    return Cohort(
+        law=replace(public, reach=rising, between=tuple(between.tolist()), worth=worth),
+        stores=len(counted),
+        references=int(count.sum()),
+        weights=tuple(weight.tolist()),
+        told=counted,
+        public=public,
+    )
+
+
+def _share_of_reads(estimates: Mapping[str, StoreEstimate]) -> float:
+    """Return the share of reads among the references of all stores, 0 to 1."""
+    if not estimates:
+        return 0.0
+    counts = [estimate.references for estimate in estimates.values()]
+    reads = [estimate.reads for estimate in estimates.values()]
+    return float(np.average(reads, weights=counts))
 
 
 def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, Floats, Floats]:
-    """Return mean and spread of the stores for each share, and the weight of the fleet's own."""
+    """Return the posterior mean and spread of reach for each share, and the fleet's weight.
+
+    `reach` has shape (stores, shares) and `count` shape (stores,); each result has shape (shares,).
+    """
     public = np.array(law.between) ** 2
     within = np.array(law.within) ** 2
     error = within + np.array(law.noise) / count[:, None]
@@ -153,14 +233,17 @@ def _posterior(reach: Floats, count: Floats, law: ReachPrior) -> tuple[Floats, F
 
 
 def _between_by_moments(reach: Floats, error: Floats) -> Floats:
-    """Return the variance between stores: what their spread is more than their errors explain."""
-    sure = 1 / error
-    total = sure.sum(axis=0)
-    mean = (sure * reach).sum(axis=0) / total
-    square = (sure * (reach - mean) ** 2).sum(axis=0)
-    scale = total - (sure**2).sum(axis=0) / total
-    found: Floats = np.maximum(0.0, (square - (len(reach) - 1)) / scale)
-    return found
+    """Return the variance between stores by moments (DerSimonian and Laird 1986), at least 0.
+
+    `reach` and `error`, the variance of each store's estimate, have shape (stores, shares).
+    """
+    precision = 1 / error
+    total = precision.sum(axis=0)
+    mean = (precision * reach).sum(axis=0) / total
+    square = (precision * (reach - mean) ** 2).sum(axis=0)
+    scale = total - (precision**2).sum(axis=0) / total
+    variance: Floats = np.maximum(0.0, (square - (len(reach) - 1)) / scale)
+    return variance
 
 
 @dataclass(frozen=True)
@@ -170,26 +253,28 @@ class SizedStore:
     Attributes
     ----------
     keep_recent, likely : int or None
-        The safe cap and the likely one; None where none meets target and budget.
+        The safe cap and the likely one; None if no cap meets the target and the budget.
     verdict : str
         One of :class:`memlab.sizing.Verdict`.
     low : int or None
-        The lower limit of the cap that the target takes; `keep_recent` is the upper.
+        The lower limit of the cap that meets the target; `keep_recent` is the upper limit.
     served, served_low : float or None
         Share of later references that the cap serves, and its lower limit.
     fits, fits_served : int, float or None
-        The largest cap that fits the token budget, and the share that this one serves.
+        The largest cap that fits the token budget, and the share of references that it serves.
     references : int
-        The store's own.
+        The store's own references.
     own, fleet, elsewhere : float
-        How much of the number is owed to these, to what the stores of the fleet share, and to
-        other projects; together 1.
+        The weights of the store's own references, of the fleet and of other projects in the
+        recommendation; their sum is 1.
     memories : int
         Prunable memories written so far.
+    until : int
+        The number of written memories up to which the recommendation stays valid.
     prunable, deletes : int
-        Those that are there, and those that the cap would delete today.
+        Prunable memories in the store, and those that the cap would delete today.
     boot_now, boot_after, floor : int
-        Tokens loaded at start, and those of the load-bearing part.
+        Tokens loaded at start, now and under the cap, and those of load-bearing memories.
     """
 
     keep_recent: int | None
@@ -246,67 +331,88 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
 ) -> "pd.DataFrame":
-    """Recommend a cap for every store. Nothing is written.
+    """Recommend a cap for every store. The stores are only read.
 
-    Each store's number rests on its own references, on what the stores of the fleet share, and on
-    other projects; ``own``, ``fleet`` and ``elsewhere`` say how much on which.
+    Each recommendation combines the store's own references, the prior of the fleet and that of
+    public projects; the columns ``own``, ``fleet`` and ``elsewhere`` hold their weights.
 
     Parameters
     ----------
     sources, runner, progress, out
         As for :func:`memlab.fleet.survey`.
     target, token_budget, until : float, int, float, optional
-        As for :func:`memlab.size`; by default what each store's settings say, else 0.9, none, 1.2.
+        As for :func:`memlab.size`. By default each store's settings, else 0.9, no budget and 1.2.
     cohort : Cohort, optional
-        What the stores share; found by :func:`memlab.fleet.cohort_of` when not given. A store that
-        was counted in it is sized by what the others share.
+        The prior of the fleet; by default :func:`memlab.fleet.cohort_of` fits it. A store that was
+        counted in it is sized by a prior fitted on the other stores.
 
     Returns
     -------
     DataFrame
         A row for each store: ``store``, the fields of :class:`SizedStore`, and ``error``, missing
-        where there is none.
+        if there is none.
+
+    Raises
+    ------
+    ValueError
+        If `target`, `token_budget` or `until` is out of range.
     """
     asked = {"target": target, "token_budget": token_budget, "until": until}
-    SizingGoal.of(NOTHING, **asked)  # what is out of its range is said once, not of each store
+    SizingGoal.of(NOTHING, **asked)  # raise once for a bad argument, instead of for each store
     members = members_of(sources)
-    shared = cohort_of(members, runner=runner) if cohort is None else cohort
+    if cohort is None:
+        cohort = cohort_of(members, runner=runner)
+    shared = cohort
+
+    def prior_of(member: Member) -> Cohort:
+        return shared.without(member.name).prior
 
     task = size_task(shared.prior, asked)
-    how: Any = {"runner": runner, "progress": progress, "out": out}
-    return table_of(task, members, given=lambda each: shared.without(each.name).prior, **how)
+    return table_of(task, members, runner=runner, progress=progress, out=out, given=prior_of)
 
 
 def size_task(prior: Cohort, asked: Mapping[str, Any]) -> FleetTask[SizedStore]:
-    """Return the task of sizing for a goal; `prior` is that of stores not counted in it."""
-    rests_on = blake2b(repr(prior).encode(), digest_size=16).hexdigest()
-    work = partial(_sized, asked=asked)
-    return FleetTask("size", work, SizedStore, asked=asked, rests_on=rests_on)
+    """Return the task that sizes a store; `prior` is that of stores not counted in it."""
+    return FleetTask(
+        name="size",
+        work=partial(_sized, asked=asked),
+        row=SizedStore,
+        asked=asked,
+        rests_on=blake2b(repr(prior).encode(), digest_size=16).hexdigest(),
+    )
 
 
 def _sized(where: str, prior: Cohort, *, asked: Mapping[str, Any]) -> SizedStore:
-    """Return the recommendation for one store, by what is known of it from others."""
-    found = collect_evidence(where, call="memlab.fleet.size")
-    question = SizingGoal.of(found.settings, **asked)
-    law = prior.law if prior.stores else None
+    """Return the recommendation for one store, given the prior of the other stores."""
+    evidence = collect_evidence(where, call="memlab.fleet.size")
+    goal = SizingGoal.of(evidence.settings, **asked)
     sizing = prepare_sizing(
-        found.past, found.references, confidence=question.confidence, until=question.until, law=law
+        evidence.past,
+        evidence.references,
+        confidence=goal.confidence,
+        until=goal.until,
+        law=prior.law if prior.stores else None,
     )
-    advice = advise(sizing, target=question.target, token_budget=question.token_budget)
+    advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     cap = advice.keep_recent
     within = advice.within_budget
-    fleet = prior.weight_at(question.target)
-    same = ("keep_recent", "likely", "served", "references", "memories", "until", "prunable")
+    fleet = prior.weight_at(goal.target)
     return SizedStore(
-        **{name: getattr(advice, name) for name in same},
+        keep_recent=cap,
+        likely=advice.likely,
         verdict=str(advice.verdict),
-        low=advice.interval and advice.interval[0],
-        served_low=advice.served_limits and advice.served_limits[0],
+        low=None if advice.interval is None else advice.interval[0],
+        served=advice.served,
+        served_low=None if advice.served_limits is None else advice.served_limits[0],
         fits=None if within is None else within.keep_recent,
         fits_served=None if within is None else within.served,
+        references=advice.references,
         own=advice.weight,
         fleet=(1 - advice.weight) * fleet,
         elsewhere=(1 - advice.weight) * (1 - fleet),
+        memories=advice.memories,
+        until=advice.until,
+        prunable=advice.prunable,
         deletes=0 if cap is None else max(0, advice.prunable - cap),
         boot_now=advice.loaded,
         boot_after=advice.loaded if advice.boot_tokens is None else advice.boot_tokens,

@@ -1,4 +1,4 @@
-"""Which stores are meant: paths, globs, folders, files of names and URLs, each store once."""
+"""Expand paths, patterns, folders, files of names and URLs to the stores of a fleet."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -21,16 +21,23 @@ from memlab.store.database import SIDE_FILES, path_named
 from memlab.text import without_passwords
 
 _BESIDE: Final = (SUFFIX, *SIDE_FILES)
-"""Ends of the names of files that lie beside stores."""
+"""Suffixes of files that belong to a store but are none."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A store of a fleet, or a name that means none.
+    """A store of a fleet, or a name that matches no store.
 
-    Every table and message calls it `name`: an absolute path, or a URL without a password; `where`
-    opens it. ``size`` is the bytes of its file, 0 for what is no file here. ``problem`` says why
-    the name means no store; empty where it may mean one.
+    Attributes
+    ----------
+    name : str
+        The store's name in tables and messages: an absolute path, or a URL without a password.
+    where : str
+        The path or URL that opens the store.
+    size : int
+        Size of the store's file in bytes; 0 if it is no file on this machine.
+    problem : str
+        Why the name matches no store; empty if it may match one.
     """
 
     name: str
@@ -40,41 +47,58 @@ class Member:
 
     @classmethod
     def at(cls, name: str) -> "Member":
-        """Return the store that a path or a URL names, whether or not it is there."""
+        """Return the member of a path or a URL, which need not exist.
+
+        Examples
+        --------
+        >>> Member.at("postgresql://host/db").size
+        0
+        """
         try:
-            return cls(name, name, Path(name).stat().st_size)
+            return cls(name=name, where=name, size=Path(name).stat().st_size)
         except (OSError, ValueError):
-            return cls(name, name)
+            return cls(name=name, where=name)
 
     def state(self) -> str:
-        """Return what its files are like: another text once they have changed.
+        """Return the fingerprint of the store's files, which changes when one of them does.
 
-        Those are the store, its archive, its settings and its access logs. Empty for what cannot be
-        seen.
+        Returns
+        -------
+        str
+            The name, inode, size and modification time of the store, its archive, its settings and
+            its access logs. Empty if this machine cannot see the store.
         """
         if self.problem or "://" in self.where:
             return ""
         path = Path(self.where)
         try:
-            own = [path, Path(f"{path}-wal"), Path(f"{path}-journal")]
-            files = open_source(path).files() if path.is_dir() else own
-            seen = [*files, *_beside(path.resolve())]
+            if path.is_dir():
+                files = list(open_source(path).files())
+            else:
+                files = [path, Path(f"{path}-wal"), Path(f"{path}-journal")]
+            files += _beside(path.resolve())
         except (MemlabError, OSError, RuntimeError):
             return ""
         marks = []
-        for file in seen:
+        for file in files:
             with suppress(OSError, ValueError):
-                at = file.stat()
-                marks.append(f"{file.name}:{at.st_ino}:{at.st_size}:{at.st_mtime_ns}")
+                stat = file.stat()
+                marks.append(f"{file.name}:{stat.st_ino}:{stat.st_size}:{stat.st_mtime_ns}")
         return ";".join(marks)
 
 
 @dataclass(frozen=True)
 class Members:
-    """The stores of a fleet, each once, in the order in which they were named.
+    """The stores of a fleet, without duplicates.
 
-    `repeated` names meant a store that was named before; `others` are databases of something else
-    that lie in the folders that were named.
+    Attributes
+    ----------
+    stores : tuple of Member
+        The stores, in the order in which they were named.
+    repeated : int
+        Number of names that match a store named before.
+    others : tuple of str
+        Databases in the named folders that are no stores.
     """
 
     stores: tuple[Member, ...]
@@ -83,31 +107,48 @@ class Members:
 
 
 Sources = str | PathLike[str] | Iterable[str | PathLike[str]] | Members
-"""What names stores wherever :mod:`memlab.fleet` takes them."""
+"""Type of the argument that names the stores, in all functions of :mod:`memlab.fleet`."""
 
 
 def members_of(sources: Sources) -> Members:
-    """Return members as they are, and names expanded."""
-    return sources if isinstance(sources, Members) else expand_names(sources)
+    """Return the members that names expand to; members are returned as they are."""
+    if isinstance(sources, Members):
+        return sources
+    return expand_names(sources)
 
 
 def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Members:
-    """Return the stores that some names mean; a MemlabError where none means one.
+    """Return the stores that names match, each once.
 
     Parameters
     ----------
     sources : str, Path, or iterable of them
-        A path, a pattern such as ``/srv/agents/**/memory.db``, a folder that is a store or holds
+        A path, a pattern such as ``/srv/agents/**/memory.db``, a folder that is a store or contains
         some, a URL, a scheme and a path such as ``odek:FOLDER``, or ``@FILE`` with such a name on
-        each line; there, empty lines and those that begin with ``#`` mean nothing. A path that
-        cannot be seen from here is kept, for the machine that is to read it may see it. A pattern
-        that matches nothing, and a folder without a store, are members with a problem.
+        each line. Empty lines and those that begin with ``#`` are skipped.
+
+    Returns
+    -------
+    Members
+        The stores. A path that does not exist here is a member, because another machine may see it.
+        A pattern without a match and a folder without a store are members with a problem.
+
+    Raises
+    ------
+    MemlabError
+        If no name was given, or all members have a problem.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> len(expand_names(memlab.store_path("two_years")).stores)
+    1
     """
     known: dict[object, Member] = {}
     others: dict[str, None] = {}
     count = 0
     for text in _texts(sources):
-        for member in _meant(text, others):
+        for member in _matches_of(text, others):
             count += 1
             known.setdefault(_identity(member), _in_unicode(member))
     stores = tuple(known.values())
@@ -115,88 +156,106 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
         raise MemlabError("no store was named; name some: paths, patterns, URLs, @FILE of names")
     if all(member.problem for member in stores):
         raise MemlabError("; ".join(member.problem for member in stores[:3]))
-    return Members(stores, count - len(stores), tuple(others))
+    return Members(stores=stores, repeated=count - len(stores), others=tuple(others))
 
 
 def _texts(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iterator[str]:
-    given = [sources] if isinstance(sources, str | PathLike) else sources
-    if not isinstance(given, Iterable):
+    """Yield each name, and the names in each ``@FILE``."""
+    names = [sources] if isinstance(sources, str | PathLike) else sources
+    if not isinstance(names, Iterable):
         raise refusal(sources, "texts", call="memlab.fleet", name="sources")
-    for each in given:
-        expect(each, str, PathLike, call="memlab.fleet", name="one of sources")
-        text = os.fsdecode(fspath(each))
-        if not text.startswith("@"):
+    for name in names:
+        expect(name, str, PathLike, call="memlab.fleet", name="one of sources")
+        text = os.fsdecode(fspath(name))
+        if text.startswith("@"):
+            yield from _lines_of(text[1:])
+        else:
             yield text
-            continue
-        try:
-            lines = read_whole(Path(text[1:]).expanduser()).decode().splitlines()
-        except UnicodeDecodeError as error:
-            words = f"{text[1:]} is no file of names: it is not text ({error.reason})"
-            raise MemlabError(words) from error
-        yield from (line for line in map(str.strip, lines) if line and not line.startswith("#"))
 
 
-def _meant(text: str, others: dict[str, None]) -> Iterator[Member]:
+def _lines_of(file: str) -> Iterator[str]:
+    """Yield the names in a file, without empty lines and comments."""
+    try:
+        lines = read_whole(Path(file).expanduser()).decode().splitlines()
+    except UnicodeDecodeError as error:
+        message = f"{file} is no file of names: it is not text ({error.reason})"
+        raise MemlabError(message) from error
+    for line in lines:
+        name = line.strip()
+        if name and not name.startswith("#"):
+            yield name
+
+
+def _matches_of(text: str, others: dict[str, None]) -> Iterator[Member]:
+    """Yield the members that a name matches; add databases that are no stores to `others`."""
     path = Path(text).expanduser()
     if text.startswith("file:"):
         yield from _at(path_named(text), others)
-    elif "://" in text or (is_named_by_scheme(text) and not os.path.lexists(path)):
-        try:
-            yield Member(open_source(text).name, text)
-        except MemlabError as error:
-            yield _not_there(without_passwords(text), str(error))
-    elif has_magic(text) and not os.path.lexists(path):
-        found = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns too
-        matches = [name for name in found if not name.endswith(_BESIDE)]
-        for match in matches:
-            yield from _at(Path(match), others)
-        if not matches:
-            yield _not_there(text, f"nothing matches {text}; check the pattern")
-    else:
+        return
+    if os.path.lexists(path) and "://" not in text:
         yield from _at(path, others)
+        return
+    if "://" in text or is_named_by_scheme(text):
+        try:
+            yield Member(name=open_source(text).name, where=text)
+        except MemlabError as error:
+            yield _not_a_store(without_passwords(text), str(error))
+        return
+    if not has_magic(text):
+        yield from _at(path, others)
+        return
+    paths = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns too
+    matches = [match for match in paths if not match.endswith(_BESIDE)]
+    for match in matches:
+        yield from _at(Path(match), others)
+    if not matches:
+        yield _not_a_store(text, f"nothing matches {text}; check the pattern")
 
 
 def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
+    """Yield the store at a path, or the stores below a folder that is none itself."""
     name = os.path.abspath(path)  # noqa: PTH100 - a link keeps the name that a person gave it
     try:
-        below = path.is_dir() and not is_store(path)
+        is_plain_folder = path.is_dir() and not is_store(path)
     except (OSError, ValueError):
-        below = False
-    if not below:
+        is_plain_folder = False
+    if not is_plain_folder:
         yield Member.at(name)
         return
-    found = find_below([Path(name)])
-    others.update(dict.fromkeys(map(str, found.others)))
-    for store in found.stores:
+    inside = find_below([Path(name)])
+    for database in inside.others:
+        others[str(database)] = None
+    for store in inside.stores:
         yield Member.at(str(store.path))
-    for shut in found.shut:
-        yield _not_there(str(shut), f"{shut} cannot be entered; check its permissions")
-    if not found.stores and not found.shut:
-        yield _not_there(name, f"{name} is a folder without a store in it; name a store")
+    for folder in inside.shut:
+        yield _not_a_store(str(folder), f"{folder} cannot be entered; check its permissions")
+    if not inside.stores and not inside.shut:
+        yield _not_a_store(name, f"{name} is a folder without a store in it; name a store")
 
 
-def _not_there(name: str, problem: str) -> Member:
-    return Member(name, name, problem=problem)
+def _not_a_store(name: str, problem: str) -> Member:
+    """Return a member with a problem."""
+    return Member(name=name, where=name, problem=problem)
 
 
 def _in_unicode(member: Member) -> Member:
-    """Return a member whose name a table can hold, and what is not UTF-8 as none."""
+    """Return the member; if its name is not UTF-8, return one with a problem instead."""
     name = os.fsencode(member.name).decode(errors="backslashreplace")
     if name == member.name:
         return member
-    return _not_there(name, f"{name} is a name that is not UTF-8; give the file another")
+    return _not_a_store(name, f"{name} is a name that is not UTF-8; give the file another")
 
 
 def _identity(member: Member) -> object:
-    """Return what two names of one store have in common, links and passwords aside."""
+    """Return a key that is equal for two names of one store, such as a link and its target."""
     with suppress(OSError, ValueError):
-        found = Path(member.where).stat()
-        return found.st_dev, found.st_ino
+        stat = Path(member.where).stat()
+        return stat.st_dev, stat.st_ino
     return member.name
 
 
 def _beside(path: Path) -> list[Path]:
-    """Return a store's archive, its settings, and the parts of the logs that they remember."""
+    """Return a store's archive, its settings, and the parts of the access logs in its settings."""
     archive = archive_path(path)
     try:
         logs = read_settings(archive.parent, path.name, path).log

@@ -1,4 +1,4 @@
-"""What several passes found on many stores, and the one page that shows it, like a report."""
+"""Examine many stores in several passes, and show the findings as one HTML page."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,18 +22,34 @@ from memlab.sources.opening import open_source
 from memlab.text import Table, counted, for_terminal
 
 KEPT_APART: Final = ("survey", "size")
-"""Folders of the passes whose results are kept."""
+"""Folders of the passes whose results are saved."""
 
 LISTED: Final = 1_000
-"""Stores that have a line of their own on the page: those that load most."""
+"""Maximum number of stores in the page's table: those that load the most tokens."""
 _WHERE: Final = "; memlab fleet show --csv lists them all"
 SHOWN: Final = 10
-"""Stores that a section names."""
+"""Maximum number of stores that a section names."""
 
 
 @dataclass(frozen=True)
 class FleetFindings:
-    """What is on the page: the tables of the passes, growth by week, and what the stores share."""
+    """The findings of all passes, as the page shows them.
+
+    Attributes
+    ----------
+    now : datetime
+        When the stores were examined, with a time zone.
+    stores : DataFrame
+        The rows of :func:`memlab.fleet.survey`.
+    sizes : DataFrame
+        The rows of :func:`memlab.fleet.size`.
+    weeks : DataFrame
+        The change of the number of memories in each week: ``week``, ``memories``, ``load_bearing``.
+    cohort : Cohort
+        The prior that the stores share.
+    repeated : int
+        Number of names that match a store named before.
+    """
 
     now: datetime
     stores: pd.DataFrame
@@ -44,13 +60,13 @@ class FleetFindings:
 
     @property
     def failed(self) -> int:
-        """How many stores could not be read."""
+        """Number of stores that could not be read."""
         both = pd.concat([self.stores, self.sizes])
         return int(both.loc[both["error"].notna(), "store"].nunique())
 
     @cached_property
     def listed(self) -> pd.DataFrame:
-        """What is known of the stores, those first that load most."""
+        """The readable stores with their caps, most tokens at start first."""
         good = self.stores[self.stores["error"].isna()]
         most = good.sort_values("boot_tokens", ascending=False, kind="stable")
         caps = self.sizes[["store", "keep_recent", "likely", "boot_after"]]
@@ -58,7 +74,7 @@ class FleetFindings:
 
     @property
     def space_freed(self) -> float:
-        """About how many bytes the caps would free: what goes, as a share of what is used."""
+        """Estimated bytes that the caps would free: used bytes times the share of deletions."""
         deletes = self.sizes[["store", "deletes"]]
         both = self.stores.merge(deletes, on="store", validate="one_to_one")
         share = both["deletes"] / both["memories"].where(both["memories"] > 0)
@@ -74,25 +90,56 @@ def examine_fleet(
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
 ) -> FleetFindings:
-    """Look at every store for a report: several passes that read only.
+    """Examine every store for a report, in several passes. The stores are only read.
 
-    The arguments are those of :func:`memlab.fleet.survey` and :func:`memlab.fleet.size`; results of
-    the two long passes are kept in ``survey`` and ``size`` below `out`. A store that cannot be read
-    is a row with its error.
+    Parameters
+    ----------
+    sources, now, runner, progress
+        As for :func:`memlab.fleet.survey`.
+    token_budget : int, optional
+        As for :func:`memlab.fleet.size`.
+    out : str or Path, optional
+        A folder; results of the survey and of sizing are saved in its ``survey`` and ``size``.
+
+    Returns
+    -------
+    FleetFindings
+        The findings. A store that cannot be read is a row with an error.
+
+    Raises
+    ------
+    MemlabError
+        If no store was named, or `out` holds other files.
     """
-    kept = [None if out is None else Path(out) / name for name in KEPT_APART]
+    folders: list[Path | None] = [None, None]
+    if out is not None:
+        folders = [Path(out) / name for name in KEPT_APART]
+    survey_folder, size_folder = folders
     moment = moment_or_now(now, call="memlab.fleet.examine_fleet")
     members = members_of(sources)
-    how: Any = {"runner": runner, "progress": progress}
-    stores = survey(members, now=moment, out=kept[0], **how)
-    cohort = cohort_of(members, **how)
-    sizes = size(members, token_budget=token_budget, cohort=cohort, out=kept[1], **how)
-    weeks = _weeks(members, **how)
-    return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)
+    stores = survey(members, now=moment, runner=runner, progress=progress, out=survey_folder)
+    cohort = cohort_of(members, runner=runner, progress=progress)
+    sizes = size(
+        members,
+        token_budget=token_budget,
+        cohort=cohort,
+        runner=runner,
+        progress=progress,
+        out=size_folder,
+    )
+    weeks = _weeks(members, runner=runner, progress=progress)
+    return FleetFindings(
+        now=moment,
+        stores=stores,
+        sizes=sizes,
+        weeks=weeks,
+        cohort=cohort,
+        repeated=members.repeated,
+    )
 
 
 def _weeks_of(where: str) -> pd.DataFrame:
-    """Return by week how many memories, and load-bearing ones, came to a store or left it."""
+    """Return the change of the numbers of memories and load-bearing ones of a store, by week."""
     past, _ = past_arrays(open_source(where), on_bad_row="keep")
     born = past.created_at
     ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at
@@ -106,11 +153,12 @@ def _weeks_of(where: str) -> pd.DataFrame:
 
 
 def _weeks(members: Members, **how: Any) -> pd.DataFrame:
-    found = outcomes_of(FleetTask("growth", _weeks_of, pd.DataFrame), members, **how)
+    """Return the sum of all stores' changes by week; see :attr:`FleetFindings.weeks`."""
+    outcomes = outcomes_of(FleetTask("growth", _weeks_of, pd.DataFrame), members, **how)
     nothing = pd.DataFrame({"week": [], "memories": [], "load_bearing": []}, dtype=np.int64)
-    known = [each.value for each in found if each.value is not None]
-    together = pd.concat([nothing.set_index("week"), *known]).groupby("week").sum()
-    # a week before each as well, so that a line stays level up to there
+    changes = [outcome.value for outcome in outcomes if outcome.value is not None]
+    together = pd.concat([nothing.set_index("week"), *changes]).groupby("week").sum()
+    # add a row without change before each week, so that a line stays level up to it
     every = together.index.union(together.index[1:] - 1)
     together = together.reindex(every, fill_value=0).reset_index(names="week")
     weeks = together["week"].to_numpy().astype("datetime64[W]").astype("datetime64[s]")
@@ -118,7 +166,20 @@ def _weeks(members: Members, **how: Any) -> pd.DataFrame:
 
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
-    """Write what was found as one self-contained HTML file, readable by you alone."""
+    """Write the findings as one self-contained HTML file, readable by its owner alone.
+
+    Parameters
+    ----------
+    output : str or Path
+        The file to write.
+    findings : FleetFindings
+        What :func:`examine_fleet` returned.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
     return write_whole(Path(output), fleet_page(findings).encode(), limit=OWNER_ONLY)
 
 
@@ -132,10 +193,14 @@ def fleet_page(findings: FleetFindings) -> str:
         "growth": [plot_fleet_growth(findings.weeks).figure],
         "caps": [plot_fleet_caps(findings.sizes).figure],
     }
+    sections = []
+    for anchor, title, words, tables in _sections(findings):
+        section = Section(anchor=anchor, title=title, words=words, tables=tables)
+        sections.append((section, charts.get(anchor, [])))
     names = map(for_terminal, findings.listed["store"])
     return html_of(
         "fleet.html.jinja",
-        [(Section(*each), charts.get(each[0], [])) for each in _sections(findings)],
+        sections,
         findings=findings,
         stores=counted(len(findings.stores), "stores"),
         repeated=counted(findings.repeated, "names"),
@@ -145,6 +210,7 @@ def fleet_page(findings: FleetFindings) -> str:
 
 
 def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
+    """Yield the headline figures: name, value and remark."""
     stores = findings.stores
     sizes = findings.sizes
     failed = findings.failed
@@ -157,12 +223,13 @@ def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
     yield "tokens at start", f"{boot:,}", f"{share} (characters / 4, an estimate)"
     yield "caps would save", f"{saved:,}", "tokens at start, of all stores together"
     free = float(stores["free_bytes"].sum())
-    back, now = (f"{size / 1e6:,.1f} MB" for size in (free + findings.space_freed, free))
-    yield "space to give back", back, f"about, after the caps and a vacuum; {now} are free now"
+    after_caps = f"{(free + findings.space_freed) / 1e6:,.1f} MB"
+    remark = f"about, after the caps and a vacuum; {free / 1e6:,.1f} MB are free now"
+    yield "space to give back", after_caps, remark
 
 
 def _sections(findings: FleetFindings) -> Iterator[tuple[str, str, list[str], list[Table]]]:
-    """Yield of each section its anchor, its title, words and tables."""
+    """Yield the anchor, the title, the paragraphs and the tables of each section."""
     good = findings.sizes[findings.sizes["error"].isna()]
     saved = good.assign(saved=good["boot_now"] - good["boot_after"])
     heavy = saved[saved["floor"] * 2 > saved["boot_now"]]
@@ -193,20 +260,27 @@ def _sections(findings: FleetFindings) -> Iterator[tuple[str, str, list[str], li
 
 
 def _named(sizes: pd.DataFrame, most: str, words: Callable[[dict[Any, Any]], str]) -> list[Table]:
-    """Return the first stores, or those with most of something, and what is said of each."""
+    """Return a table of the first stores, with `words` of each; none if there are no stores.
+
+    `most` is the column to sort by, largest first; empty to keep the order.
+    """
     if most:
         sizes = sizes.sort_values(most, ascending=False, kind="stable")
     shown = sizes.head(SHOWN).to_dict("records")
     rows = [(for_terminal(row["store"]), words(row)) for row in shown]
-    return [Table("", (), rows)] if rows else []
+    if not rows:
+        return []
+    return [Table("", (), rows)]
 
 
 def _caps_in_words(row: dict[Any, Any]) -> str:
+    """Return a sentence on the caps of a store, and on the tokens that the safe one saves."""
     numbers = f"keep_recent = {row['keep_recent']:,} is safe, {row['likely']:,} is likely"
     return f"{numbers}: {counted(row['saved'], 'tokens')} fewer under the safe one"
 
 
 def _evidence_in_words(cohort: Cohort, silent: int) -> str:
+    """Return a sentence on the evidence for stores without references of their own."""
     if not silent:
         return "Every store has references of its own."
     by = f"{counted(silent, 'stores')} without a reference of their own: sized by"
@@ -217,18 +291,21 @@ def _evidence_in_words(cohort: Cohort, silent: int) -> str:
 
 
 def _left_out(findings: FleetFindings) -> list[Table]:
-    """Return the stores with an error, of survey or size, each once."""
+    """Return a table of the stores with an error, each once; none if there is no error."""
     both = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
     refused = both.drop_duplicates("store").to_numpy().tolist()
     rows = [tuple(map(for_terminal, row)) for row in refused]
-    return [Table("", (), rows).first(LISTED, _WHERE)] if rows else []
+    if not rows:
+        return []
+    return [Table("", (), rows).first(LISTED, _WHERE)]
 
 
 def _every_store(findings: FleetFindings) -> Table:
+    """Return the table of stores, most tokens at start first."""
     header = ("store", "memories", "tokens at start", "floor", "safe cap", "likely cap", "after")
     names = ["memories", "boot_tokens", "floor_tokens", "keep_recent", "likely", "boot_after"]
-    rows = [
-        (for_terminal(store), *("–" if pd.isna(each) else int(each) for each in numbers))
-        for store, *numbers in findings.listed[["store", *names]].itertuples(index=False)
-    ]
+    rows: list[tuple[Any, ...]] = []
+    for store, *numbers in findings.listed[["store", *names]].itertuples(index=False):
+        cells = ["–" if pd.isna(number) else int(number) for number in numbers]
+        rows.append((for_terminal(store), *cells))
     return Table("", header, rows).first(LISTED, _WHERE)

@@ -1,6 +1,7 @@
-"""A task done to every store of a fleet, in one frame; kept as Parquet files that appear whole.
+"""Run a task on every store of a fleet, and collect the results in a frame or in Parquet files.
 
-The first of such tasks is a survey: what an agent loads from each.
+Each Parquet file is written atomically. The simplest task is the survey: the tokens that an agent
+loads from each store at start.
 """
 
 import json
@@ -33,9 +34,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STORE: Final = "store"
+"""Column with the store's name."""
 
 SECONDS: Final = 2.0
-"""How long a result waits to be written, about."""
+"""Approximate maximum time, in seconds, before a result is written to a file."""
 
 _ARROW: Final = {
     str: pa.string(),
@@ -47,7 +49,7 @@ _ARROW: Final = {
 _STORE: Final = pa.field(STORE, pa.string())
 _OWN: Final = [pa.field(name, pa.string()) for name in ("error", "error_kind", "store_state")]
 _RUN: Final = "_run.json"
-"""Parquet readers pass over names that begin with an underscore."""
+"""File that describes the run. Parquet readers skip names that begin with an underscore."""
 _MARKER: Final = "memlab_fleet_run"
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
 """The format of a folder of results."""
@@ -62,69 +64,106 @@ def outcomes_of(
     out: str | PathLike[str] | None = None,
     given: Given = workers.nothing,
 ) -> list[Outcome[Row]]:
-    """Do a task to every store; return what became of each, in the order of their names."""
+    """Run a task on every store, and return the outcomes in the order of the names.
+
+    Parameters
+    ----------
+    task : FleetTask
+        The task.
+    sources, runner, progress
+        As for :func:`survey`.
+    out : str or Path, optional
+        A folder of results. Results that are still valid are read from it, and only the others are
+        computed.
+    given : callable, optional
+        Returns the extra argument of the task for a store.
+    """
     members = members_of(sources).stores
-    parts = None if out is None else ParquetShards(Path(out), task)
-    found = {} if parts is None else parts.still_there(members)
-    missing = [member for member in members if member.name not in found]
-    if progress is not None and found:
-        progress(len(found), len(members))
+    shards = None if out is None else ParquetShards(Path(out), task)
+    outcomes: dict[str, Outcome[Row]] = {}
+    if shards is not None:
+        outcomes = shards.still_there(members)
+    missing = [member for member in members if member.name not in outcomes]
+    if progress is not None and outcomes:
+        progress(len(outcomes), len(members))
+    if runner is None:
+        runner = workers.usual_runner(missing)
     try:
-        for outcome in (runner or workers.usual_runner(missing)).run(task, missing, given):
-            found[outcome.name] = outcome if parts is None else parts.add(outcome)
+        for outcome in runner.run(task, missing, given):
+            outcomes[outcome.name] = outcome if shards is None else shards.add(outcome)
             if progress is not None:
-                progress(len(found), len(members))
+                progress(len(outcomes), len(members))
     finally:
-        if parts is not None:
-            parts.flush()
-    if parts is not None:
-        parts.note(finished=True)
-    return [found[member.name] for member in members]
+        if shards is not None:
+            shards.flush()
+    if shards is not None:
+        shards.note(finished=True)
+    return [outcomes[member.name] for member in members]
 
 
 def table_of(task: FleetTask[Any], sources: Sources, **how: Any) -> "pd.DataFrame":
-    """Do a task to every store, as :func:`outcomes_of` does; return a row for each."""
+    """Run a task on every store, as :func:`outcomes_of` does, and return a frame of its rows."""
     import pandas as pd
 
-    lines = [_line_of(each) for each in outcomes_of(task, sources, **how)]
-    table = pa.Table.from_pylist(lines, _schema_of(task))
+    rows = [_row_of(outcome) for outcome in outcomes_of(task, sources, **how)]
+    table = pa.Table.from_pylist(rows, _schema_of(task))
     types = {pa.int64(): pd.Int64Dtype(), pa.float64(): pd.Float64Dtype()}
     frame: pd.DataFrame = table.to_pandas(types_mapper=types.get)
     return frame.drop(columns=["error_kind", "store_state"])
 
 
 def _schema_of(task: FleetTask[Any]) -> Any:
-    """Return the columns of the store's name, of what is annotated in a row, and of an error."""
+    """Return the Arrow schema: the store's name, the fields of a row, and those of an error."""
     names = stored_names_of(task.row)
-    own = [each for each in fields(task.row) if names[each.name] != STORE]
-    kinds = [next(k for k in (each.type, *get_args(each.type)) if k in _ARROW) for each in own]
     columns = [
-        pa.field(names[each.name], _ARROW[kind]) for each, kind in zip(own, kinds, strict=True)
+        pa.field(names[field.name], _arrow_type(field.type))
+        for field in fields(task.row)
+        if names[field.name] != STORE
     ]
     return pa.schema([_STORE, *columns, *_OWN])
 
 
+def _arrow_type(annotation: Any) -> Any:
+    """Return the Arrow type of a field's annotation, such as ``int`` or ``int | None``."""
+    for kind in (annotation, *get_args(annotation)):
+        if kind in _ARROW:
+            return _ARROW[kind]
+    raise TypeError(f"no column type for {annotation!r}")
+
+
 def stored_names_of(row: type[Any]) -> Mapping[str, str]:
-    """Return the name of the column for each field of a row: in a frame, and in Parquet files.
+    """Return the column of each field of a row, in a frame and in Parquet files.
 
-    A row says them in a table ``stored_names``, so that a field may be renamed and its column
-    stays. A row without it, which is nobody's but the caller's, has a column named as each field.
+    A row class lists its columns in ``stored_names``, so that a field can be renamed and its column
+    stays. Without it each column has the name of its field.
+
+    >>> stored_names_of(StoreLine)["boot_tokens"]
+    'boot_tokens'
     """
-    own: Mapping[str, str] = getattr(row, "stored_names", {})
-    return own or {each.name: each.name for each in fields(row)}
+    columns: Mapping[str, str] = getattr(row, "stored_names", {})
+    if columns:
+        return columns
+    return {field.name: field.name for field in fields(row)}
 
 
-def _line_of(outcome: Outcome[Any]) -> dict[str, Any]:
-    value = {}
+def _row_of(outcome: Outcome[Any]) -> dict[str, Any]:
+    """Return an outcome as a row, by column."""
+    row: dict[str, Any] = {}
     if outcome.value is not None:
-        names = stored_names_of(type(outcome.value))
-        value = {key: getattr(outcome.value, name) for name, key in names.items()}
-    own = {"error": outcome.error or None, "error_kind": outcome.kind or None}
-    return value | own | {"store_state": outcome.state, STORE: outcome.name}
+        for name, column in stored_names_of(type(outcome.value)).items():
+            row[column] = getattr(outcome.value, name)
+    row["error"] = outcome.error or None
+    row["error_kind"] = outcome.kind or None
+    row["store_state"] = outcome.state
+    row[STORE] = outcome.name
+    return row
 
 
 class ParquetShards:
-    """A folder of results of one task."""
+    """A folder of Parquet files with the results of one task.
+
+    Raise a MemlabError if the folder holds other files, or the results of another task.
+    """
 
     def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
         self.folder = folder
@@ -136,29 +175,35 @@ class ParquetShards:
         self._is_fresh = self._begin()
 
     def still_there(self, members: Sequence[Member]) -> dict[str, Outcome[Any]]:
-        """Return the results that still hold, and drop all others: a store has one row, or none."""
-        small = [each for each in self._schema if not pa.types.is_large_binary(each.type)]
-        kept: dict[str, tuple[Path, Outcome[Any]]] = {}
+        """Return the results that are still valid, by store, and delete all others.
+
+        Afterwards the folder holds at most one row for each store.
+        """
+        small = [field for field in self._schema if not pa.types.is_large_binary(field.type)]
+        outcomes: dict[str, Outcome[Any]] = {}
+        parts: dict[str, Path] = {}
         for part in _parts_of(self.folder):
             for row in _read(part, pa.schema(small)).to_pylist():
-                kept[row["store"]] = part, self._outcome(row)  # of two results the later
+                # a later result of the same store replaces an earlier one
+                outcomes[row[STORE]] = self._outcome(row)
+                parts[row[STORE]] = part
         named = {member.name: member for member in members}
-        found = {
+        valid = {
             name: outcome
-            for name, (_, outcome) in kept.items()
+            for name, outcome in outcomes.items()
             if name in named and self._still_holds(named[name], outcome)
         }
-        if len(found) < len(kept):
-            self._keep({name: kept[name][0] for name in found})
-        return found
+        if len(valid) < len(outcomes):
+            self._keep({name: parts[name] for name in valid})
+        return valid
 
     def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
-        """Keep a result; return it without what is large in it, which need not be held."""
-        line = _line_of(outcome)
+        """Queue a result to be written, and return it without its large fields."""
+        row = _row_of(outcome)
         names = stored_names_of(self._task.row)
-        large = [name for name, key in names.items() if isinstance(line.get(key), bytes)]
-        self._waiting.append(line)
-        # what was done to a store is said at once, whatever happens next
+        large = [name for name, column in names.items() if isinstance(row.get(column), bytes)]
+        self._waiting.append(row)
+        # a change to a store is recorded at once
         if self._task.changes or monotonic() - self._since > SECONDS:
             self.flush()
         if outcome.value is None or not large:
@@ -166,51 +211,64 @@ class ParquetShards:
         return replace(outcome, value=replace(outcome.value, **dict.fromkeys(large)))
 
     def flush(self) -> None:
-        """Write what waits to be written."""
+        """Write the queued results to a new file."""
         if self._waiting:
             files = _parts_of(self.folder)
-            number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 1
+            number = 1
+            if files:
+                number = int(files[-1].stem.removeprefix("part-")) + 1
             table = pa.Table.from_pylist(self._waiting, self._schema)
             self._write(self.folder / f"part-{number:06}.parquet", table)
         self._waiting = []
         self._since = monotonic()
 
     def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
-        """Whether a result need not be asked for again: an error always is.
+        """Return whether a saved result is still valid; an error never is.
 
-        A store that cannot be seen from here is, once the run that asked for it has finished.
+        The result of a store whose files this machine cannot see is valid within the same run only.
         """
         if outcome.error:
             return False
-        now = member.state()
-        return outcome.state == now if now else not self._is_fresh
+        state = member.state()
+        if not state:
+            return not self._is_fresh
+        return outcome.state == state
 
-    def _keep(self, kept: Mapping[str, Path]) -> None:
-        """Drop all results but those of these stores, each in its part."""
+    def _keep(self, parts: Mapping[str, Path]) -> None:
+        """Delete all rows except those of these stores, each in its file."""
         for part in _parts_of(self.folder):
             table = _read(part, self._schema)
-            stay = [kept.get(name) == part for name in table["store"].to_pylist()]
-            if not any(stay):
+            is_kept = [parts.get(name) == part for name in table[STORE].to_pylist()]
+            if not any(is_kept):
                 part.unlink()
-            elif not all(stay):
-                self._write(part, table.filter(pa.array(stay)))
+            elif not all(is_kept):
+                self._write(part, table.filter(pa.array(is_kept)))
 
     def _outcome(self, row: dict[str, Any]) -> Outcome[Any]:
-        store, error, kind, state = (row[each.name] for each in (_STORE, *_OWN))
-        if error is not None:
-            return Outcome(store, error=error, kind=kind or "", state=state)
+        """Return the outcome that a row holds."""
+        store = row[STORE]
+        state = row["store_state"]
+        if row["error"] is not None:
+            return Outcome(
+                name=store, error=row["error"], kind=row["error_kind"] or "", state=state
+            )
         names = stored_names_of(self._task.row)
-        value = {name: row.get(key) for name, key in names.items()}
-        return Outcome(store, self._task.row(**value), state=state)
+        value = self._task.row(**{name: row.get(column) for name, column in names.items()})
+        return Outcome(name=store, value=value, state=state)
 
     def _write(self, part: Path, table: Any) -> None:
-        import pyarrow.parquet as pq  # with file systems of clouds, which take their time
+        """Write a table to a file atomically, readable by the owner alone."""
+        import pyarrow.parquet as pq  # loads cloud file systems, which is slow
 
         with whole_file(part, limit=OWNER_ONLY) as draft:
             pq.write_table(table, draft, compression="zstd")
 
     def _begin(self) -> bool:
-        """Whether this is a new run: the last one finished, or there was none."""
+        """Open the folder, and return whether this is a new run.
+
+        It is one if the last run finished, or there was none. A new run that depends on something
+        else than the last one starts without its results.
+        """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -231,52 +289,70 @@ class ParquetShards:
         return is_fresh
 
     def _read_note(self) -> dict[str, Any]:
+        """Return the description of the last run; empty if there is none."""
         file = self.folder / _RUN
-        found = None
-        with suppress(ValueError):
-            found = json.loads(read_whole(file)) if file.exists() else None
-        if not isinstance(found, dict) or _MARKER not in found:
+        if not file.exists():
             return {}
-        with suppress(ValueError):  # others made it
-            written = written_in(found[_MARKER], found.get("readable_from"))
+        try:
+            note = json.loads(read_whole(file))
+        except ValueError:
+            return {}
+        if not isinstance(note, dict) or _MARKER not in note:
+            return {}
+        with suppress(ValueError):  # the versions are malformed: the question is compared next
+            written = written_in(note[_MARKER], note.get("readable_from"))
             FORMAT.check(f"what is in {self.folder}", written, MemlabError)
-        return found
+        return note
 
     def note(self, *, finished: bool) -> None:
-        """Note what was asked, and whether every store has its result."""
-        on = {"question": self._question, "rests_on": self._task.rests_on}
-        versions = {_MARKER: FORMAT.number, "readable_from": FORMAT.readable_from}
-        note = {**versions, **on, "finished": finished}
+        """Write the description of this run: its task, and whether every store has a result."""
+        note = {
+            _MARKER: FORMAT.number,
+            "readable_from": FORMAT.readable_from,
+            "question": self._question,
+            "rests_on": self._task.rests_on,
+            "finished": finished,
+        }
         write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=OWNER_ONLY)
 
 
 def column_of(folder: Path, name: str) -> Callable[[str], bytes | None]:
-    """Return what gives a field of bytes of a store; those of one part are in memory."""
+    """Return a function from a store to its value in a column of bytes, None if it has no row.
+
+    The column of one file at a time is held in memory.
+    """
     parts: dict[str, Path] = {}
     for part in _parts_of(folder):
-        parts |= dict.fromkeys(_read(part, pa.schema([_STORE]))[STORE].to_pylist(), part)
+        for store in _read(part, pa.schema([_STORE]))[STORE].to_pylist():
+            parts[store] = part
 
     @lru_cache(maxsize=1)
     def column(part: Path) -> dict[str, bytes]:
         table = _read(part, pa.schema([_STORE, (name, _ARROW[bytes])]))
         return dict(zip(table[STORE].to_pylist(), table[name].to_pylist(), strict=True))
 
-    return lambda store: column(parts[store])[store] if store in parts else None
+    def value_of(store: str) -> bytes | None:
+        if store not in parts:
+            return None
+        return column(parts[store])[store]
+
+    return value_of
 
 
 def start_over(folder: Path) -> None:
-    """Remove the results in a folder, and nothing else."""
+    """Delete the results in a folder; other files stay."""
     if folder.is_dir():
         for file in [*_parts_of(folder), folder / _RUN]:
             file.unlink(missing_ok=True)
 
 
 def _parts_of(folder: Path) -> list[Path]:
-    """Return the parts in the order in which they were written."""
+    """Return the result files in the order in which they were written."""
     return sorted(folder.glob("part-*.parquet"))
 
 
 def _read(part: Path, schema: Any) -> Any:
+    """Load the columns of a schema from a file; raise a MemlabError if the file has another."""
     import pyarrow.parquet as pq
 
     try:
@@ -291,13 +367,30 @@ def _read(part: Path, schema: Any) -> Any:
 
 @dataclass(frozen=True)
 class StoreLine:
-    """What a survey says of one store.
+    """The survey of one store.
 
-    ``boot_*`` is what an agent loads at start, ``floor_*`` the load-bearing part of it and
-    ``prunable*`` the rest, which a cap could take away; ``per_day`` so many of these come in, None
-    where none has. ``bytes`` counts its file and what lies beside it, ``free_bytes`` those of them
-    that a vacuum gives back; None for a server. ``unreadable`` memories cannot be interpreted and
-    count as load-bearing.
+    Attributes
+    ----------
+    scheme : str
+        The kind of store.
+    memories : int
+        Memories in the store.
+    boot_memories, boot_tokens : int
+        Memories that an agent loads at start, and their tokens.
+    floor_memories, floor_tokens : int
+        The load-bearing memories among them, which no cap deletes.
+    prunable, prunable_tokens : int
+        The prunable memories among them, which a cap could delete.
+    per_day : float or None
+        Prunable memories written a day; None if there is none.
+    first_at, last_at : datetime or None
+        When the first and the last memory were written.
+    bytes : int or None
+        Size of the store's files; None for a server.
+    free_bytes : int or None
+        Bytes that a vacuum gives back; None for a server.
+    unreadable : int
+        Memories that cannot be interpreted; they count as load-bearing.
     """
 
     scheme: str
@@ -341,7 +434,7 @@ def survey(
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
 ) -> "pd.DataFrame":
-    """Say of every store what an agent loads of it at start. Nothing is written.
+    """Return the tokens that an agent loads at start from every store. The stores are only read.
 
     Parameters
     ----------
@@ -349,32 +442,39 @@ def survey(
         Paths, patterns, folders, URLs and ``@FILE`` of names; see
         :func:`memlab.fleet.expand_names`.
     now : datetime, optional
-        The present, with a time zone.
+        The current time, with a time zone; by default the clock's.
     runner : Runner, optional
-        Who does it; by default a process for each processor, and this one alone for a few stores.
+        Runs the task on the stores. By default one process for each processor, and this process
+        for a few stores.
     progress : callable, optional
-        Called with how many stores are done and how many there are.
+        Called with the number of finished stores and the number of all stores.
     out : str or Path, optional
-        A folder in which results are kept as they come. The same call again does what is missing,
-        what failed, and the stores that have changed. One that holds something else is refused.
+        A folder that stores results as they arrive. The same call again computes only missing and
+        failed results and those of changed stores.
 
     Returns
     -------
     DataFrame
         A row for each store, in the order in which they were named: ``store``, the fields of
-        :class:`StoreLine`, and ``error``, missing where there is none. A store that cannot be read
-        is a row with its error.
+        :class:`StoreLine`, and ``error``, missing if there is none. A store that cannot be read is
+        a row with an error.
+
+    Raises
+    ------
+    MemlabError
+        If no store was named, or `out` holds other files.
     """
     task = survey_task(moment_or_now(now, call="memlab.fleet.survey"))
     return table_of(task, sources, runner=runner, progress=progress, out=out)
 
 
 def survey_task(now: datetime) -> FleetTask[StoreLine]:
-    """Return the task of a survey."""
+    """Return the task that surveys a store."""
     return FleetTask("survey", partial(_surveyed, now=now), StoreLine)
 
 
 def _surveyed(where: str, *, now: datetime) -> StoreLine:
+    """Return the survey of one store."""
     source = open_source(where)
     memories, _ = past_arrays(source, on_bad_row="keep")
     summary = summary_of(memories, now=now, threshold=None)
@@ -398,7 +498,7 @@ def _surveyed(where: str, *, now: datetime) -> StoreLine:
 
 
 def bytes_of(source: Source) -> int | None:
-    """Return the size of a store's files; None for a server."""
+    """Return the size of a store's files in bytes; None for a server."""
     if source.permissions_template is None:
         return None
     return sum(file.stat().st_size for file in source.files() if file.is_file())

@@ -1,6 +1,7 @@
-"""What is done to each store of a fleet, and by whom; a broken one never ends the run.
+"""Tasks on the stores of a fleet, and the runners that execute them.
 
-When a worker dies, its stores are handed out again one by one.
+An error in one store never ends the run. When a worker process dies, its stores are submitted
+again one by one.
 """
 
 import gc
@@ -30,41 +31,51 @@ from memlab.store.records import batched
 Row = TypeVar("Row")
 
 Given = Callable[[Member], Any]
-"""What belongs to one store alone, fetched when its turn comes."""
+"""Returns the extra argument of a task for one store, just before the store is submitted."""
 AnyTask: TypeAlias = "FleetTask[Any]"
 Outcomes: TypeAlias = "Iterator[Outcome[Any]]"
 Progress = Callable[[int, int], None]
-"""Called with how many stores are done, and how many there are."""
+"""Called with the number of finished stores and the number of all stores."""
 
 FEW: Final = 20
-"""Stores that are done before the first process has started."""
+"""Number of stores below which starting processes takes longer than the work."""
 FEW_BYTES: Final = 20_000_000
-"""The same of bytes."""
+"""Total size in bytes below which starting processes takes longer than the work."""
 
 SET_ASIDE: Final = "SetAside"
-"""Kind of the error of a store that ends whatever process works on it."""
+"""Kind of the error of a store that kills every process that works on it."""
 
 TOGETHER: Final = 50
-"""Stores that are handed out at once, at most: the middle of what pays on Dask."""
+"""Maximum number of stores in a chunk: the middle of the efficient range on Dask."""
 LARGE: Final = 16_000_000
-"""Bytes of a store that goes alone."""
+"""Size in bytes above which a store is a chunk of its own."""
 AHEAD: Final = 2
-"""Chunks that are handed out for each worker: one to work on and one to follow it."""
+"""Chunks submitted for each worker: one that runs and one that waits."""
 HEARTBEAT: Final = 10.0
-"""Seconds without an answer after which it is asked whether anybody is left to give one."""
+"""Seconds without a result after which the pool is asked whether any worker is alive."""
 PATIENCE: Final = 30.0
-"""Seconds that a scheduler has to answer, and a first worker to come."""
+"""Seconds to wait for a scheduler to answer, and for a first worker."""
 LOADED_BEFORE: Final = ("memlab.fleet.workers", "memlab.fleet.sweep")
-"""What every process needs, imported once and not in each."""
+"""Modules that the fork server imports once for all processes."""
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Row]):
-    """What became of one store. It pickles, and it is never an exception.
+    """The result of a task on one store, or its error. It can be pickled.
 
-    `name` is the member's, `value` what was asked for. `error` says what is wrong and `kind` the
-    name of the error's class; both are empty where nothing is. ``state`` is what the store's files
-    were like just before it was read, or just after it was changed; empty where unknown.
+    Attributes
+    ----------
+    name : str
+        The store's name.
+    value : Row or None
+        The row that the task returned; None if it failed.
+    error : str
+        The error's message; empty if there is none.
+    kind : str
+        Name of the error's class; empty if there is none.
+    state : str
+        :meth:`Member.state` just before the store was read, or just after it was changed; empty if
+        unknown.
     """
 
     name: str
@@ -75,57 +86,73 @@ class Outcome(Generic[Row]):
 
 
 def nothing(member: Member) -> None:
-    """Give nothing."""
+    """Return None: the task takes no extra argument."""
 
 
 @runtime_checkable
 class Runner(Protocol):
-    """Who does the work."""
+    """Runs a task on the stores of a fleet."""
 
     def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
-        """Yield an outcome for each of the members, as they come.
+        """Yield the outcome of each member, in the order in which they finish.
 
-        MemlabError when nobody is left to do the work.
+        Parameters
+        ----------
+        task : FleetTask
+            The task.
+        members : sequence of Member
+            The stores.
+        given : callable, optional
+            Returns the extra argument of the task for a store.
+
+        Raises
+        ------
+        MemlabError
+            If no worker is left.
         """
         ...
 
 
 @dataclass(frozen=True)
 class FleetTask(Generic[Row]):
-    """What is done to each store. It pickles, for others may do it."""
+    """A function to run on each store, and the identity of its results. It can be pickled."""
 
     name: str
+    """Name of the task, such as ``"survey"``."""
     work: Callable[..., Row]
-    """Takes what opens a store, and what is given for it alone where anything is."""
+    """Takes the path or URL of a store, and the extra argument if there is one."""
     row: type[Row]
-    """The dataclass of a row; a field ``store`` is the name that the outcome has already."""
+    """The dataclass of a row. A field ``store`` repeats the name of the outcome."""
     changes: bool = False
-    """Whether a store is another one afterwards."""
+    """Whether the task changes the store."""
     asked: Mapping[str, Any] = field(default_factory=dict)
-    """What else makes results those of another question."""
+    """Settings of the task; results of other settings are never reused."""
     rests_on: str | None = ""
-    """What results of a finished run hold for beside the stores; None: they say nothing later."""
+    """Other input of the results. A later run reuses those with the same input; None: never."""
 
     def do(self, member: Member, given: Any = None) -> Outcome[Row]:
-        """Do it to one store; whatever goes wrong with it is part of the answer."""
+        """Run the task on one store, and return its row or its error. No error is raised."""
         if member.problem:
-            return Outcome(member.name, error=member.problem, kind="StoreError")
+            return Outcome(name=member.name, error=member.problem, kind="StoreError")
         state = member.state()
+        arguments = (member.where,) if given is None else (member.where, given)
         try:
-            value = self.work(member.where, *([] if given is None else [given]))
-            return Outcome(member.name, value, state=member.state() if self.changes else state)
+            value = self.work(*arguments)
+            if self.changes:
+                return Outcome(name=member.name, value=value, state=member.state())
+            return Outcome(name=member.name, value=value, state=state)
         except MemlabError as error:
-            words = str(error)
+            message = str(error)
             kind = type(error).__name__
         except Exception as error:  # noqa: BLE001 - one store must not end the run of all
             kind = type(error).__name__
-            words = f"memlab failed on it: {kind}: {error}"
-        return Outcome(member.name, error=words, kind=kind, state=state)
+            message = f"memlab failed on it: {kind}: {error}"
+        return Outcome(name=member.name, error=message, kind=kind, state=state)
 
 
 @dataclass(frozen=True)
 class Serial:
-    """One store after the other, in this process."""
+    """Runs one store after the other, in this process."""
 
     def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
         """Yield the outcomes in the order of the members."""
@@ -138,24 +165,30 @@ Answer: TypeAlias = "Future[list[Outcome[Any]]]"
 
 
 class WorkerPool(ABC):
-    """Who works: how many at once, and how often a store is tried that ends its worker."""
+    """Workers that run chunks of stores."""
 
     workers: int
+    """Number of chunks that run at the same time."""
     attempts: int = 1
+    """Number of tries for a store that kills its worker."""
     death_errors: tuple[type[BaseException], ...] = ()
+    """Errors of a chunk whose worker died."""
 
     @abstractmethod
     def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
-        """Hand a chunk out, whoever has died before."""
+        """Submit a chunk, even after a worker has died."""
 
     def heartbeat(self) -> None:  # noqa: B027 - not every pool has to
-        """Raise a MemlabError when nobody is left to work."""
+        """Raise a MemlabError if no worker is left."""
 
 
 def schedule(pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: Given) -> Outcomes:
-    """Yield an outcome for each member as it comes."""
+    """Run a task in a pool, and yield the outcome of each member as it finishes.
 
-    def hand_out(chunk: list[Member]) -> Answer:
+    Stores whose chunk killed its worker are tried again one by one at the end.
+    """
+
+    def submit(chunk: list[Member]) -> Answer:
         return pool.submit(task, [(member, given(member)) for member in chunk])
 
     waiting = chunks_of(members, pool.workers)
@@ -165,37 +198,43 @@ def schedule(pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: 
         while waiting or running:
             while waiting and len(running) < AHEAD * pool.workers:
                 chunk = waiting.popleft()
-                running[hand_out(chunk)] = chunk
+                running[submit(chunk)] = chunk
             for answer in _answered(pool, running):
                 chunk = running.pop(answer)
-                found = _result(pool, answer)
-                if found is None:
+                outcomes = _result(pool, answer)
+                if outcomes is None:
                     suspects += chunk
                 else:
-                    yield from found
+                    yield from outcomes
         for member in suspects:
-            yield _alone(pool, member, hand_out)
+            yield _run_alone(pool, member, submit)
     finally:
         for answer in running:
             answer.cancel()
 
 
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
-    """Return members in chunks, large ones alone and first; several for each worker, to share."""
-    large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
+    """Return the members in chunks: each large one alone and first, then about eight a worker."""
+    large = [member for member in members if member.size > LARGE]
+    large.sort(key=lambda member: -member.size)
     small = [member for member in members if member.size <= LARGE]
-    together = max(1, min(TOGETHER, len(small) // (8 * workers)))
-    return deque([*([each] for each in large), *batched(small, together)])
+    length = max(1, min(TOGETHER, len(small) // (8 * workers)))
+    chunks = deque([member] for member in large)
+    chunks.extend(batched(small, length))
+    return chunks
 
 
 def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:
-    while not (done := wait(running, HEARTBEAT, return_when=FIRST_COMPLETED).done):
+    """Wait until at least one chunk has finished, and return the finished ones."""
+    while True:
+        done, _ = wait(running, HEARTBEAT, return_when=FIRST_COMPLETED)
+        if done:
+            return done
         pool.heartbeat()
-    return done
 
 
 def _result(pool: WorkerPool, answer: Answer) -> list[Outcome[Any]] | None:
-    """Return what came of a chunk; None where it ended its worker."""
+    """Return the outcomes of a chunk; None if it killed its worker."""
     try:
         return answer.result()
     except pool.death_errors:
@@ -206,33 +245,48 @@ def _result(pool: WorkerPool, answer: Answer) -> list[Outcome[Any]] | None:
         ) from error
 
 
-def _alone(
-    pool: WorkerPool, member: Member, hand_out: Callable[[list[Member]], Answer]
+def _run_alone(
+    pool: WorkerPool, member: Member, submit: Callable[[list[Member]], Answer]
 ) -> Outcome[Any]:
-    """Try a store with nothing beside it, so that a death is its own."""
+    """Run a store while no other one runs, so that it is to blame if the worker dies."""
     for _ in range(pool.attempts):
-        answer = hand_out([member])
+        answer = submit([member])
         _answered(pool, [answer])
-        if found := _result(pool, answer):
-            return found[0]
-    words = (
+        outcomes = _result(pool, answer)
+        if outcomes:
+            return outcomes[0]
+    message = (
         "it ended every process that worked on it and was set aside; look at it alone, with more "
         "memory: memlab show"
     )
-    return Outcome(member.name, error=words, kind=SET_ASIDE)
+    return Outcome(name=member.name, error=message, kind=SET_ASIDE)
 
 
 def _work_through(task: AnyTask, chunk: Chunk) -> list[Outcome[Any]]:
-    """Do the task to each store of a chunk; this is what a process is sent."""
+    """Run the task on each store of a chunk; workers execute this function."""
     return [task.do(member, given) for member, given in chunk]
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Several processes on this machine, by default one for each processor that this one may use.
+    """Runs stores in several processes on this machine.
 
-    A script that is run by Python itself begins what it does with
-    ``if __name__ == "__main__":``, for each process imports it again.
+    A script needs ``if __name__ == "__main__":`` around its code, because each process imports it.
+
+    Parameters
+    ----------
+    count : int, optional
+        Number of processes; by default one for each processor that this process may use.
+
+    Raises
+    ------
+    ValueError
+        If `count` is less than 1.
+
+    Examples
+    --------
+    >>> Processes(4)
+    Processes(count=4)
     """
 
     count: int | None = None
@@ -242,13 +296,13 @@ class Processes:
             arguments.whole_number("count", self.count, least=1)
 
     def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
-        """Yield the outcomes as they come; a MemlabError where no process can be started."""
+        """Yield the outcomes as they finish; raise a MemlabError if no process can be started."""
         with closing(_ProcessPool(self.count or len(os.sched_getaffinity(0)))) as pool:
             yield from schedule(pool, task, members, given)
 
 
 class _ProcessPool(WorkerPool):
-    """Processes that are started anew when one of them died; one that is gone says so by itself."""
+    """Processes on this machine, which are all restarted when one of them dies."""
 
     attempts = 3
     death_errors = (BrokenProcessPool,)
@@ -274,42 +328,49 @@ class _ProcessPool(WorkerPool):
             return self._executor.submit(_work_through, task, chunk)
 
     def close(self) -> None:
-        """End them; a second Ctrl-C meanwhile would leave Python waiting for them for ever."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        """End the processes, with Ctrl-C blocked: a second one would make Python wait for ever."""
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         self._executor.shutdown(cancel_futures=True)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _started(self) -> ProcessPoolExecutor:
+        """Start the processes."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(LOADED_BEFORE))
         return ProcessPoolExecutor(self.workers, mp_context=context, initializer=_begin)
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to the process that hands out, and end when that one ends."""
+    """Initialize a process: ignore Ctrl-C, and exit when the parent process ends."""
 
     def end_with(parent: BaseProcess) -> None:
         parent.join()
         os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.freeze()  # what is imported stays, and is not looked through again and again
-    if (parent := multiprocessing.parent_process()) is not None:
+    gc.freeze()  # the collector skips imported modules, which are never freed
+    parent = multiprocessing.parent_process()
+    if parent is not None:
         threading.Thread(target=end_with, args=(parent,), daemon=True).start()
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers that a Dask client reaches, on other machines too.
+    """Runs stores on the workers of a Dask client, which may be on other machines.
 
-    The `client` is connected and left open; `patience` is the seconds to wait for a first worker.
+    Parameters
+    ----------
+    client : distributed.Client
+        A connected client; it stays open.
+    patience : float
+        Seconds to wait for a first worker.
     """
 
     client: Any = field(repr=False)
     patience: float = PATIENCE
 
     def run(self, task: AnyTask, members: Sequence[Member], given: Given = nothing) -> Outcomes:
-        """Yield the outcomes as they come; a MemlabError where nobody can do the work."""
+        """Yield the outcomes as they finish; raise a MemlabError if no worker is left."""
         yield from schedule(_DaskPool(self.client, self.patience), task, members, given)
 
 
@@ -317,10 +378,26 @@ class Cluster:
 def cluster_at(
     address: str | None = None, *, scheduler_file: Path | None = None, patience: float = PATIENCE
 ) -> Iterator[Cluster]:
-    """Connect to a scheduler, by address or by the file that ``--scheduler-file`` wrote; then part.
+    """Connect to a Dask scheduler, yield its workers as a runner, and disconnect.
 
-    `patience` is the seconds to wait for an answer, and for a first worker. MemlabError where
-    there is no scheduler.
+    Parameters
+    ----------
+    address : str, optional
+        Address of the scheduler, such as ``tcp://HOST:8786``.
+    scheduler_file : Path, optional
+        The file that ``dask scheduler --scheduler-file`` wrote, instead of an address.
+    patience : float
+        Seconds to wait for an answer, and for a first worker.
+
+    Yields
+    ------
+    Cluster
+        The runner.
+
+    Raises
+    ------
+    MemlabError
+        If there is no scheduler.
     """
     distributed = import_extra("distributed", extra="fleet")
     file = None if scheduler_file is None else str(scheduler_file)
@@ -339,7 +416,7 @@ def cluster_at(
 
 
 class _DaskPool(WorkerPool):
-    """The workers of a client. Dask tries a chunk on other workers by itself."""
+    """The workers of a Dask client. Dask retries a chunk on other workers."""
 
     def __init__(self, client: Any, patience: float) -> None:
         self.death_errors = (import_extra("distributed", extra="fleet").KilledWorker,)
@@ -355,7 +432,7 @@ class _DaskPool(WorkerPool):
         return answer
 
     def heartbeat(self) -> None:
-        """Wait for a worker, and raise a MemlabError when none comes."""
+        """Wait for a worker; raise a MemlabError if none connects."""
         if self._client.status != "running":
             raise MemlabError(
                 f"the scheduler at {self._where} went away; what is done is done: run the same "
@@ -364,6 +441,7 @@ class _DaskPool(WorkerPool):
         self._wait_for_one()
 
     def _wait_for_one(self) -> None:
+        """Wait until at least one worker is connected."""
         try:
             self._client.wait_for_workers(1, timeout=self._patience)
         except TimeoutError as error:
@@ -375,23 +453,28 @@ class _DaskPool(WorkerPool):
 
 
 def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:
-    """Work through a chunk on a worker, whose memlab may be another; say which machine it is."""
+    """Run the task on each store of a chunk, on a worker of Dask.
+
+    Name the machine in errors of missing packages. Raise a MemlabError if the worker's memlab has
+    another version than the client's.
+    """
     host = socket.gethostname()
     if version != memlab.__version__:
         raise MemlabError(
             f"the worker on {host} runs memlab {memlab.__version__} and the client {version}; "
             "install the same on every worker and start them again"
         )
-    return [
-        replace(each, error=f"on {host}: {each.error}")
-        if each.kind == "MissingExtraError"
-        else each
-        for each in _work_through(task, chunk)
-    ]
+    outcomes = []
+    for outcome in _work_through(task, chunk):
+        if outcome.kind == "MissingExtraError":
+            outcomes.append(replace(outcome, error=f"on {host}: {outcome.error}"))
+        else:
+            outcomes.append(outcome)
+    return outcomes
 
 
 def usual_runner(members: Sequence[Member]) -> Runner:
-    """Return who works where nobody was named: processes, where these pay for their start."""
+    """Return the default runner: processes if they save more time than they take to start."""
     if len(members) < FEW and sum(member.size for member in members) < FEW_BYTES:
         return Serial()
     return Processes()
