@@ -1,4 +1,4 @@
-"""Commands that plan a change, carry it out, and take it back."""
+"""Commands that plan a change to a store, apply it, and undo it."""
 
 import json
 import shlex
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memlab.sources.base import Source
 
 _END: Final = "\n}\n"
-"""With what the JSON of a plan ends."""
+"""End of a plan's JSON."""
 
 
 def _change_options(command: options.Command) -> options.Command:
@@ -93,122 +93,166 @@ def compact(
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
     if save_plan is not None:
         check_writable(save_plan, replace=False)
-    policy, number = remembered_policy(source) if policy is None else (policy, "")
+    number = ""
+    if policy is None:
+        policy, number = remembered_policy(source)
     retires = settings_of(source).retire if retire is None else retire
     watch = output.progress_callback("planning")
     with faults_of(policy):
-        made = memlab.plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
-    _save_plan(made, save_plan, source)
+        plan = memlab.plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
+    _save_plan(plan, save_plan, source)
     if save:
-        how: dict[str, Any] = {} if retire is None else {"retire": retire or None}
-        how |= {"log": log} if log else {}
-        file = remember(source, {"policy": as_setting(policy)} | how)
+        kept: dict[str, Any] = {"policy": as_setting(policy)}
+        if retire is not None:
+            kept["retire"] = retire or None
+        if log:
+            kept["log"] = log
+        file = remember(source, kept)
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
-    told = _protected(source)
+    notes = _settings_notes(source)
     if against is not None:
-        _compare(against, made, do_it=do_it)
+        _compare(against, plan, do_it=do_it)
     elif do_it:
-        _carry_out(made, told, all_prunable=all_prunable)
+        _apply_and_print(plan, notes, all_prunable=all_prunable)
     elif output.wants_json():
-        text = made.to_json()
-        if not retires:
-            cost = _cost(source, made, log)
-            added = json.dumps(cost if isinstance(cost, str) else asdict(cost))
-            # Spliced in: a memory stays one line, and a large plan is not built a second time.
-            text = f'{text.removesuffix(_END)},\n"cost": {added}{_END}'
-        output.print_text(text)
+        cost = None if retires else _cost(source, plan, log)
+        output.print_text(_json_with_cost(plan, cost))
     else:
-        costs = [_cost(source, made, log), ""] if made.memories else []
-        by_settings = [f"by memlab.toml: {number}"] if number else []
-        after = _after_planning(made, save_plan, "under this policy every memory stays")
-        lists = list_rows and not made.is_empty
-        listed = _costliest(source, policy, log) if lists else []
-        doubts = made.warnings()
-        if made.retires:
-            back = "a memory refers to returns at the next plan, and what a log says was read"
-            if not (log or settings_of(source).log):
-                back += ': log = ["reads.log"] in memlab.toml names one'
-            doubts = [f"what is retired stays in the store; what {back}", *doubts]
-        output.print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
+        costliest = []
+        if list_rows and not plan.is_empty:
+            costliest = _costliest(source, policy, log)
+        details = _details(source, plan, log, number)
+        after = _after_planning(plan, save_plan, "under this policy every memory stays")
+        output.print_lines(*notes, plan, "", *costliest, *details, *after)
+
+
+def _details(source: "Source", plan: "memlab.Plan", log: Path | None, number: str) -> list[Any]:
+    """Return the lines below a plan: its cost, the number in the settings, and the warnings."""
+    from memlab.sources.opening import settings_of
+
+    lines: list[Any] = []
+    if plan.memories:
+        lines += [_cost(source, plan, log), ""]
+    if number:
+        lines.append(f"by memlab.toml: {number}")
+    if plan.retires:
+        lines.append(_retirement_note(has_log=bool(log or settings_of(source).log)))
+    return [*lines, *plan.warnings()]
+
+
+def _json_with_cost(plan: "memlab.Plan", cost: "memlab.compaction.Cost | str | None") -> str:
+    """Return a plan as JSON, with its cost as the last field unless that is None."""
+    text = plan.to_json()
+    if cost is None:
+        return text
+    added = json.dumps(cost if isinstance(cost, str) else asdict(cost))
+    # The field is inserted into the text: each memory keeps its line, and a large plan is not
+    # serialized again.
+    return f'{text.removesuffix(_END)},\n"cost": {added}{_END}'
+
+
+def _retirement_note(*, has_log: bool) -> str:
+    """Return a sentence on when retired memories return; without an access log, how to name one."""
+    note = (
+        "what is retired stays in the store; what a memory refers to returns at the next plan, and "
+        "what a log says was read"
+    )
+    if not has_log:
+        note += ': log = ["reads.log"] in memlab.toml names one'
+    return note
 
 
 def _costliest(source: "Source", policy: "memlab.Policy", log: Path | None) -> list[TextPage | str]:
-    """List the costliest that a policy does not keep."""
+    """Return a table of the costliest memories that a policy does not keep, and next steps."""
     from memlab.compaction.effects import NOT_KEPT, table_of
     from memlab.policies.named import options_of
 
-    listed = memlab.rows(source, policy, where=NOT_KEPT, log=log)
-    table = table_of(
-        listed, most=options.LISTED_ROWS, width=output.terminal_width() or options.WIDTH
-    )
-    words = [*shlex.split(options_of(policy)), *(("--log", str(log)) if log else ())]
-    every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
+    not_kept = memlab.rows(source, policy, where=NOT_KEPT, log=log)
+    width = output.terminal_width() or options.WIDTH
+    table = table_of(not_kept, most=options.LISTED_ROWS, width=width)
     table = table._replace(heading="the costliest that would go")
-    one = f"{command('restore', source.name)} DIGEST --id ID"
-    back = f"undo: {one}    puts one back, by the DIGEST that --apply ends with"
-    return [TextPage("", [], [table]), f"next: {every}    all of them", back, ""]
+    words = shlex.split(options_of(policy))
+    if log:
+        words += ["--log", str(log)]
+    list_all = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
+    restore_one = f"{command('restore', source.name)} DIGEST --id ID"
+    return [
+        TextPage("", [], [table]),
+        f"next: {list_all}    all of them",
+        f"undo: {restore_one}    puts one back, by the DIGEST that --apply ends with",
+        "",
+    ]
 
 
-def _save_plan(made: "memlab.Plan", file: Path | None, source: "Source") -> None:
-    """Write a plan to a new file for review, where one is named."""
+def _save_plan(plan: "memlab.Plan", file: Path | None, source: "Source") -> None:
+    """Write a plan to a new file for review, if one is named."""
     if file is not None:
         write_whole(
-            file, made.to_json(), limit=limit_like(source.permissions_template), replace=False
+            file, plan.to_json(), limit=limit_like(source.permissions_template), replace=False
         )
 
 
-def _applied(made: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt":
-    """Apply a plan; after Ctrl-C, say where to see what was done."""
+def _applied(plan: "memlab.Plan", store: Path | str, *, all_prunable: bool) -> "memlab.Receipt":
+    """Apply a plan, and return its receipt; after Ctrl-C, print how to continue."""
     watch = output.progress_callback("applying")
     try:
         return memlab.apply(
-            made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
+            plan, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable
         )
     except KeyboardInterrupt:
-        said = f"{command('archive', store)}    says what plan {made.digest[:12]} did"
-        output.print_lines(f"next: {said}, and how it goes on")
+        archive = command("archive", store)
+        output.print_lines(
+            f"next: {archive}    says what plan {plan.digest[:12]} did, and how it goes on"
+        )
         raise
 
 
-def _carry_out(made: "memlab.Plan", told: list[str], *, all_prunable: bool = False) -> None:
-    receipt = _applied(made, made.store, all_prunable=all_prunable)
-    output.print_text(receipt.to_json()) if output.wants_json() else output.print_lines(
-        *told, made, "", receipt
-    )
+def _apply_and_print(plan: "memlab.Plan", notes: list[str], *, all_prunable: bool = False) -> None:
+    """Apply a plan, and print the notes, the plan and its receipt."""
+    receipt = _applied(plan, plan.store, all_prunable=all_prunable)
+    if output.wants_json():
+        output.print_text(receipt.to_json())
+    else:
+        output.print_lines(*notes, plan, "", receipt)
 
 
-def _after_planning(made: "memlab.Plan", save_plan: Path | None, nothing: str) -> list[str]:
-    """Say how a plan is carried out, or why there is none to be."""
-    was = "changed" if made.links else "deleted"
-    if made.is_empty:
+def _after_planning(plan: "memlab.Plan", save_plan: Path | None, nothing: str) -> list[str]:
+    """Return the lines on how to apply a plan, or `nothing` if it is empty."""
+    if plan.is_empty:
         saved = f"; the plan is in {save_plan}" if save_plan else ""
         return [f"nothing to do: {nothing}{saved}"]
+    was = "changed" if plan.links else "deleted"
     if save_plan is not None:
-        reviewed = f"nothing was {was}; the plan is in {save_plan}. After review:"
-        return [reviewed, f"  {command('apply', save_plan)}"]
+        return [
+            f"nothing was {was}; the plan is in {save_plan}. After review:",
+            f"  {command('apply', save_plan)}",
+        ]
     return [f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed"]
 
 
 def _cost(
-    source: "Source", made: "memlab.Plan", log: Path | None
+    source: "Source", plan: "memlab.Plan", log: Path | None
 ) -> "memlab.compaction.Cost | str":
-    """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
+    """Return the cost of a plan in later references, or a sentence on why it is unknown."""
     output.show_progress("looking at what was referred to later")
     try:
-        return memlab.compaction.cost_of(made, store=source, log=log)
+        return memlab.compaction.cost_of(plan, store=source, log=log)
     except MemlabError as error:
         return f"what that costs in later references is not known: {error}"
 
 
-def _protected(source: "Source") -> list[str]:
-    """Say which tags a person has made load-bearing, and whose settings do not count."""
+def _settings_notes(source: "Source") -> list[str]:
+    """Return lines on settings that are ignored, and on tags that are load-bearing by settings."""
     from memlab.sources.opening import settings_of
 
-    said = [f"settings: {why}"] if (why := settings_of(source).not_obeyed) else []
-    if not source.protected:
-        return said
-    tags = ", ".join(sorted(source.protected))
-    return [*said, f"load-bearing by memlab.toml: what is tagged {tags}"]
+    notes = []
+    reason = settings_of(source).not_obeyed
+    if reason:
+        notes.append(f"settings: {reason}")
+    if source.protected:
+        tags = ", ".join(sorted(source.protected))
+        notes.append(f"load-bearing by memlab.toml: what is tagged {tags}")
+    return notes
 
 
 @click.command(short_help="Show what no cap can bring down, and what in it could be superseded.")
@@ -250,18 +294,19 @@ def floor(
         output.print_result(memlab.floor(path), is_example=store is None)
         return
     links = dict(map(_pair, pairs)) if pairs else None
-    made = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
-    _save_plan(made, save_plan, open_source(path))
+    plan = memlab.compaction.plan_supersession(path, links, only=ids or None, now=now_utc())
+    _save_plan(plan, save_plan, open_source(path))
     nothing = "no newer memory is found that could stand for another"
     if against is not None:
-        _compare(against, made, do_it=do_it)
+        _compare(against, plan, do_it=do_it)
     elif do_it:
-        _carry_out(made, [])
+        _apply_and_print(plan, [])
     else:
-        output.print_result(made, *_after_planning(made, save_plan, nothing))
+        output.print_result(plan, *_after_planning(plan, save_plan, nothing))
 
 
 def _pair(text: str) -> tuple[str, str]:
+    """Return the older and the newer id of a ``--supersede`` option."""
     older, between, newer = text.partition("=")
     if not (older and between and newer):
         raise click.UsageError(f"--supersede {text!r} is not OLDER=NEWER, two ids of the store")
@@ -284,8 +329,8 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     """
     output.show_progress("reading the plan")
     if digest is None:
-        made = _plan_in(place)
-        receipt = _applied(made, store or made.store, all_prunable=all_prunable)
+        plan = _plan_in(place)
+        receipt = _applied(plan, store or plan.store, all_prunable=all_prunable)
     elif store is None:
         watch = output.progress_callback("applying")
         receipt = memlab.compaction.finish(place, digest, now=now_utc(), watch=watch)
@@ -294,20 +339,24 @@ def apply(place: Path, digest: str | None, store: Path | None, all_prunable: boo
     output.print_result(receipt)
 
 
-def _compare(before: Path, made: "memlab.Plan", *, do_it: bool) -> None:
-    """Show what a plan does otherwise than a saved one; ends with 1 where they differ."""
+def _compare(saved: Path, plan: "memlab.Plan", *, do_it: bool) -> None:
+    """Print the difference between a saved plan and a new one; exit with 1 if there is any."""
     from memlab.compaction.diff import difference_of
 
     if do_it:
         raise click.UsageError("--against only compares, and nothing was changed: leave one out")
-    found = difference_of(_plan_in(before), made)
-    was = "changed" if made.links else "deleted"
-    does = "with --apply instead of --against the second is carried out, and ends with its undo"
-    output.print_result(found, f"nothing was {was}; {does}")
-    output.fail_if(found.differs)
+    difference = difference_of(_plan_in(saved), plan)
+    was = "changed" if plan.links else "deleted"
+    output.print_result(
+        difference,
+        f"nothing was {was}; with --apply instead of --against the second is carried out, and "
+        "ends with its undo",
+    )
+    output.fail_if(difference.differs)
 
 
 def _plan_in(file: Path) -> "memlab.Plan":
+    """Load a plan from a file; raise a UsageError if the file is a store."""
     from memlab.sources.sqlite_rows import begins_as_sqlite
 
     if begins_as_sqlite(file):
@@ -333,29 +382,37 @@ def restore(store: Path, digest: str | None, ids: tuple[str, ...], into: Path | 
     if digest is None:
         raise click.UsageError(f"which plan? {command('archive', store)} lists their digests")
     watch = output.progress_callback("restoring")
-    count = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
+    restored = memlab.restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
     if output.wants_json():
-        left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
-        left |= {} if count.stay is None else {"stay": count.stay}
-        left |= {"entries_left": list(count.entries_left)} if count.entries_left else {}
-        output.print_json({"restored": count, **left, "into": str(target)})
+        fields: dict[str, Any] = {
+            "restored": restored,
+            "left_out": restored.left_out,
+            "rows_left_out": dict(restored.rows_left_out),
+        }
+        if restored.stay is not None:
+            fields["stay"] = restored.stay
+        if restored.entries_left:
+            fields["entries_left"] = list(restored.entries_left)
+        fields["into"] = str(target)
+        output.print_json(fields)
         return
-    lines = [f"{counted(count)} restored into {target}"]
-    if count.stay is not None:
-        lines = [f"{counted(count)} taken out of {target} again, which memlab lost had put back"]
-        if count.stay:
-            lines.append(f"{counted(count.stay)} stay: memlab deletes nothing load-bearing")
-    elif not count and not count.left_out:
-        lines.append("what that plan took out is back already, each memory in its place")
-    if count.index_note:
-        lines.append(f"index: {count.index_note}")
-    if count.left_out:
-        left_out = counted(count.left_out)
+    if restored.stay is None:
+        lines = [f"{counted(restored)} restored into {target}"]
+        if not restored and not restored.left_out:
+            lines.append("what that plan took out is back already, each memory in its place")
+    else:
+        lines = [f"{counted(restored)} taken out of {target} again, which memlab lost had put back"]
+        if restored.stay:
+            lines.append(f"{counted(restored.stay)} stay: memlab deletes nothing load-bearing")
+    if restored.index_note:
+        lines.append(f"index: {restored.index_note}")
+    if restored.left_out:
+        left_out = counted(restored.left_out)
         lines.append(f"{left_out} left in the archive, whose own time has passed since")
-    lines += [
-        f"{counted(rows, 'rows')} of {table} left in the archive, since something else referred to "
-        "is not there"
-        for table, rows in count.rows_left_out.items()
-    ]
+    for table, rows in restored.rows_left_out.items():
+        lines.append(
+            f"{counted(rows, 'rows')} of {table} left in the archive, since something else "
+            "referred to is not there"
+        )
     output.print_lines(*lines)

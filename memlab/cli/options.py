@@ -1,4 +1,4 @@
-"""What commands take: a store, a question, ``--json``; what was not said, ``memlab.toml`` says."""
+"""Parameter types and options that several commands share."""
 
 import os
 import warnings
@@ -18,16 +18,16 @@ from memlab.views.bundled import store_path
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 TARGET: Final = 0.9
-"""The share of references to serve where nobody has said one."""
+"""Default share of references to serve."""
 LISTED_ROWS: Final = 20
-"""Memories that a table lists where nobody says how many."""
+"""Default number of memories in a table."""
 WIDTH: Final = 80
-"""Columns of a table of memories for a pipe."""
+"""Width in columns of a table of memories for a pipe."""
 _REMEMBERED: Final = "what memlab.toml remembers"
 
 
 class Store(click.Path):
-    """A path, or the URL of a server, which is kept out of whatever takes paths apart."""
+    """A parameter that is the path of a store, or the URL of a server."""
 
     name = "store"
 
@@ -35,52 +35,61 @@ class Store(click.Path):
         super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a path, or a source whose text is its name without a password."""
+        """Return the path, or the opened source of a URL, whose text hides the password."""
         if isinstance(value, str) and "://" in value and not value.startswith("file:"):
             from memlab.sources.opening import open_source
 
             return open_source(value)
-        found = Path(os.fsdecode(super().convert(value, param, ctx)))
-        for_sqlite = str(found) == ":memory:" or str(found).startswith("file:")
-        if (for_sqlite and found.exists()) or (
-            ":" in str(found) and str(value).startswith((".", os.sep))
-        ):
-            found = found.absolute()  # what looks like more than a path is one here
-        return found
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        text = str(path)
+        sqlite_reads_it = text == ":memory:" or text.startswith("file:")
+        if sqlite_reads_it and path.exists():
+            return path.absolute()  # the name of a file, which SQLite would interpret
+        if ":" in text and str(value).startswith((".", os.sep)):
+            return path.absolute()  # a path with a colon, not a scheme and a path
+        return path
 
 
 STORE: Final = Store()
 PATH: Final = click.Path(path_type=Path)
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
-"""A file that a command writes, or reads."""
+"""A file that a command writes or reads."""
 
 
 def digests_beginning(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the digests in the archive of the store that was typed, the newest first."""
+    """Return shell completions of a digest, from the archive of the typed store, newest first.
+
+    For ``memlab apply`` they are only the plans that were interrupted.
+    """
     from memlab.sources.archived import open_archived
     from memlab.sources.base import Source, archive_at
     from memlab.store.archive.opening import read_archive
 
     try:
-        given = [ctx.params.get("store"), ctx.params.get("place"), *ctx.args]
-        store: Any = next(filter(None, given))  # among args after an option without its value
-        store = store if isinstance(store, Source) else Path(store).expanduser()
+        # after an option without its value the store is among the context's args
+        typed = [ctx.params.get("store"), ctx.params.get("place"), *ctx.args]
+        store: Any = next(filter(None, typed))
+        if not isinstance(store, Source):
+            store = Path(store).expanduser()
         with warnings.catch_warnings(action="ignore"):
-            entries = read_archive(archive_at(open_archived(store)), lambda found: found.entries())
-    except Exception:  # noqa: BLE001 - a shell is never told what is wrong
+            entries = read_archive(
+                archive_at(open_archived(store)), lambda archive: archive.entries()
+            )
+    except Exception:  # noqa: BLE001 - completion never prints an error
         return []
-    return [
-        CompletionItem(entry.digest[:12], help=f"{entry.archived_at:%Y-%m-%d %H:%M}")
-        for entry in reversed(entries)
-        if entry.digest.startswith(incomplete)
-        and (entry.finished_at is None or ctx.command.name != "apply")
-    ]
+    items = []
+    for entry in reversed(entries):
+        is_offered = entry.finished_at is None or ctx.command.name != "apply"
+        if is_offered and entry.digest.startswith(incomplete):
+            moment = f"{entry.archived_at:%Y-%m-%d %H:%M}"
+            items.append(CompletionItem(entry.digest[:12], help=moment))
+    return items
 
 
 class Share(click.ParamType[float]):
-    """A share between 0 and 1, such as 0.9 or 90%."""
+    """A parameter that is a share between 0 and 1, such as 0.9 or 90%."""
 
     name = "share"
 
@@ -90,21 +99,24 @@ class Share(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the share, or end the command with what is wrong with it."""
+        """Return the share; end the command with a usage error if it is out of range."""
+        name = "value"
+        if param is not None and param.name:
+            name = param.name
         try:
-            return self._check((param and param.name) or "value", number_of(value))
+            return self._check(name, number_of(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
 class Number(click.IntRange):
-    """A whole number, of 0 or more where nothing else is said; help calls it N."""
+    """A parameter that is a whole number of at least `least`; help calls it N."""
 
     def __init__(self, least: int = 0) -> None:
         super().__init__(min=least)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
-        """Return what stands for it in help."""
+        """Return the placeholder in help."""
         return "N"
 
 
@@ -170,16 +182,20 @@ def sizing_options(command: Command) -> Command:
 
 
 def question_options(command: Command) -> Command:
-    """Add ``--keep-recent`` to those of sizing."""
+    """Add the sizing options and ``--keep-recent`` to a command."""
     return _CAP(sizing_options(command))
 
 
 def store_and_moment(store: Path | None) -> tuple[Path, datetime | None]:
-    """Return the store and no moment; without one the bundled two years, and when they end."""
+    """Return a store and the current time to use, None for the clock's.
+
+    Without a store they are the bundled two years, and the time of its last memory.
+    """
     if store is not None:
         return store, None
     from memlab.growth.summary import past_arrays
     from memlab.sources.opening import open_source
 
     path = store_path("two_years")
-    return path, past_arrays(open_source(path))[0].last_at
+    memories, _ = past_arrays(open_source(path))
+    return path, memories.last_at

@@ -1,4 +1,4 @@
-"""How commands print: as wide as a terminal, plain for a pipe; and what they are at meanwhile."""
+"""Printing of commands' results, for a terminal, a pipe or a script, and progress on stderr."""
 
 import json
 import os
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
     from memlab.sources.base import Source
 
 JSON: Final = "memlab.json"
-"""By what a context knows that ``--json`` was given."""
+"""Key in click's ``Context.meta`` that is true if ``--json`` was given."""
 NARROWEST: Final = 60
-"""Columns down to which output is laid out; what is narrower breaks its lines itself."""
+"""Smallest layout width in columns; a narrower terminal wraps the lines itself."""
 PATIENCE: Final = 1.0
-"""Seconds before it is said what a command is at."""
+"""Seconds before the progress line appears."""
 EVERY: Final = 0.5
+"""Seconds between updates of the progress line."""
 
 _COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
-"""Of rows, by the mark that they begin with, as in charts; bold yellow cannot be read on white."""
+"""Colours of rows by their first mark, as in charts; yellow is not bold, to be legible on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
 
 
 def wants_json() -> bool:
-    """Return whether it is a script that the command answers."""
+    """Return whether ``--json`` was given."""
     return bool(click.get_current_context().meta.get(JSON))
 
 
 def print_json(value: Any) -> None:
-    """Print a result, a mapping or a list as JSON; times in ISO 8601."""
+    """Print a result, a mapping or a list as JSON, with times in ISO 8601."""
     if isinstance(value, DisplayMixin):
         print_text(value.to_json())
     else:
@@ -48,79 +49,95 @@ def print_json(value: Any) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print a text as it is, such as JSON or CSV."""
+    """Print a text unchanged, such as JSON or CSV."""
     clear_progress()
     click.echo(text.removesuffix("\n"))
 
 
 def print_records(table: "pd.DataFrame") -> None:
-    """Print the rows of a table as JSON; times in ISO 8601."""
+    """Print the rows of a table as JSON, with times in ISO 8601."""
     print_text(table.to_json(orient="records", date_format="iso", indent=1))
 
 
 def print_lines(*parts: str | TextPage | DisplayMixin) -> None:
-    """Print lines and pages that may hold a store's own text."""
+    """Print lines and pages, which may contain text from a store."""
     clear_progress()
     width = terminal_width()
     for part in parts:
         if isinstance(part, str):
-            line = for_terminal(part)
-            click.echo(line if width is None else "\n".join(fitted_line(line, width)))
+            text = for_terminal(part)
+            if width is not None:
+                text = "\n".join(fitted_line(text, width))
         else:
-            text = as_text(part.sheet() if isinstance(part, DisplayMixin) else part, width)
-            click.echo(text if width is None else _with_weight(text))
+            page = part.sheet() if isinstance(part, DisplayMixin) else part
+            text = as_text(page, width)
+            if width is not None:
+                text = _styled(text)
+        click.echo(text)
 
 
-def _with_weight(page: str) -> str:
-    """Return a page with its title and its marked rows standing out, where that is wanted."""
+def _styled(page: str) -> str:
+    """Return a page with its title in bold and its marked rows in colour, unless colour is off."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return page
     lines = page.split("\n")
     is_title = True
     for number, line in enumerate(lines):
         mark = _MARK.match(line)
-        is_title = is_title and line[:1] not in {"", " "}
-        if mark or is_title:
-            colour = _COLOURS[mark[1]] if mark else None
+        if line[:1] in {"", " "}:
+            is_title = False
+        if mark:
+            colour = _COLOURS[mark[1]]
             lines[number] = click.style(line, fg=colour, bold=colour != "yellow" or None)
+        elif is_title:
+            lines[number] = click.style(line, bold=True)
     return "\n".join(lines)
 
 
-def write_picture(drawn: Any, file: Path, source: "Source") -> None:
-    """Write a chart of a store as SVG where its file ends so, else as PNG."""
+def write_picture(chart: Any, file: Path, source: "Source") -> None:
+    """Write a chart to a file: as SVG if its name ends in ``.svg``, else as PNG.
+
+    The file is at most as readable as the store.
+    """
     from memlab.files import limit_like, write_whole
 
-    picture = drawn.svg() if file.suffix == ".svg" else drawn.png(dpi=144)
+    picture = chart.svg() if file.suffix == ".svg" else chart.png(dpi=144)
     write_whole(file, picture, limit=limit_like(source.permissions_template))
 
 
-def print_result(found: Any, *also: str, is_example: bool = False, **more: Any) -> None:
-    """Print what a command found, what to say besides, what to run next; `more` is for a script."""
+def print_result(result: Any, *lines: str, is_example: bool = False, **fields: Any) -> None:
+    """Print the result of a command, more lines, and the next steps.
+
+    `fields` are printed only with ``--json``, before those of the result. `is_example` replaces the
+    lines and the next steps by a hint to name a store.
+    """
     if wants_json():
-        print_json(more | found.to_dict() if more else found)
+        print_json(fields | result.to_dict() if fields else result)
         return
-    below = [*also, *found.next_steps()]
+    below = [*lines, *result.next_steps()]
     if is_example:
         name = click.get_current_context().info_name
         below = [f"this is the bundled example; next: memlab {name} STORE with a store of yours"]
-    print_lines(found, *([""] if below else []), *below)
+    if below:
+        below = ["", *below]
+    print_lines(result, *below)
 
 
-def fail_if(found: bool) -> None:
-    """End the command with the exit code of a finding, where there is one."""
-    if found:
+def fail_if(is_finding: bool) -> None:
+    """End the command with exit code 1 if there is a finding."""
+    if is_finding:
         click.get_current_context().exit(1)
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal that is printed on; None where it is none."""
+    """Return the width in columns of the terminal on stdout; None if stdout is no terminal."""
     if not sys.stdout.isatty():
         return None
     return max(NARROWEST, shutil.get_terminal_size().columns)
 
 
 class Working(Thread):
-    """A line that says what is being done, once that takes long."""
+    """A thread that writes a progress line to stderr, once the work takes long."""
 
     def __init__(self, doing: str) -> None:
         super().__init__(daemon=True)
@@ -128,7 +145,7 @@ class Working(Thread):
         self.done = Event()
 
     def run(self) -> None:
-        """Write the line again and again."""
+        """Update the line until the work is done, then clear it."""
         began = time.monotonic()
         width = 0
         wait = PATIENCE
@@ -138,17 +155,18 @@ class Working(Thread):
             sys.stderr.flush()
             width = max(width, len(line))
             wait = EVERY
-        sys.stderr.write(f"\r{'':<{width}}\r" if width else "")
+        if width:
+            sys.stderr.write(f"\r{'':<{width}}\r")
         sys.stderr.flush()
 
 
 _running: list[Working] = []
-"""What works now: one, or none."""
+"""The running progress thread, if there is one."""
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[None]:
-    """Say what is being done while the block takes long; nothing where nobody watches."""
+    """Show a progress line while the block runs, if stderr is a terminal."""
     if sys.stderr.isatty():
         _running.append(Working(doing))
         _running[-1].start()
@@ -159,30 +177,33 @@ def progress(doing: str) -> Iterator[None]:
 
 
 def show_progress(what: str) -> None:
-    """Change what is said."""
-    for one in _running:
-        one.doing = what
+    """Change the text of the progress line."""
+    for thread in _running:
+        thread.doing = what
 
 
 def progress_callback(what: str) -> Callable[[str], None]:
-    """Say what is done, and return what says after each step how far that is."""
+    """Change the text of the progress line, and return a callback that adds a step to it."""
     show_progress(what)
     return lambda step: show_progress(f"{what}: {step}")
 
 
 def clear_progress() -> None:
-    """Take the line away, because something is printed now."""
+    """Stop the progress line before something is printed."""
     while _running:
-        one = _running.pop()
-        one.done.set()
-        one.join()
+        thread = _running.pop()
+        thread.done.set()
+        thread.join()
 
 
 @contextmanager
 def bar(
     what: str, unit: str = " stores", *, scale: bool = False
 ) -> Iterator[Callable[[int, int], None]]:
-    """Show how much is done and how much a second, on a terminal alone."""
+    """Show a progress bar on a terminal, and yield the callback that updates it.
+
+    The callback takes the finished and the total number of units.
+    """
     from tqdm import tqdm
 
     clear_progress()

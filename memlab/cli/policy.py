@@ -1,4 +1,4 @@
-"""Options that name a policy and its settings, made from what the policies say of themselves."""
+"""Options that name a policy and its settings, generated from the policies' own settings."""
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,96 +17,111 @@ if TYPE_CHECKING:
 
 
 class PolicyCommand(click.Command):
-    """A command whose help ends with whose rule each policy is; they are read when it is run."""
+    """A command whose help ends with the origin of each policy.
+
+    The policies are loaded when the help is shown.
+    """
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the policies, and the settings of a class that ``--policy`` named before."""
         with formatter.section("Policies"):
-            formatter.write_dl([(name, one.origin) for name, one in memlab.policies.NAMED.items()])
-        asked = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
-        for name in asked:
+            formatter.write_dl(
+                [(name, policy.origin) for name, policy in memlab.policies.NAMED.items()]
+            )
+        names = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
+        for name in names:
             if name and name not in memlab.policies.NAMED:
                 named = memlab.policies.policy_named(name)
                 with formatter.section(f"Settings of {name} ({named.origin})"):
-                    formatter.write_dl([_described(one) for one in named.settings.values()])
+                    formatter.write_dl([_described(setting) for setting in named.settings.values()])
 
 
 class SettingsCommand(PolicyCommand):
-    """A command that takes a policy, and the settings of every one of the package, as options."""
+    """A command that takes a policy, with an option for each setting of memlab's policies."""
 
     @property
     def _settings(self) -> list[click.Parameter]:
+        """The options of all settings."""
         takers: dict[str, list[tuple[str, Setting]]] = {}
         for policy, named in memlab.policies.NAMED.items():
             for setting in named.settings.values():
                 if setting.metavar:
                     takers.setdefault(setting.option, []).append((policy, setting))
-        return [
-            click.Option(
-                [option, _parameter_of(option)], metavar=some[0][1].metavar, help=_help_of(some)
-            )
-            for option, some in takers.items()
-        ]
+        options: list[click.Parameter] = []
+        for option, settings in takers.items():
+            _, first = settings[0]
+            names = [option, _parameter_of(option)]
+            options.append(click.Option(names, metavar=first.metavar, help=_help_of(settings)))
+        return options
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the command's parameters, settings of policies after ``--set``."""
+        """Return the command's parameters, with the settings of policies after ``--set``."""
         own = super().get_params(ctx)
-        place = next(n for n, one in enumerate(own, start=1) if one.name == "given")
-        taken = {option for one in own for option in one.opts}
-        settings = [one for one in self._settings if not taken & {*one.opts}]
+        names = [parameter.name for parameter in own]
+        place = names.index("given") + 1
+        taken = {option for parameter in own for option in parameter.opts}
+        settings = [setting for setting in self._settings if not taken & set(setting.opts)]
         return [*own[:place], *settings, *own[place:]]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Give the command the policy that was asked for, by a setting alone the newest."""
+        """Pass the policy to the command; a setting without a policy is one of ``recent``."""
         with augment_usage_errors(ctx):
             name = ctx.params.pop("policy_name")
-            given = ctx.params.pop("given")
+            assignments = ctx.params.pop("given")
             named = memlab.policies.policy_named(name or "recent")
             typed = {}
             for option in self._settings:
                 text = ctx.params.pop(option.name or "", None)
                 if text is not None:
                     typed[_setting_of(named, option.opts[0])] = text
-            typed |= dict(map(split_setting, given))
+            for assignment in assignments:
+                setting, value = split_setting(assignment)
+                typed[setting] = value
             if name == "ttl" and "ttl" not in typed:
                 raise click.UsageError(
                     "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by "
                     "an expiry of its own"
                 )
-            ctx.params["policy"] = made(named, typed) if name or typed else None
+            ctx.params["policy"] = None
+            if name or typed:
+                ctx.params["policy"] = policy_from(named, typed)
         return super().invoke(ctx)
 
 
 def _parameter_of(option: str) -> str:
-    """Return the name under which a command gets an option of policies."""
+    """Return the parameter name of an option of policies."""
     return f"setting_{option.removeprefix('--').replace('-', '_')}"
 
 
 def _setting_of(named: "Named", option: str) -> str:
-    """Return which setting of a policy an option gives; of a policy without it, another's."""
-    policies = [named, *memlab.policies.NAMED.values()]
-    return next(
-        name
-        for policy in policies
-        for name, setting in policy.settings.items()
-        if setting.option == option
-    )
+    """Return the name of the setting with this option, of a policy or else of another one."""
+    for policy in (named, *memlab.policies.NAMED.values()):
+        for name, setting in policy.settings.items():
+            if setting.option == option:
+                return name
+    raise LookupError(f"no policy has a setting with the option {option}")
 
 
-def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the options ``--policy`` and ``--set``."""
-    several = bool(more.get("multiple"))
+_POLICY_HELP = (
+    "The rule that decides: a name below, or your own package.module:Class.  "
+    "[default: what memlab.toml remembers; recent where a cap is given]"
+)
+
+
+def policy_option(
+    *,
+    text: str = _POLICY_HELP,
+    multiple: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options ``--policy`` and ``--set`` to a command."""
     policy = click.option(
         "--policy",
-        "policy_names" if several else "policy_name",
+        "policy_names" if multiple else "policy_name",
         metavar="NAME",
-        is_eager=True,  # so that --help after it can say what it takes
+        multiple=multiple,
+        is_eager=True,  # so that a --help after it can list the policy's settings
         shell_complete=_names_beginning,
-        **{
-            "help": "The rule that decides: a name below, or your own package.module:Class.  "
-            "[default: what memlab.toml remembers; recent where a cap is given]"
-        }
-        | more,
+        help=text,
     )
     setting = click.option(
         "--set",
@@ -119,12 +134,12 @@ def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the policies whose names begin so, for a shell."""
+    """Return shell completions of a policy's name."""
     return [name for name in memlab.policies.NAMED if name.startswith(incomplete)]
 
 
-def made(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
-    """Return a policy with what these texts mean to its settings."""
+def policy_from(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
+    """Return a policy with settings parsed from text; raise a UsageError for a bad value."""
     from memlab.policies.named import policy_of
 
     try:
@@ -133,28 +148,32 @@ def made(named: "Named", texts: Mapping[str, str]) -> "memlab.Policy":
         raise
     except (ValueError, TypeError) as error:
         name, _, words = str(error).partition("=")
-        is_option = ":" not in named.name and name in named.settings
-        said = f"{named.settings[name].option} {words}" if is_option else str(error)
-        raise click.UsageError(said) from error
+        message = str(error)
+        if ":" not in named.name and name in named.settings:
+            message = f"{named.settings[name].option} {words}"
+        raise click.UsageError(message) from error
 
 
 def made_each(
     names: Sequence[str], sizes: Mapping[str, Any], given: Sequence[str], *, both: bool
 ) -> "list[memlab.Policy]":
-    """Return the policies of these names to compare, with each of the settings given."""
+    """Return the policies to compare: each name with each of the given sizes and settings."""
     from memlab.policies.named import check_known
     from memlab.replay.comparison import variants
 
-    tried = list(map(memlab.policies.policy_named, names))
-    texts: dict[str, list[str]] = {}
-    for name, text in map(split_setting, given):
-        texts.setdefault(name, []).append(text)
-    check_known(texts, tried)
-    return [made(*each) for each in variants(tried, sizes, texts, both=both)]
+    policies = [memlab.policies.policy_named(name) for name in names]
+    values: dict[str, list[str]] = {}
+    for assignment in given:
+        name, value = split_setting(assignment)
+        values.setdefault(name, []).append(value)
+    check_known(values, policies)
+    return [
+        policy_from(named, texts) for named, texts in variants(policies, sizes, values, both=both)
+    ]
 
 
 def split_setting(text: str) -> tuple[str, str]:
-    """Return name and value of a ``--set``."""
+    """Return the name and the value of a ``--set`` option."""
     name, equals, value = text.partition("=")
     if not equals:
         raise click.UsageError(f"--set {text} has no value; write --set {text}=VALUE")
@@ -163,9 +182,12 @@ def split_setting(text: str) -> tuple[str, str]:
 
 @contextmanager
 def faults_of(*policies: "memlab.Policy | None") -> Iterator[None]:
-    """Say in a sentence what a class of the user's own failed of, and where."""
-    own = [step.address for one in policies if one is not None for step in (one, *one.steps)]
-    own = [address for address in own if ":" in address]
+    """Raise a PolicyError, with the place, if a policy class of the user fails in the block."""
+    own = []
+    for policy in policies:
+        if policy is not None:
+            steps = (policy, *policy.steps)
+            own += [step.address for step in steps if ":" in step.address]
     try:
         yield
     except (MemlabError, click.ClickException):
@@ -181,17 +203,21 @@ def faults_of(*policies: "memlab.Policy | None") -> Iterator[None]:
 
 
 def _help_of(takers: "Sequence[tuple[str, Setting]]") -> str:
-    """Return what a setting means to each policy that takes it."""
-    meanings: dict[str, list[str]] = {}
+    """Return the help of a setting, with the policies that each meaning belongs to."""
+    policies_by_meaning: dict[str, list[str]] = {}
     for policy, setting in takers:
-        meanings.setdefault(setting.help, []).append(policy)
-    text = "; ".join(f"{help_} ({', '.join(who)})" for help_, who in meanings.items())
+        policies_by_meaning.setdefault(setting.help, []).append(policy)
+    text = "; ".join(
+        f"{meaning} ({', '.join(policies)})" for meaning, policies in policies_by_meaning.items()
+    )
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def _described(setting: "Setting") -> tuple[str, str]:
-    """Return a setting and what it means, for a list."""
+    """Return a setting and its help, as a row of a definition list."""
     from memlab.policies.typed import REQUIRED
 
-    default = "" if setting.default is REQUIRED else f"  [default: {setting.default}]"
+    default = ""
+    if setting.default is not REQUIRED:
+        default = f"  [default: {setting.default}]"
     return f"--set {setting.name}={setting.metavar or '…'}", f"{setting.help}{default}"

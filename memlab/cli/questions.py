@@ -224,7 +224,7 @@ _OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
 @click.argument("store", type=options.STORE)
 @policy_option(
     multiple=True,
-    help="A policy to try: a name below, or your own package.module:Class; may be given several "
+    text="A policy to try: a name below, or your own package.module:Class; may be given several "
     "times.  [default: the four systems' rules, an age, and what goes by use]",
 )
 @options.number_option(

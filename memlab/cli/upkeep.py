@@ -1,4 +1,4 @@
-"""Commands that look after a store: ``maintain``, ``archive``, ``lost`` and ``vacuum``."""
+"""Commands that maintain a store: ``maintain``, ``archive``, ``lost`` and ``vacuum``."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +33,9 @@ def maintain(store: Path, do_it: bool, yes: bool, all_prunable: bool) -> None:
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
     output.show_progress("looking after the store")
-    found = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
-    output.print_result(found)
-    output.fail_if(found.failed)
+    maintenance = memlab.maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
+    output.print_result(maintenance)
+    output.fail_if(maintenance.failed)
 
 
 @click.command(short_help="List, search, export or drop what was deleted.")
@@ -84,7 +84,7 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.contents import archive_listing, undo_line
+    from memlab.compaction.contents import archive_listing
 
     chosen = (rows, digest, search, export, drop_before, drop, facts_too)
     if copy:
@@ -111,53 +111,69 @@ def archive(
     elif export is not None:
         _export(store, export, digest, search)
     elif rows or digest or search:
-        listed = memlab.compaction.archived_rows(store, digest=digest, search=search)
-        if output.wants_json():
-            output.print_records(listed)
-        else:
-            back = listed["restored_at"].astype("str").str[:10]
-            short = listed.assign(restored_at=back, digest=listed["digest"].str[:12])
-            shown = short[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
-            shown = shown.dropna(axis=1, how="all").astype(object).fillna("–")
-            table = Table("", tuple(shown.columns), list(shown.itertuples(index=False, name=None)))
-            page = TextPage(f"{counted(len(listed))} in the archive", [], [table])
-            gone = listed.loc[listed["restored_at"].isna(), "digest"]
-            output.print_lines(
-                page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else [])
-            )
+        _print_archived(store, digest, search)
     else:
         output.print_result(archive_listing(store))
+
+
+def _print_archived(store: Path, digest: str | None, search: str | None) -> None:
+    """Print the archived memories of a store, and how to undo the last deletion."""
+    from memlab.compaction.contents import undo_line
+
+    memories = memlab.compaction.archived_rows(store, digest=digest, search=search)
+    if output.wants_json():
+        output.print_records(memories)
+        return
+    days = memories["restored_at"].astype("str").str[:10]
+    columns = memories.assign(restored_at=days, digest=memories["digest"].str[:12])
+    columns = columns[["memory_id", "title", "reason", "restored_at", "digest", "namespace"]]
+    columns = columns.dropna(axis=1, how="all").astype(object).fillna("–")
+    rows = list(columns.itertuples(index=False, name=None))
+    table = Table("", tuple(columns.columns), rows)
+    page = TextPage(f"{counted(len(memories))} in the archive", [], [table])
+    not_restored = memories.loc[memories["restored_at"].isna(), "digest"]
+    if len(not_restored):
+        output.print_lines(page, "", undo_line(str(store), not_restored.iloc[-1]))
+    else:
+        output.print_lines(page)
 
 
 def _drop(
     store: Path, before: datetime | None, digest: str | None, *, facts_too: bool, do_it: bool
 ) -> None:
+    """Erase archived memories of a day or a plan; without `do_it` only print them."""
     if before is not None and digest is not None:
         raise click.UsageError("give either --drop-before or --drop")
     until = before.replace(tzinfo=UTC) if before else None
     act = memlab.compaction.drop_archived if do_it else memlab.compaction.what_drops
-    found = act(store, before=until, digest=digest, facts_too=facts_too)
-    after = "nothing was dropped; add --apply to do it"
-    after = "nothing to drop" if found.is_empty else after
-    after = f"dropped {counted(found.memories)} for good" if do_it else after
-    output.print_result(found, after, applied=do_it)
+    erasure = act(store, before=until, digest=digest, facts_too=facts_too)
+    if do_it:
+        after = f"dropped {counted(erasure.memories)} for good"
+    elif erasure.is_empty:
+        after = "nothing to drop"
+    else:
+        after = "nothing was dropped; add --apply to do it"
+    output.print_result(erasure, after, applied=do_it)
 
 
 def _upgrade(store: Path, *, do_it: bool) -> None:
+    """Convert the archive to the newest format; without `do_it` only print what would change."""
     if do_it:
         output.show_progress("converting the archive")
-        found = memlab.compaction.upgrade_archive(store)
+        upgrade = memlab.compaction.upgrade_archive(store)
     else:
-        found = memlab.compaction.what_upgrades(store)
-    after = "nothing was converted; add --apply to do it"
-    if found.is_empty:
+        upgrade = memlab.compaction.what_upgrades(store)
+    if upgrade.is_empty:
         after = "nothing to do: the archive is in the newest format"
     elif do_it:
-        after = f"converted into format {found.newest}"
-    output.print_result(found, after, applied=do_it and not found.is_empty)
+        after = f"converted into format {upgrade.newest}"
+    else:
+        after = "nothing was converted; add --apply to do it"
+    output.print_result(upgrade, after, applied=do_it and not upgrade.is_empty)
 
 
 def _export(store: Path, file: Path, digest: str | None, search: str | None) -> None:
+    """Write archived memories to a file."""
     if file.suffix not in {".jsonl", ".parquet"}:
         raise click.UsageError(f"--export must end in .jsonl or .parquet, not {file.name!r}")
     count = memlab.compaction.export_archived(store, file, digest=digest, search=search)
@@ -199,13 +215,13 @@ def lost(store: Path, ids: tuple[str, ...], do_it: bool) -> None:
     if not ids:
         output.print_result(losses_of(store, now=now))
         return
-    some = None if ids == ("all",) else ids
+    chosen = None if ids == ("all",) else ids
     if do_it:
         watch = output.progress_callback("restoring")
-        found = memlab.compaction.recover(store, some, now=now, watch=watch)
+        recovery = memlab.compaction.recover(store, chosen, now=now, watch=watch)
     else:
-        found = memlab.compaction.plan_recovery(store, some, now=now)
-    output.print_result(found)
+        recovery = memlab.compaction.plan_recovery(store, chosen, now=now)
+    output.print_result(recovery)
 
 
 @click.command(short_help="Show where the bytes are; with --apply, give free ones back.")
@@ -221,15 +237,16 @@ def vacuum(store: Path, do_it: bool) -> None:
     from memlab.compaction.reclaim import checked_for_vacuum
 
     if do_it:
-        done = memlab.compaction.vacuum(store, watch=output.progress_callback("rewriting the file"))
-        output.print_result(done, applied=True)
+        watch = output.progress_callback("rewriting the file")
+        output.print_result(memlab.compaction.vacuum(store, watch=watch), applied=True)
         return
     refused = None
     try:
-        found = checked_for_vacuum(store)
-        size = in_bytes(found.file + found.wal - found.after_vacuum)
+        space = checked_for_vacuum(store)
+        size = in_bytes(space.file + space.wal - space.after_vacuum)
         after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     except StoreError as error:
-        found = memlab.compaction.space(store)
-        after = (refused := str(error))
-    output.print_result(found, after, applied=False, refused=refused)
+        space = memlab.compaction.space(store)
+        refused = str(error)
+        after = refused
+    output.print_result(space, after, applied=False, refused=refused)

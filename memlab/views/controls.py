@@ -1,4 +1,4 @@
-"""Controls of the panel, drawn in a browser by ``controls.js`` with its own inputs."""
+"""Controls of the sizing panel: Jupyter widgets that ``controls.js`` draws in the browser."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import traitlets
 
 
 class Control(anywidget.AnyWidget):
-    """What `controls.js` draws, by its kind."""
+    """A widget that ``controls.js`` draws; `kind` selects its drawing function."""
 
     _esm = Path(__file__).with_name("controls.js")
     _css = Path(__file__).with_name("panel.css")
@@ -17,7 +17,7 @@ class Control(anywidget.AnyWidget):
 
 
 class Slider(Control):
-    """A slider over values that people ask for; it says the one it stands at."""
+    """A slider over a list of values, which shows the selected one."""
 
     kind = traitlets.Unicode("slider").tag(sync=True)
     values: Any = traitlets.List().tag(sync=True)
@@ -25,22 +25,23 @@ class Slider(Control):
     value = traitlets.Any().tag(sync=True)
 
     def stand_at(self, number: int) -> None:
-        """Stand at a number, which becomes one of the values where it was none."""
+        """Select a number, and add it to the values if it is not among them."""
         if number not in self.values:
             values = sorted([*self.values, number])
             with self.hold_sync():
                 self.values = values
-                self.texts = [f"{each:,}" for each in values]
+                self.texts = [f"{value:,}" for value in values]
                 self.value = number
         self.value = number
 
     @traitlets.validate("value")
-    def _one_of_them(self, proposal: Any) -> Any:
-        return min(self.values, key=lambda each: abs(each - proposal["value"]))
+    def _nearest(self, proposal: Any) -> Any:
+        """Return the value that is nearest to the proposed one."""
+        return min(self.values, key=lambda value: abs(value - proposal["value"]))
 
 
 class NumberBox(Control):
-    """A box for a whole number; the browser says what it does not take."""
+    """A box for a whole number between `least` and `most`; the browser reports a bad input."""
 
     kind = traitlets.Unicode("numberBox").tag(sync=True)
     nothing = traitlets.Unicode().tag(sync=True)
@@ -50,12 +51,15 @@ class NumberBox(Control):
 
     @traitlets.validate("value")
     def _within(self, proposal: Any) -> int | None:
+        """Return the proposed number, moved into the limits; None stays None."""
         value = proposal["value"]
-        return None if value is None else min(max(value, self.least), self.most)
+        if value is None:
+            return None
+        return min(max(value, self.least), self.most)
 
 
 class CopyButton(Control):
-    """A button that copies a text, and says whether it did."""
+    """A button that copies a text to the clipboard, and shows whether it succeeded."""
 
     kind = traitlets.Unicode("copyButton").tag(sync=True)
     text = traitlets.Unicode().tag(sync=True)

@@ -1,4 +1,4 @@
-"""Everything that a report shows of a store, computed once from one look at it."""
+"""The findings of a report on a store, all computed from one read of it."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,12 +27,18 @@ from memlab.views.recommendation import Recommendation
 
 @dataclass(frozen=True, repr=False)
 class Findings(Recommendation):
-    """A store, looked at once: a cap for it, and what else there is to show."""
+    """The recommendation for a store, its summary, and the other figures of a report.
+
+    Attributes
+    ----------
+    summary : StoreSummary
+        The headline numbers of the store.
+    """
 
     summary: StoreSummary = field(kw_only=True)
 
     def sheet(self) -> TextPage:
-        """Return the answer that a report begins with, and the figures that people choose on."""
+        """Return the page at the top of a report: the recommendation and what the cap changes."""
         page = super().sheet()
         effect = self.effect
         record = self.advice.track_record
@@ -57,7 +63,7 @@ class Findings(Recommendation):
         return page._replace(facts=facts)
 
     def next_steps(self) -> list[str]:
-        """Say what to run next; first what carries out the cap that is looked at."""
+        """Return the next steps; for a chosen cap, the command that shows what it deletes."""
         name = self.evidence.name
         source = self.evidence.source
         cap = self.other_cap
@@ -70,27 +76,34 @@ class Findings(Recommendation):
 
     @property
     def log_name(self) -> str:
-        """What the log is called, which a frame is not."""
+        """Name of the access log's file; ``"a frame"`` if the log was passed as one."""
         file = self.evidence.log_file
         return "a frame" if file is None else file.name
 
     @cached_property
     def alerts(self) -> list[Alert]:
-        """What costs much, or is at risk, the costliest first."""
-        found = self.evidence
-        if found.source is None:
+        """The alerts on cost and risk, the costliest first; none for a frame."""
+        evidence = self.evidence
+        if evidence.source is None:
             return []
-        seen = arrays_of(found.past), self.summary, found.name, found.log, found.log_option
-        return alerts_of(Look(found.source, *seen))
+        look = Look(
+            evidence.source,
+            arrays_of(evidence.past),
+            self.summary,
+            evidence.name,
+            evidence.log,
+            evidence.log_option,
+        )
+        return alerts_of(look)
 
     @cached_property
     def present(self) -> pd.DataFrame:
-        """What is in the store now."""
+        """The memories that are in the store now."""
         return present_rows(self.evidence.past)
 
     @cached_property
     def cut(self) -> CutLosses | None:
-        """What the cut of an index loses, where the store has one."""
+        """The reads that the cut of the index misses; None if the store has no such index."""
         source = self.evidence.source
         if source is None or not source.cuts_index:
             return None
@@ -98,35 +111,36 @@ class Findings(Recommendation):
 
     @property
     def cap(self) -> int | None:
-        """The cap that is looked at: the one asked for, recommended, or within the budget."""
+        """The cap of the report: the requested one, else the recommended, else the budget's."""
         if self.asked.keep_recent is not None:
             return self.asked.keep_recent
-        recommended = self.advice.keep_recent
-        return self.advice.budget_cap if recommended is None else recommended
+        if self.advice.keep_recent is not None:
+            return self.advice.keep_recent
+        return self.advice.budget_cap
 
     def by_start(self, loaded: str, recalled: str) -> str:
-        """Return the words for what an agent loads, or those for what it looks things up in."""
+        """Return `loaded` if an agent loads memories at start, else `recalled`."""
         return loaded if self.summary.loads_any else recalled
 
     @property
     def tokens(self) -> str:
-        """The words for those that a cap holds down."""
+        """The name of the tokens that a cap limits."""
         return self.by_start("tokens at start", "tokens to recall from")
 
     @property
     def other_cap(self) -> int | None:
-        """The cap that is looked at, where that is not the recommended one."""
+        """The cap of the report; None if it is the recommended one."""
         return None if self.cap == self.advice.keep_recent else self.cap
 
     @cached_property
     def usage(self) -> AgeOrUse:
-        """Whether age or use says what is read next; without a log, for charts of no reads."""
-        found = self.evidence
-        return age_or_use(found.past, found.references, confidence=self.asked.confidence)
+        """The comparison of age and use as predictors of reads, even without an access log."""
+        evidence = self.evidence
+        return age_or_use(evidence.past, evidence.references, confidence=self.asked.confidence)
 
     @cached_property
     def effect(self) -> CapEffect | None:
-        """What the cap would do today; None where there is none to look at."""
+        """The effect of the cap if applied today; None without a cap."""
         if self.cap is None:
             return None
         effect = cap_effect(self.present, self.cap)
@@ -135,22 +149,44 @@ class Findings(Recommendation):
 
     @cached_property
     def left(self) -> pd.DataFrame:
-        """What is left under the cap; lines of a cut index that come up are loaded."""
+        """The memories that the cap keeps.
+
+        Where the index is cut, memories below the cut take the places of deleted ones above it.
+        """
         left = self.present if self.cap is None else survivors(self.present, self.cap)
         if self.cut is None or LOADED_AT_START not in left:
             return left
         loaded = (left[ACTIVE] & left[LOADED_AT_START]).to_numpy(copy=True)
-        waiting = np.flatnonzero(left[ACTIVE].to_numpy() & ~loaded)
-        loaded[waiting[: max(self.cut.files[TODAY] - int(loaded.sum()), 0)]] = True
+        below_cut = np.flatnonzero(left[ACTIVE].to_numpy() & ~loaded)
+        free = max(self.cut.files[TODAY] - int(loaded.sum()), 0)
+        loaded[below_cut[:free]] = True
         return left.assign(**{LOADED_AT_START: loaded})
 
 
 def examine(
     memories: Memories, *, log: Log = None, now: datetime | None = None, **asked: Any
 ) -> Findings:
-    """Read a store and its reads once; `asked` is what :meth:`SizingGoal.of` takes."""
-    found = collect_evidence(memories, log, call="memlab.views.examine", now=now)
-    question = SizingGoal.of(found.settings, **asked)
-    sizing, advice = recommend(found.past, found.references, question, tokens=False)
-    summary = summarize(found.past, now=found.now)
-    return Findings(found, question, sizing, advice, summary=summary)
+    """Read a store and its access log once, and return the findings of a report.
+
+    Parameters
+    ----------
+    memories : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, or what ``memlab.load_past`` returns.
+    log : DataFrame, str or Path, optional
+        An access log.
+    now : datetime, optional
+        The current time, with a time zone; by default the clock's.
+    **asked
+        ``keep_recent``, ``target``, ``token_budget``, ``confidence`` and ``until``; by default
+        those of the store's settings.
+
+    Returns
+    -------
+    Findings
+        The findings.
+    """
+    evidence = collect_evidence(memories, log, call="memlab.views.examine", now=now)
+    goal = SizingGoal.of(evidence.settings, **asked)
+    sizing, advice = recommend(evidence.past, evidence.references, goal, tokens=False)
+    summary = summarize(evidence.past, now=evidence.now)
+    return Findings(evidence, goal, sizing, advice, summary=summary)

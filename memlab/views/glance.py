@@ -1,4 +1,7 @@
-"""A store at a glance, as ``memlab show`` prints it; what has lost no memory needs no pandas."""
+"""The overview of a store, as ``memlab show`` prints it.
+
+A store without archived memories is shown without pandas, which takes long to import.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +29,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Overview(DisplayMixin):
-    """The headline numbers of a store, and what else there is to say of it.
+    """The headline numbers of a store, its alerts and its settings.
 
-    `alerts` say what costs much, or is at risk, the costliest first. `more` has words or a page of
-    its own: what kind of store it is, what of its past is not known, its number, its settings, and
-    what the cut of an index loses. `remembered` is "delete" or "retire", by ``memlab.toml``.
+    Attributes
+    ----------
+    store : str
+        The store's name.
+    summary : StoreSummary
+        The headline numbers.
+    alerts : sequence of Alert
+        The alerts on cost and risk, the costliest first.
+    more : Mapping
+        Sentences or pages by name: the kind of store, the unknown part of its past, its cap, its
+        settings, and the reads that the cut of an index misses.
+    remembered : str
+        ``"delete"`` or ``"retire"`` if ``memlab.toml`` has a policy, else empty.
+    log_option : sequence of str
+        The command line options that name the access log.
     """
 
     store: str
@@ -41,28 +56,34 @@ class Overview(DisplayMixin):
     log_option: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a script reads."""
-        said = {"store": self.store, "alerts": self.alerts, "summary": self.summary}
-        return said | {**self.more}
+        """Return the fields that ``--json`` prints."""
+        fields: dict[str, Any] = {
+            "store": self.store,
+            "alerts": self.alerts,
+            "summary": self.summary,
+        }
+        fields.update(self.more)
+        return fields
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
-        title, facts, tables = self.summary.sheet()
-        facts = [*facts]
-        tables = [*tables]
+        """Return the page that is printed; alerts come first."""
+        title, summary_facts, summary_tables = self.summary.sheet()
+        facts = list(summary_facts)
+        tables = list(summary_tables)
         for name, part in self.more.items():
             if isinstance(part, str):
                 facts.append((name, part))
             else:
-                heading, said, below = part.sheet()
-                tables += [Table(heading, (), said), *below]
-        if self.alerts:  # what costs most comes first
+                page = part.sheet()
+                tables.append(Table(page.title, (), page.facts))
+                tables += page.tables
+        if self.alerts:
             summary = Table(title, (), facts, whole=True)
             return TextPage(self.store, facts_of(self.alerts), [summary, *tables])
         return TextPage(f"{self.store}: {title}" if self.store else title, facts, tables)
 
     def next_steps(self) -> list[str]:
-        """Say what to run next."""
+        """Return the lines that say which command to run next."""
         size = command("size", self.store, *self.log_option)
         steps = [f"next: {size}    which keep_recent, with evidence"]
         if self.remembered:
@@ -77,19 +98,36 @@ class Overview(DisplayMixin):
 def show(
     frame: "Memories", *, backlog: int | None = None, log: "Log" = None, now: datetime | None = None
 ) -> "Overview | Inventory":
-    """Show what an agent loads from a store at every start, and how much of it is prunable.
+    """Return the overview of a store: what an agent loads at start, and how much is prunable.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, or what ``memlab.load_past`` or ``memlab.load`` returns. Of a folder that holds
-        several stores it is what :func:`memlab.find` returns.
+        The store, or what ``memlab.load_past`` or ``memlab.load`` returns.
     backlog : int, optional
-        How many prunable memories are still all right; by default the cap of ``memlab.toml``.
+        Number of prunable memories above which the overview warns; by default the cap of
+        ``memlab.toml``.
     log : DataFrame, str or Path, optional
-        An access log, to say what nobody read, and what the cut of an index loses.
+        An access log, to count unread memories and the reads that the cut of an index misses.
     now : datetime, optional
-        The moment, with a time zone; the current one by default.
+        The current time, with a time zone; by default the clock's.
+
+    Returns
+    -------
+    Overview or Inventory
+        The overview. For a folder that is no store but contains some, what :func:`memlab.find`
+        returns.
+
+    Raises
+    ------
+    MemlabError
+        If the store cannot be read.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> show(memlab.store_path("two_years")).summary.loads_any
+    True
     """
     call = "memlab.show"
     now = moment_or_now(now, call=call)
@@ -97,8 +135,9 @@ def show(
     if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
         summary = summarize(frame, now=now, threshold=backlog)
         return Overview(str(frame.attrs.get(SOURCE, "")), summary)
-    if (inside := _stores_inside(frame)) is not None:
-        return inside
+    inventory = _stores_inside(frame)
+    if inventory is not None:
+        return inventory
     source = open_source(frame)
     settings = settings_of(source)
     arrays, problem = past_arrays(source)
@@ -107,10 +146,12 @@ def show(
     if settings.sized is not None or settings.is_auto:
         from memlab.sizing.in_force import effective_policy
 
-        found = effective_policy(source)
-        keep = found.keep(settings)
-        number = found.words
-    more = {"archive": f"left out: {problem}" if problem else "", "about": source.extra_report()}
+        effective = effective_policy(source)
+        keep = effective.keep(settings)
+        number = effective.words
+    more: dict[str, Any] = {}
+    more["archive"] = f"left out: {problem}" if problem else ""
+    more["about"] = source.extra_report()
     reads = None
     option = tuple[str, ...]()
     if log is not None:
@@ -118,9 +159,12 @@ def show(
 
         reads, file = reads_in(log, settings, call=call, source=source)
         option = log_option(reads, file, settings)
-        more["cut"] = reads_missed_by_index_cut(source, reads) if source.cuts_index else ""
-    more |= {"lost": losses_unknown(source), "past": source.past_note()}
-    more |= {"number": number, "settings": settings.not_obeyed}
+        if source.cuts_index:
+            more["cut"] = reads_missed_by_index_cut(source, reads)
+    more["lost"] = losses_unknown(source)
+    more["past"] = source.past_note()
+    more["number"] = number
+    more["settings"] = settings.not_obeyed
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
     summary = summary_of(
         arrays,
@@ -128,19 +172,21 @@ def show(
         threshold=keep if backlog is None else backlog,
         chars_apart=source.apart_at_start(),
     )
-    look = Look(source, arrays, summary, name, reads, option)
+    remembered = ""
+    if settings.policy is not None:
+        remembered = "retire" if settings.retire else "delete"
     return Overview(
-        name,
-        summary,
-        alerts_of(look),
-        {key: part for key, part in more.items() if part},
-        "" if settings.policy is None else "retire" if settings.retire else "delete",
-        option,
+        store=name,
+        summary=summary,
+        alerts=alerts_of(Look(source, arrays, summary, name, reads, option)),
+        more={key: part for key, part in more.items() if part},
+        remembered=remembered,
+        log_option=option,
     )
 
 
 def _stores_inside(where: object) -> "Inventory | None":
-    """Return the stores below a folder that is none itself; None for anything else."""
+    """Return the stores below a folder that is no store itself; None for anything else."""
     if not isinstance(where, str | PathLike) or "://" in str(where):
         return None
     folder = Path(where)
@@ -148,11 +194,11 @@ def _stores_inside(where: object) -> "Inventory | None":
         return None
     from memlab.growth.inventory import find
 
-    found = find(folder)
-    if not found.stores:
-        if could_be(folder):
-            return None  # opening it says which kinds of store it may be
-        has_notes = any(folder.glob("*.md"))
-        named = f"notes by their system, as claude:{folder}" if has_notes else "a store"
-        raise StoreError(f"{folder} is a folder without a store in it; name {named}")
-    return found
+    inventory = find(folder)
+    if inventory.stores:
+        return inventory
+    if could_be(folder):
+        return None  # opening the folder raises an error with the possible kinds of store
+    has_notes = any(folder.glob("*.md"))
+    named = f"notes by their system, as claude:{folder}" if has_notes else "a store"
+    raise StoreError(f"{folder} is a folder without a store in it; name {named}")

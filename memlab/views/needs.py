@@ -1,4 +1,4 @@
-"""What a store cannot answer, why, and the command that would change it."""
+"""Explanations of why a store cannot answer a question, with the command that changes that."""
 
 from collections.abc import Callable
 from typing import Final
@@ -17,7 +17,17 @@ def unanswered(store: SourceLike, need: str) -> str:
     store : path, URL, SqliteMemoryStore or Source
         The store.
     need : str
-        What it lacks: one of `NEEDS`.
+        What the store lacks: a key of `NEEDS`.
+
+    Returns
+    -------
+    str
+        The explanation.
+
+    Raises
+    ------
+    ValueError
+        If `need` is unknown.
 
     Examples
     --------
@@ -32,15 +42,18 @@ def unanswered(store: SourceLike, need: str) -> str:
 
 
 def _memories(source: Source) -> str:
+    """Explain a store without memories."""
     return f"0 memories are in this store yet: {command('show', source.name)} looks again."
 
 
 def _prunable(source: Source) -> str:
+    """Explain a store without prunable memories."""
     rows = command("rows", source.name)
     return f"0 memories of this store are prunable, so no rule lets one go: {rows} lists them."
 
 
 def _references(source: Source) -> str:
+    """Explain a store without references."""
     return (
         "0 later needs of a memory are known of this store, neither by name nor by reading: "
         f"{_how_to_log(source)}"
@@ -48,11 +61,13 @@ def _references(source: Source) -> str:
 
 
 def _reads(source: Source) -> str:
+    """Explain a store without known reads."""
     known = "0 reads of this store are known, and only a log of reads tells age from use"
     return f"{known}: {_how_to_log(source)}"
 
 
 def _how_to_log(source: Source) -> str:
+    """Return how to get an access log for a store."""
     if any(source.scheme in system.schemes for system in harvestable()):
         return f"{command('harvest', source.name)} gathers what agents already write of them."
     return (
@@ -62,6 +77,7 @@ def _how_to_log(source: Source) -> str:
 
 
 def _copy(source: Source) -> str:
+    """Explain a store that is not rehearsed on a copy."""
     plan = command("compact", source.name, "--keep-recent", 50)
     if not source.deletes:
         return (
@@ -74,6 +90,7 @@ def _copy(source: Source) -> str:
 
 
 def _folder(source: Source) -> str:
+    """Explain a store without an index that is cut."""
     return (
         "0 lines of an index are loaded from this store: the question is one to a folder of Claude "
         f"Code's memory. {command('show', source.name)} shows what this one loads."
@@ -81,6 +98,7 @@ def _folder(source: Source) -> str:
 
 
 def _loaded(source: Source) -> str:
+    """Explain a store of which nothing is loaded at start."""
     need = command("rows", source.name, "--by", "need")
     return (
         "0 tokens of this store are loaded at start: its memories are searched, so there is no cap "
@@ -97,4 +115,4 @@ NEEDS: Final[dict[str, Callable[[Source], str]]] = {
     "folder": _folder,
     "loaded": _loaded,
 }
-"""What a cell of a notebook may need of a store, and what is said where that is not there."""
+"""What a cell of a notebook may need from a store, with the function that explains its lack."""

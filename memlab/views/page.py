@@ -1,4 +1,4 @@
-"""A report written to a file: the answer, the evidence section by section, a decision's record."""
+"""The HTML report on a store, section by section, and the decision record in Markdown."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -44,12 +44,31 @@ def decision_record(
     plan_file: Path | None = None,
     receipt: "Receipt | None" = None,
 ) -> str:
-    """Return a sizing decision in Markdown for a pull request; a store's words are in fences."""
+    """Return a decision record in Markdown, for a pull request.
+
+    Text from the store is in fenced blocks, so that it cannot act as Markdown.
+
+    Parameters
+    ----------
+    advice : Advice
+        The recommendation.
+    plan : Plan
+        The plan of the chosen cap.
+    now : datetime
+        The date of the decision.
+    settings : Settings, optional
+        The store's settings, to name a cap that they hold.
+    plan_file : Path, optional
+        The file that the plan was written to.
+    receipt : Receipt, optional
+        The receipt, if the plan was applied.
+    """
     cap = plan.policy.get("keep")
     names = {advice.budget_cap: "the largest within the token budget"}
     if settings.sized is not None:
         names[settings.keep_recent] = f"found on {settings.sized.at:%Y-%m-%d} and remembered"
-    names |= {advice.likely: "the likely one", advice.keep_recent: "the safe one"}
+    names[advice.likely] = "the likely one"
+    names[advice.keep_recent] = "the safe one"
     facts = {
         "store": f"`{_inline(called(plan.store))}`",
         "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
@@ -73,6 +92,7 @@ def decision_record(
 
 
 def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
+    """Return whether the plan was applied, and the command to undo or apply it."""
     if receipt is not None:
         return (
             f"applied {receipt.applied_at:%Y-%m-%d %H:%M} UTC, "
@@ -85,10 +105,12 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
 
 
 def _inline(text: str) -> str:
+    """Return text that is safe inside an inline code span of a table."""
     return for_terminal(text).replace("`", "'").replace("|", "\\|")
 
 
 def _fenced(text: str) -> str:
+    """Return text in a fenced block, with a fence longer than any in the text."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -97,10 +119,18 @@ def _fenced(text: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Report(DisplayMixin):
-    """A report that was written, and its answer.
+    """A report that was written, and its findings.
 
-    `record` and `plan` are the record of the decision, and the plan to review beside it, if
-    written.
+    Attributes
+    ----------
+    output : Path
+        The HTML file.
+    findings : Findings
+        The findings in it.
+    record : Path or None
+        The decision record, if one was written.
+    plan : Path or None
+        The plan beside the record, if one was written.
     """
 
     output: Path
@@ -109,14 +139,14 @@ class Report(DisplayMixin):
     plan: Path | None = None
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed: the recommendation and the files."""
         files = {"report": self.output, "plan": self.plan, "record": self.record}
         written = [(name, str(file)) for name, file in files.items() if file is not None]
-        title, facts, _ = self.findings.sheet()
-        return TextPage(title, [*facts, *written])
+        page = self.findings.sheet()
+        return TextPage(page.title, [*page.facts, *written])
 
     def next_steps(self) -> list[str]:
-        """Say what to run next."""
+        """Return the first next step of the recommendation."""
         return self.findings.next_steps()[:1]
 
 
@@ -133,9 +163,9 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     now: datetime | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Write a report on a store: one self-contained HTML file, the answer first.
+    """Write a report on a store as one self-contained HTML file.
 
-    What is not given is what ``memlab.toml`` remembers of the store, else the default.
+    Arguments that are not given are those of the store's ``memlab.toml``, else the defaults.
 
     Parameters
     ----------
@@ -144,28 +174,45 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     output : str or Path
         The file to write.
     record : str or Path, optional
-        Also write a decision record in Markdown, and the plan to review beside it. MemlabError
-        where there is no cap to record.
+        A file for a decision record in Markdown; the plan is written beside it.
     keep_recent : int, optional
-        The cap to look at; by default the recommended one.
+        The cap of the report; by default the recommended one.
     target, token_budget, until
         As for :func:`memlab.recommend_cap`.
     log : DataFrame, str or Path, optional
         An access log, or what ``memlab.read_access_log`` returns.
     now : datetime, optional
-        The moment, with a time zone; the current one by default.
+        The current time, with a time zone; by default the clock's.
     progress : callable, optional
         Called with the title of each section before it is drawn.
+
+    Returns
+    -------
+    Report
+        The findings, and the files that were written.
+
+    Raises
+    ------
+    MemlabError
+        If the store or the file cannot be accessed, or `record` is set without a cap.
     """
     call = "memlab.report"
     expect(output, str, PathLike, call=call, name="output")
     expect(record, str, PathLike, call=call, name="record", optional=True)
     output = Path(output)
     record = None if record is None else Path(record)
-    for file in (output, *filter(None, [record])):
-        check_writable(file)
-    asked = {"keep_recent": keep_recent, "target": target, "token_budget": token_budget}
-    findings = examine(frame, log=log, now=now, until=until, **asked)
+    check_writable(output)
+    if record is not None:
+        check_writable(record)
+    findings = examine(
+        frame,
+        log=log,
+        now=now,
+        keep_recent=keep_recent,
+        target=target,
+        token_budget=token_budget,
+        until=until,
+    )
     source = findings.evidence.source
     limit = DEFAULT_MODE if source is None else limit_like(source.permissions_template)
     write_whole(output, page_of(findings, progress).encode(), limit=limit)
@@ -174,11 +221,14 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
         if source is None:
             raise MemlabError("a frame has no plan to record: name the store itself")
         plan_file = _write_record(record, source, findings)
-    return Report(output, findings, record, plan_file)
+    return Report(output=output, findings=findings, record=record, plan=plan_file)
 
 
 def _write_record(record: Path, source: Source, findings: Findings) -> Path | None:
-    """Write the record, and beside it the plan unless a plan for this cap was applied already."""
+    """Write the record, and the plan beside it; return the plan's file.
+
+    If a plan for this cap was applied already, the record has its receipt, and no plan is written.
+    """
     if findings.cap is None:
         raise MemlabError("there is no cap to record; name one: keep_recent (--keep-recent)")
     limit = limit_like(source.permissions_template)
@@ -203,7 +253,7 @@ def _write_record(record: Path, source: Source, findings: Findings) -> Path | No
 
 @dataclass
 class Section:
-    """A part of the report."""
+    """A section of the report: its anchor, title, paragraphs and tables."""
 
     anchor: str
     title: str
@@ -212,7 +262,7 @@ class Section:
 
 
 def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -> str:
-    """Return the report as one HTML page, which holds its charts and asks for nothing."""
+    """Return the report as one HTML page, with its charts and without external resources."""
     findings = replace(findings, evidence=findings.evidence.by_folder())
 
     def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
@@ -221,7 +271,6 @@ def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -
                 progress(section.title)
             yield section, draw_section(section.anchor, findings)
 
-    steps = filter(None, findings.next_steps())
     return html_of(
         "page.html.jinja",
         drawn(),
@@ -229,12 +278,18 @@ def page_of(findings: Findings, progress: Callable[[str], None] | None = None) -
         made=now_utc(),
         store=for_terminal(findings.evidence.name),
         answer=findings.sheet(),
-        steps=[line.removeprefix("next:").strip().partition("    ")[::2] for line in steps],
+        steps=[_command_and_words(line) for line in findings.next_steps() if line],
     )
 
 
+def _command_and_words(line: str) -> tuple[str, str]:
+    """Return the command in a line of next steps, and the words after it."""
+    command, _, words = line.removeprefix("next:").strip().partition("    ")
+    return command, words
+
+
 def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **values: Any) -> str:
-    """Return a template of the package as one HTML page: sections with charts, and other values."""
+    """Render a template of the package as one HTML page, with sections and their charts."""
     jinja2 = import_extra("jinja2", extra="report")
     package = Path(__file__).parent.parent
     environment = jinja2.Environment(
@@ -243,8 +298,11 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    rendered = []
+    for section, charts in sections:
+        rendered.append((section, [chart._repr_html_() for chart in charts]))
     text: str = environment.get_template(template).render(
-        sections=[(one, [each._repr_html_() for each in drawn]) for one, drawn in sections],
+        sections=rendered,
         numeric_columns=numeric_columns,
         version=version("memlab"),
         light=roles(LIGHT),
@@ -255,7 +313,7 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
 
 
 def sections_of(findings: Findings) -> Iterator[Section]:
-    """Yield the sections in reading order; no table repeats a chart."""
+    """Yield the sections in reading order; figures that a chart shows are in no table."""
     if findings.alerts:
         rows = facts_of(findings.alerts)
         table = Table("", (), rows, "Each with the command to run next.", whole=True)
@@ -288,11 +346,16 @@ def sections_of(findings: Findings) -> Iterator[Section]:
 
 
 def sentence(text: str) -> str:
-    """Return words as a sentence."""
+    """Return words as a sentence, with a capital letter and a full stop.
+
+    >>> sentence("no cap fits")
+    'No cap fits.'
+    """
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def _loaded(findings: Findings) -> Section:
+    """Return the section on what an agent loads at start."""
     floor = findings.advice.floor
     tables = []
     if floor.largest:
@@ -313,6 +376,7 @@ def _loaded(findings: Findings) -> Section:
 
 
 def _cut(findings: Findings, cut: CutLosses) -> Section:
+    """Return the section on the cut of the index."""
     sheet = cut.sheet()
     words = []
     if not cut.reads:
@@ -323,15 +387,16 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
     if cut.below and findings.effect is not None:
         left = cut.named - findings.effect.deleted.memories
         fits = cut.files[TODAY]
+        fit = "all fit" if left <= fits else f"{fits:,} fit"
         words.append(
-            f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; "
-            f"{'all fit' if left <= fits else f'{fits:,} fit'}."
+            f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; {fit}."
         )
     facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
     return Section("cut", sentence(sheet.title)[:-1], words, [facts, *sheet.tables])
 
 
 def _references(findings: Findings) -> Section:
+    """Return the section on the references."""
     evidence = findings.evidence
     tables = []
     needs = (
@@ -339,12 +404,13 @@ def _references(findings: Findings) -> Section:
         "asked; an access log adds what an agent read without writing it down."
     )
     words = [needs]
-    if found := counted_in_words(evidence.counts):
-        rows = [(name, meaning, count) for name, meaning, count in found]
-        tables.append(Table("", ("reference", "how it shows", "how many"), rows, whole=True))
+    counts = list(counted_in_words(evidence.counts))
+    if counts:
+        tables.append(Table("", ("reference", "how it shows", "how many"), counts, whole=True))
     else:
         words.append("This store holds none, so that the numbers below are other projects'.")
-    if left_out := [*not_counted_in_words(evidence.counts)]:
+    left_out = list(not_counted_in_words(evidence.counts))
+    if left_out:
         tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
     if evidence.log is not None:
         words += [
@@ -359,6 +425,7 @@ def _references(findings: Findings) -> Section:
 
 
 def _served(findings: Findings) -> Section:
+    """Return the section on what each cap serves and costs."""
     advice = findings.advice
     starts = findings.by_start("starts", "moments")
     words = (

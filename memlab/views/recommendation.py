@@ -1,4 +1,4 @@
-"""A number for a store with all that it rests on, as ``memlab size`` prints it."""
+"""The recommended cap or budget of a store with its evidence, as ``memlab size`` prints it."""
 
 import json
 from collections.abc import Iterator
@@ -38,23 +38,27 @@ Unit = Literal["memories", "tokens"]
 UNITS: Final = ("memories", "tokens")
 
 _MOST_TEXTS: Final = 20_000
-"""Texts that are read for names of other memories, at most, when a page is shown."""
+"""Maximum number of memories whose texts are searched for mentions when a page is printed."""
 
 
 @dataclass(frozen=True, repr=False)
 class Recommendation(DisplayMixin):
-    """A recommended number, the curve around it, and what it rests on.
+    """A recommended cap or budget, the curve around it, and its evidence.
 
     Attributes
     ----------
     evidence : Evidence
-        The store's past, its references and what was not counted.
-    asked, kept, explain : SizingGoal, dict, bool
-        What was asked for, what of it is remembered with the number, and whether to show all.
-    sizing : Sizing, or the like for budgets
-        The store, prepared for look-ups at any number.
+        The store's past, its references, and the mentions that were not counted.
+    asked : SizingGoal
+        The goal: target, budget, confidence and horizon.
+    sizing : Sizing or BudgetSizing
+        The store, prepared for look-ups at any cap or budget.
     advice : Advice or BudgetAdvice
-        The numbers.
+        The recommended numbers.
+    kept : dict
+        The settings that :meth:`save` writes with the number.
+    explain : bool
+        Whether to print all caps, the backtest and the reasons.
     """
 
     evidence: Evidence
@@ -66,58 +70,63 @@ class Recommendation(DisplayMixin):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """Numbers around the recommended ones, with what each serves and costs."""
+        """Caps or budgets around the recommended one, with what each serves and costs."""
         source = self.evidence.source
         in_use = None
         if source is not None and not isinstance(self.sizing, BudgetSizing):
             in_use = source.cap_now()
-        shown = in_use if in_use is None else min(in_use, self.sizing.most)
-        also = shown, self.asked.keep_recent
-        return self.sizing.at(self.sizing.around(*self.advice.answers, *also))
+        if in_use is not None:
+            in_use = min(in_use, self.sizing.most)
+        numbers = self.sizing.around(*self.advice.answers, in_use, self.asked.keep_recent)
+        return self.sizing.at(numbers)
 
     @cached_property
     def backtest(self) -> pd.DataFrame | None:
-        """What caps chosen at earlier cuts served; None of a budget."""
+        """The backtest: caps chosen at earlier cuts and what they served; None for a budget."""
         if isinstance(self.sizing, BudgetSizing):
             return None
         return backtest_of(self.sizing, self.sizing.cuts, self.asked.target)
 
     @cached_property
     def usage(self) -> AgeOrUse | None:
-        """Whether age or use says what is read next, where there is a log."""
-        found = self.evidence
-        if found.log is None:
+        """The comparison of age and use as predictors of reads; None without an access log."""
+        evidence = self.evidence
+        if evidence.log is None:
             return None
-        return age_or_use(found.past, found.references, confidence=self.asked.confidence)
+        return age_or_use(evidence.past, evidence.references, confidence=self.asked.confidence)
 
     @cached_property
     def by_use(self) -> "BudgetByUse | None":
-        """To how many tokens to retire by use; None where use says no more, or nothing can."""
-        found = self.evidence
-        asked = self.asked
-        says_more = self.usage is not None and self.usage.verdict == "use"
-        if not says_more or found.source is None or not found.source.retires:
-            return None
-        from memlab.replay.by_use import budget_by_use  # with policies, a tenth of a start without
+        """The token budget for retirement by use.
 
-        aim = asked._asdict()
-        del aim["keep_recent"]
-        budgets = budget_by_use(found.past, found.references, **aim)
-        return replace(budgets, store=found.name, log=found.log_option)
+        None if use predicts reads no better than age, or the store cannot retire.
+        """
+        evidence = self.evidence
+        if self.usage is None or self.usage.verdict != "use":
+            return None
+        if evidence.source is None or not evidence.source.retires:
+            return None
+        # imported here because importing policies adds a tenth to the start of a command
+        from memlab.replay.by_use import budget_by_use
+
+        goal = self.asked._asdict()
+        del goal["keep_recent"]
+        budgets = budget_by_use(evidence.past, evidence.references, **goal)
+        return replace(budgets, store=evidence.name, log=evidence.log_option)
 
     @cached_property
     def chances(self) -> "pd.Series[Any] | None":
-        """Which memories the log could show read."""
+        """For each memory, whether the access log could show a read; None without a log."""
         past = self.evidence.past
         log = self.evidence.log
-        now = self.evidence.now
         if log is None:
             return None
-        return reading.reading_chances(present_rows(past), reading.reads_of_store(log, past, now))
+        reads = reading.reads_of_store(log, past, self.evidence.now)
+        return reading.reading_chances(present_rows(past), reads)
 
     @cached_property
     def mentioned(self) -> str:
-        """How often the texts of a folder's memories, or of an agent's own, name others."""
+        """A sentence on mentions of other memories in the texts; empty if they are not searched."""
         source = self.evidence.source
         if source is None or not (source.is_folder or source.is_native_format):
             return ""
@@ -130,13 +139,13 @@ class Recommendation(DisplayMixin):
         return mentions_in_words(find_mentions(source))
 
     def sheet(self) -> TextPage:
-        """Return what is printed: first whether age or use decides what to load."""
+        """Return the page that is printed; it begins with whether age or use predicts reads."""
         advice = self.advice
-        first = list[tuple[str, str]]()
+        first: list[tuple[str, str]] = []
         page = advice.sheet() if self.explain else advice.brief(self.curve, self.asked.keep_recent)
         title = page.title
-        tables = [*page.tables]
-        evidence = [*self._evidence()]
+        tables = list(page.tables)
+        evidence = list(self._evidence())
         if self.usage is not None and self.usage.decided:
             first.append(("age or use", self.usage.answer))
         if self.by_use is not None:
@@ -154,55 +163,75 @@ class Recommendation(DisplayMixin):
         return TextPage(title, [*first, *page.facts, *evidence], tables)
 
     def next_steps(self) -> list[str]:
-        """Say what to run next: retire by use where that is the answer, and look at the number."""
-        found = self.evidence
-        plain = SizingGoal.of(found.settings)._asdict()
-        asked = [
-            word
-            for name, value in self.asked._asdict().items()
-            if value != plain[name]
-            for word in (f"--{name.replace('_', '-')}", value)
-        ]
-        how: Any = {"log": found.log_file, "log_option": found.log_option, "asked": asked}
-        steps = self.advice.next_steps(found.name, found.source, **how, brief=not self.explain)
-        first = [] if self.by_use is None else self.by_use.next_steps()
-        return (
-            [*first, *(each.replace("next: ", "      ", 1) for each in steps)] if first else steps
+        """Return the next steps: retire by use if that is recommended, then look at the cap."""
+        evidence = self.evidence
+        steps = self.advice.next_steps(
+            evidence.name,
+            evidence.source,
+            log=evidence.log_file,
+            log_option=evidence.log_option,
+            asked=self._goal_options(),
+            brief=not self.explain,
         )
+        by_use = [] if self.by_use is None else self.by_use.next_steps()
+        if not by_use:
+            return steps
+        return [*by_use, *(step.replace("next: ", "      ", 1) for step in steps)]
+
+    def _goal_options(self) -> list[Any]:
+        """Return the command line options for what the goal changes in the store's settings."""
+        by_settings = SizingGoal.of(self.evidence.settings)._asdict()
+        words: list[Any] = []
+        for name, value in self.asked._asdict().items():
+            if value != by_settings[name]:
+                words += [f"--{name.replace('_', '-')}", value]
+        return words
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the advice's own fields, its command, and what it rests on, as JSON values."""
+        """Return the recommendation, its command and its evidence as JSON values."""
         advice = self.advice
         name = self.evidence.name
         source = self.evidence.source
         is_cap = not isinstance(advice, BudgetAdvice)
-        setting = None
+        fields: dict[str, Any] = dict(advice.to_dict())
+        fields["store"] = name
+        fields["command"] = advice.command(name)
+        fields["setting"] = None
         if is_cap and source is not None and advice.number is not None:
-            setting = source.cap_setting(advice.number)
-        left_out = self.evidence.counts.drop(columns="counted").T.to_dict().items()
-        told = {
-            **advice.to_dict(),
-            "store": name,
-            "command": advice.command(name),
-            "setting": setting,
-            "not_counted": {
-                kind: {reason: count for reason, count in reasons.items() if count}
-                for kind, reasons in left_out
-                if any(reasons.values())
-            },
-            "caps" if is_cap else "budgets": _records(self.curve.reset_index()),
-        }
+            fields["setting"] = source.cap_setting(advice.number)
+        fields["not_counted"] = self._not_counted()
+        fields["caps" if is_cap else "budgets"] = _records(self.curve.reset_index())
         if self.backtest is not None:
-            told["backtest"] = _records(self.backtest)
+            fields["backtest"] = _records(self.backtest)
         if self.chances is not None:
-            told["chances"] = self.chances.value_counts(sort=False).to_dict()
-        by = {"age_or_use": self.usage, "by_use": self.by_use}
-        return told | {name: each.figures for name, each in by.items() if each is not None}
+            fields["chances"] = self.chances.value_counts(sort=False).to_dict()
+        if self.usage is not None:
+            fields["age_or_use"] = self.usage.figures
+        if self.by_use is not None:
+            fields["by_use"] = self.by_use.figures
+        return fields
+
+    def _not_counted(self) -> dict[str, dict[str, int]]:
+        """Return by kind and reason how many mentions are no references, without zeros."""
+        not_counted = {}
+        for kind, reasons in self.evidence.counts.drop(columns="counted").T.to_dict().items():
+            counts = {reason: count for reason, count in reasons.items() if count}
+            if counts:
+                not_counted[kind] = counts
+        return not_counted
 
     def save(self) -> str:
-        """Remember the safe number in ``memlab.toml``, until when it speaks and what it rests on.
+        """Write the safe cap with its horizon and its evidence to ``memlab.toml``.
 
-        Returns what was remembered, where, and what goes by it; MemlabError of a frame.
+        Returns
+        -------
+        str
+            A sentence on what was written where, and which commands use it.
+
+        Raises
+        ------
+        MemlabError
+            If the memories are a frame, which has no settings.
         """
         advice = self.advice
         settings = self.evidence.settings
@@ -224,35 +253,52 @@ class Recommendation(DisplayMixin):
         return f"remembered in {file}; {by_it} go by it, {until}"
 
     def _evidence(self) -> Iterator[tuple[str, str]]:
-        """Name what a number rests on: references, times without a zone, a log, an index, use."""
-        found = self.evidence
-        counts = found.counts
-        past = found.past
-        log = found.log
-        if self.explain:  # else how many references there are stands in the page
-            kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
-            left_out = ", ".join(f"{n:,} {why}" for why, n in not_counted_in_words(counts))
-            no_need = f"; no later need, so not counted: {left_out}" if left_out else ""
-            yield "references", f"{kinds or 'none'}{no_need}"
-            if words := self.mentioned:
-                yield "mentions", words
-        if zoneless := past.attrs[c.WITHOUT_ZONE]:
+        """Yield the facts about the evidence: references, time zones, the log and the index."""
+        if self.explain:  # else the page has the number of references already
+            yield from self._reference_facts()
+        zoneless = self.evidence.past.attrs[c.WITHOUT_ZONE]
+        if zoneless:
             yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
-        if log is not None and self.chances is not None:
-            if reading.is_other_stores_log(log, past):
-                yield "the log", reading.ANOTHERS
-            else:
-                if len(log):
-                    yield "by the log", reading.describe_chances(self.chances)
-                yield from (line.partition(": ")[::2] for line in reading.describe_log(log, past))
-        present = present_rows(past)
-        if found.source is not None and found.source.cuts_index and c.LOADED_AT_START in present:
-            named = int(present[c.ACTIVE].sum())
-            fits = int((present[c.ACTIVE] & present[c.LOADED_AT_START]).sum())
-            if fits < named:
-                loads = f"a start loads {fits:,} of the {named:,} files that it names"
-                more = f"a cap that leaves more than {fits:,} memories loads no more"
-                yield "by the index", f"{loads}; {more}"
+        yield from self._log_facts()
+        yield from self._index_facts()
+
+    def _reference_facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts about references: those counted, those not counted, and mentions."""
+        counts = self.evidence.counts
+        kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
+        left_out = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
+        no_need = f"; no later need, so not counted: {left_out}" if left_out else ""
+        yield "references", f"{kinds or 'none'}{no_need}"
+        if self.mentioned:
+            yield "mentions", self.mentioned
+
+    def _log_facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts about the access log, if there is one."""
+        past = self.evidence.past
+        log = self.evidence.log
+        if log is None or self.chances is None:
+            return
+        if reading.is_other_stores_log(log, past):
+            yield "the log", reading.ANOTHERS
+            return
+        if len(log):
+            yield "by the log", reading.describe_chances(self.chances)
+        for line in reading.describe_log(log, past):
+            name, _, words = line.partition(": ")
+            yield name, words
+
+    def _index_facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the fact that the index is cut, if the store has one that is."""
+        source = self.evidence.source
+        present = present_rows(self.evidence.past)
+        if source is None or not source.cuts_index or c.LOADED_AT_START not in present:
+            return
+        named = int(present[c.ACTIVE].sum())
+        fits = int((present[c.ACTIVE] & present[c.LOADED_AT_START]).sum())
+        if fits < named:
+            loads = f"a start loads {fits:,} of the {named:,} files that it names"
+            more = f"a cap that leaves more than {fits:,} memories loads no more"
+            yield "by the index", f"{loads}; {more}"
 
 
 def size(  # noqa: PLR0913 - what is asked of a store
@@ -268,9 +314,9 @@ def size(  # noqa: PLR0913 - what is asked of a store
     explain: bool = False,
     now: datetime | None = None,
 ) -> Recommendation:
-    """Recommend a cap or a budget for a store, with what it rests on and what to run next.
+    """Recommend a cap or a token budget for a store, with the evidence and the next steps.
 
-    What is not given is what ``memlab.toml`` remembers of the store, else the default.
+    Arguments that are not given are those of the store's ``memlab.toml``, else the defaults.
 
     Parameters
     ----------
@@ -283,16 +329,29 @@ def size(  # noqa: PLR0913 - what is asked of a store
     log : DataFrame, str or Path, optional
         An access log, or what ``memlab.read_access_log`` returns.
     only_log : bool
-        Leave aside what the store itself says; the log is all.
+        Use only references from the log, and ignore those in the store.
     explain : bool
-        Show all numbers around the answer, its record, and why.
+        Print all caps around the answer, the backtest and the reasons.
     now : datetime, optional
-        The moment after which a read is none yet, with a time zone; the current one by default.
+        The current time, with a time zone; later reads are ignored. By default the clock's.
 
     Returns
     -------
     Recommendation
-        ``advice`` holds the numbers; ``save()`` remembers them.
+        ``advice`` holds the numbers; ``save()`` writes them to ``memlab.toml``.
+
+    Raises
+    ------
+    MemlabError
+        If the store cannot be read, or `only_log` is set without a log.
+    ValueError
+        If a number is out of range, or `unit` is unknown.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> size(memlab.store_path("two_years")).advice.keep_recent is None
+    False
     """
     call = "memlab.size"
     for name, flag in (("only_log", only_log), ("explain", explain)):
@@ -300,18 +359,34 @@ def size(  # noqa: PLR0913 - what is asked of a store
     arguments.expect(unit, str, call=call, name="unit")
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
-    asked: dict[str, Any] = {"target": target, "token_budget": token_budget}
-    asked |= {"confidence": confidence, "until": until}
-    found = collect_evidence(frame, log, call=call, only_log=only_log, now=now)
-    if only_log and found.log is None:
+    evidence = collect_evidence(frame, log, call=call, only_log=only_log, now=now)
+    if only_log and evidence.log is None:
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
-    goal = SizingGoal.of(found.settings, **asked)
-    sizing, advice = recommend(found.past, found.references, goal, tokens=unit == "tokens")
-    log_file = None if log is None else found.log_file
-    kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
-    kept = {name: value for name, value in kept.items() if value is not None}
-    return Recommendation(found, goal, sizing, advice, kept, explain)
+    goal = SizingGoal.of(
+        evidence.settings,
+        target=target,
+        token_budget=token_budget,
+        confidence=confidence,
+        until=until,
+    )
+    sizing, advice = recommend(evidence.past, evidence.references, goal, tokens=unit == "tokens")
+    settings = {
+        "target": goal.target,
+        "token_budget": goal.token_budget,
+        "confidence": confidence,
+        "until": until,
+        "log": None if log is None else evidence.log_file,
+    }
+    return Recommendation(
+        evidence=evidence,
+        asked=goal,
+        sizing=sizing,
+        advice=advice,
+        kept={name: value for name, value in settings.items() if value is not None},
+        explain=explain,
+    )
 
 
 def _records(table: pd.DataFrame) -> Any:
+    """Return the rows of a table as JSON values."""
     return json.loads(table.to_json(orient="records"))
