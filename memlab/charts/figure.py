@@ -1,7 +1,8 @@
-"""The figure that a chart makes for itself, as SVG or PNG, for any theme and width; its colours.
+"""The figure of a chart, its palettes, and its output as SVG, PNG and HTML.
 
-The hues stay apart in full protanopia, deuteranopia and tritanopia (Machado et al. 2009), with a
-contrast of 3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ: nothing rests on colour.
+The hues are distinguishable in full protanopia, deuteranopia and tritanopia (Machado et al. 2009).
+Their contrast is at least 3 for marks and 4.5 for text (WCAG 2.2). Marks and dashes differ too, so
+that no information depends on colour alone.
 """
 
 import re
@@ -26,7 +27,7 @@ from memlab.policies import NAMED
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """One paper and the inks on it, as ``#rrggbb``, no two the same: each has one meaning."""
+    """The background and the colours on it, as ``#rrggbb``; each colour has one meaning."""
 
     paper: str
     ink: str
@@ -47,9 +48,13 @@ class Palette:
     by_use_words: str
 
     def words(self, colour: str) -> str:
-        """Return the colour for words about what is drawn in `colour`, dark enough to read."""
-        by_hue = {getattr(self, hue): getattr(self, f"{hue}_words") for hue in HUES}
-        return str({self.grey: self.muted, **by_hue}.get(colour, colour))
+        """Return the legible variant of a mark's colour, for text about the mark."""
+        if colour == self.grey:
+            return self.muted
+        for hue in HUES:
+            if colour == getattr(self, hue):
+                return str(getattr(self, f"{hue}_words"))
+        return colour
 
 
 HUES: Final = ("load_bearing", "prunable", "likely", "safe", "by_age", "by_use")
@@ -73,14 +78,17 @@ _INKS: Final = {
     "by_age_words": ("#0d7a8d", "#43bedc"),
     "by_use_words": ("#5e238d", "#c377ba"),
 }
-"""What a colour stands for, with its hue on light paper and on dark."""
+"""The meaning of each colour, with its value on a light and on a dark background."""
 
 LIGHT: Final = Palette(**{name: on_light for name, (on_light, _) in _INKS.items()})
 DARK: Final = Palette(**{name: on_dark for name, (_, on_dark) in _INKS.items()})
 
 
 class Style(NamedTuple):
-    """How a policy is drawn wherever it is drawn."""
+    """The marker, glyph and line of a policy in all charts.
+
+    `goes_by` is ``"age"``, ``"use"`` or empty, and selects the colour.
+    """
 
     marker: str
     glyph: str
@@ -88,11 +96,15 @@ class Style(NamedTuple):
     goes_by: str = ""
 
     def of(self, paint: Palette) -> str:
-        """Return the colour on one paper: what the policy goes by."""
-        return {"age": paint.by_age, "use": paint.by_use}.get(self.goes_by, paint.muted)
+        """Return the colour of the policy on a palette."""
+        if self.goes_by == "age":
+            return paint.by_age
+        if self.goes_by == "use":
+            return paint.by_use
+        return paint.muted
 
     def drawn(self, paint: Palette, width: float) -> dict[str, Any]:
-        """Return how its line and its marks are drawn, as matplotlib takes it."""
+        """Return the style of its line and marks, as keyword arguments of matplotlib."""
         return {
             "color": self.of(paint),
             "linewidth": width,
@@ -118,25 +130,25 @@ POLICY_STYLES: Final = {
     "memforge": Style("*", "★"),
     "purge-superseded": Style(">", "▶"),
 }
-"""Marks of the policies that come with memlab, by their short name."""
+"""Styles of memlab's policies, by their short name."""
 
 _ORDERS: Final = {
     "dedup > ttl > recent": "odek",
     "floor > budget": "memforge",
     "ttl > value": "betterdb",
 }
-"""Policies in a row that have a name of their own."""
+"""Sequences of policies that have a name of their own."""
 
 _OTHERS: Final = tuple(
     Style(marker, glyph, dashed=dashed)
     for marker, glyph in (("H", "⬣"), ("x", "×"), ("d", "♦"), ("+", "+"))
     for dashed in (False, True)
 )
-"""Marks of those of one's own."""
+"""Styles of policies that memlab does not know."""
 
 
 def style_of(policy: str, goes_by: str | None = None) -> Style:
-    """Return how a policy is drawn: the same for the same name, whatever stands beside it.
+    """Return the style of a policy, which depends on its name alone.
 
     >>> style_of("recent 50").glyph, style_of("recent, by").glyph, style_of("value 200").glyph
     ('●', '●', '▲')
@@ -151,28 +163,28 @@ def style_of(policy: str, goes_by: str | None = None) -> Style:
 
 
 def palette_of(ax: Axes) -> Palette:
-    """Return the colours that suit the paper under `ax`: those for dark where it is dark."""
+    """Return the palette that suits the background of `ax`: dark or light."""
     figure = ax.figure.get_figure(root=True)
     red, green, blue = to_rgb(figure.get_facecolor()[:3])
     return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.4 else LIGHT
 
 
 def roles(palette: Palette) -> dict[str, str]:
-    """Return the name and the colour of everything on a palette."""
+    """Return the colours of a palette by name, with hyphens as in CSS."""
     return {name.replace("_", "-"): colour for name, colour in asdict(palette).items()}
 
 
 NAMESPACE: Final = 'xmlns="http://www.w3.org/2000/svg"'
 _FONTS: Final = "'DejaVu Sans', Verdana, 'Segoe UI', sans-serif"
 _HAIR: Final = 0.3
-"""Points, of which a chart is 576 wide."""
+"""Distance in points below which two points of a path look the same; a chart is 576 wide."""
 _NAMES: Final = {
     colour: name for palette in (DARK, LIGHT) for name, colour in roles(palette).items()
 }
 
 
 def _coloured(palette: Palette, *hosts: str) -> str:
-    """Return the rule that gives charts, below certain hosts or anywhere, a palette's colours."""
+    """Return the CSS rule with a palette's colours, for charts below certain hosts or anywhere."""
     chosen = ",".join(f"{host}.memlab-chart" for host in hosts or ("",))
     colours = "".join(f"--chart-{name}:{colour};" for name, colour in roles(palette).items())
     return f"{chosen}{{{colours}}}"
@@ -200,12 +212,12 @@ STYLE: Final = (
     "@container (max-width:580px){.memlab-chart svg.narrow{display:block}"
     ".memlab-chart svg.narrow~svg.wide{display:none}}"
 )
-"""What a page says once for all its charts: JupyterLab's, VS Code's and the site's own switch of
-theme come before the system's, and paper is light."""
+"""Style sheet of all charts on a page. The theme of JupyterLab, VS Code or the site takes
+precedence over the system's, and print is light."""
 
 
 def as_svg(chart: "Chart", name: str, style: str = "") -> str:
-    """Return a chart as one SVG element of the class `name`, its colours by name."""
+    """Return a chart as one SVG element of the class `name`, with colours as CSS variables."""
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _drawn(chart), flags=re.DOTALL)
     body = body.partition("<svg")[2].partition(">")[2]
     body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
@@ -216,13 +228,14 @@ def as_svg(chart: "Chart", name: str, style: str = "") -> str:
     body = re.sub(r">\s+<", "><", body)
     wide, high = 72 * chart.get_size_inches()
     size = f'width="{wide:g}pt" height="{high:g}pt" viewBox="0 0 {wide:g} {high:g}"'
-    title, alt = (escape(words, quote=False) for words in (chart.title, chart.alt))
+    title = escape(chart.title, quote=False)
+    alt = escape(chart.alt, quote=False)
     words = f"<title>{title}</title><desc>{alt}</desc>"
     return f'<svg {NAMESPACE} class="{name}" role="img" {size}>{words}{style}{body.strip()}'
 
 
 def _drawn(figure: Figure) -> str:
-    """Draw a figure once: `Figure.savefig` draws it a first time for a layout that it has."""
+    """Return a figure as SVG, drawn once; `Figure.savefig` would draw it twice for its layout."""
     drawn = StringIO()
     canvas = figure.canvas
     dpi = figure.dpi
@@ -238,7 +251,7 @@ def _drawn(figure: Figure) -> str:
 
 
 def _thinned(path: str) -> str:
-    """Leave out the points of a path that nobody could see: nearer to the last one than a hair."""
+    """Return a path without points that are too near to the last one to be seen."""
     kept: list[str] = []
     last = (0.0, 0.0)
     points = re.findall(r"([ML]) (-?[\d.]+) (-?[\d.]+)", path)
@@ -252,28 +265,30 @@ def _thinned(path: str) -> str:
     return "".join(kept) + ("z" if path.rstrip().endswith("z") else "")
 
 
-def _by_name(found: re.Match[str]) -> str:
-    name = _NAMES.get(found[0])
-    return f"var(--chart-{name},{found[0]})" if name else found[0]
+def _by_name(match: re.Match[str]) -> str:
+    """Return the CSS variable of a colour, with the colour as its fallback."""
+    colour = match[0]
+    name = _NAMES.get(colour)
+    return f"var(--chart-{name},{colour})" if name else colour
 
 
 P = ParamSpec("P")
 
 WIDTH: Final = 8.0
-"""Inches: the width of a notebook's output at 100%."""
+"""Width in inches of a notebook's output at 100%."""
 NARROW: Final = 4.0
-"""Inches: the width of a telephone, and of a column."""
+"""Width in inches of a phone, and of a column."""
 PAD: Final = 0.1
-"""Inches around what is drawn."""
+"""Margin in inches around the chart."""
 AROUND: Final[dict[str, Any]] = {"w_pad": PAD, "h_pad": PAD}
 DPI: Final = 100
 SUBTITLE: Final = "subtitle"
 FOOTNOTE: Final = "footnote"
-"""What a text on a chart is, as its ``gid``; the others are labels."""
+"""The ``gid`` of a text that is a subtitle or a footnote; texts without one are labels."""
 
 
 class Chart(Figure):
-    """A figure with one chart, which can be drawn again on other paper."""
+    """A figure with one chart, which can be drawn again with another width or palette."""
 
     def __init__(
         self, draw: Callable[..., Axes], *, width: float = WIDTH, palette: Palette = LIGHT
@@ -283,44 +298,47 @@ class Chart(Figure):
         FigureCanvasAgg(self)
         self.again = draw
         self.nothing_to_show = ""
-        """Why there is nothing to draw; empty where there is something."""
+        """Why there is no data to draw; empty if there is some."""
         draw(ax=self.add_subplot())
 
     def at(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> "Chart":
-        """Return the same chart drawn anew at another width, on other paper."""
+        """Return the same chart with another width or palette."""
         return Chart(self.again, width=width, palette=palette)
 
     @property
     def title(self) -> str:
-        """What is said above the chart, on one line."""
+        """The title of the chart, on one line."""
         return " ".join(self.axes[0].get_title(loc="left").split())
 
     @property
     def alt(self) -> str:
-        """What is to be seen, in words: everything written on the chart but the ticks."""
+        """The text alternative of the chart: everything written on it except the tick labels."""
         ax = self.axes[0]
+        texts: list[Text] = []
         legend = ax.get_legend()
-        texts: list[Text] = [*(legend.get_texts() if legend else []), *ax.texts]
-        said: dict[str | None, list[str]] = {}
+        if legend:
+            texts += legend.get_texts()
+        texts += ax.texts
+        words_by_gid: dict[str | None, list[str]] = {}
         for text in texts:
-            said.setdefault(text.get_gid(), []).append(" ".join(text.get_text().split()))
+            words = " ".join(text.get_text().split())
+            words_by_gid.setdefault(text.get_gid(), []).append(words)
         axes = [name for name in (ax.get_ylabel(), ax.get_xlabel()) if name]
-        labels = dict.fromkeys(label for label in said.get(None, []) if label)
-        parts = [
-            self.title,
-            *said.get(SUBTITLE, []),
-            f"Axes: {'; '.join(axes)}" if axes else "",
-            f"Labels: {'; '.join(labels)}" if labels else "",
-            *said.get(FOOTNOTE, []),
-        ]
+        labels = dict.fromkeys(label for label in words_by_gid.get(None, []) if label)
+        parts = [self.title, *words_by_gid.get(SUBTITLE, [])]
+        if axes:
+            parts.append(f"Axes: {'; '.join(axes)}")
+        if labels:
+            parts.append(f"Labels: {'; '.join(labels)}")
+        parts += words_by_gid.get(FOOTNOTE, [])
         return " ".join(f"{part.rstrip('.')}." for part in parts if part)
 
     def svg(self) -> str:
-        """Return an SVG file that is light or dark as its reader's system is; text stays text."""
+        """Return the chart as an SVG file that follows the reader's theme; text stays text."""
         return as_svg(self, "memlab-chart", f"<style>{_BY_SYSTEM}</style>")
 
     def png(self, *, dpi: int = DPI) -> bytes:
-        """Return a PNG file."""
+        """Return the chart as a PNG file."""
         drawn = BytesIO()
         self.savefig(drawn, format="png", dpi=dpi, metadata={"Software": None})
         return drawn.getvalue()
@@ -329,18 +347,19 @@ class Chart(Figure):
         return f"<chart: {self.alt}>"
 
     def _repr_html_(self) -> str:
-        """Show the chart wide and narrow; the page shows the one that fits.
+        """Return the chart as HTML, narrow and wide; the page shows the one that fits.
 
-        Where there is nothing to draw a sentence says why, and no chart is shown.
+        Without data it is a sentence on why there is none.
         """
         if self.nothing_to_show:
             return f"<p>{escape(self.nothing_to_show)}</p>"
-        drawings = as_svg(self.at(width=NARROW), "narrow"), as_svg(self, "wide")
-        return f'<div class="memlab-chart"><style>{STYLE}</style>{"".join(drawings)}</div>'
+        narrow = as_svg(self.at(width=NARROW), "narrow")
+        wide = as_svg(self, "wide")
+        return f'<div class="memlab-chart"><style>{STYLE}</style>{narrow}{wide}</div>'
 
 
 def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
-    """Give a chart that is called without axes a :class:`Chart` to draw on."""
+    """Return a plot function that draws on a new :class:`Chart` if it is called without axes."""
 
     @wraps(plot)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Axes:

@@ -1,4 +1,4 @@
-"""What every chart is made of; nothing here touches ``rcParams`` or pyplot."""
+"""Axes, labels, scales and marks that all charts share. ``rcParams`` and pyplot are not used."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,22 +22,23 @@ from memlab.sizing import Advice
 from memlab.text import counted, for_terminal
 
 EMPTY_HEIGHT: Final = 1.7
-"""Inches: a chart that has nothing to show says so in little room."""
+"""Height in inches of a chart that has no data to draw."""
 SMALL: Final = 9.0
-"""Points: tick labels, direct labels, notes."""
+"""Font size in points of tick labels, direct labels and notes."""
 LARGE: Final = 12.0
-"""Points: titles."""
+"""Font size in points of titles."""
 LONGEST_LABEL: Final = 22
-"""Characters of a direct label before it goes on in another line."""
+"""Characters in a line of a direct label, before it wraps."""
 DOT: Final = (3.6, 8.0)
-"""Points: how wide a dot is that stands for one, of many and of few."""
+"""Diameter in points of a dot for one datum: the smallest, of many dots, and the largest, of few."""
 LARGEST_DOT: Final = 22.0
-"""Points: how wide one is at most; the others are smaller in proportion."""
+"""Maximum diameter in points of a dot; the others scale with it."""
 SIDE_BY_SIDE: Final = 5.0
-"""Inches from which six numbers stand side by side below a chart."""
+"""Width in inches from which six tick labels fit side by side below a chart."""
 DASHES: Final = (0, (4, 3))
+"""Line style of caps, targets and budgets."""
 STEPS: Final = [1, 2, 2.5, 5, 10]
-"""What ticks go by."""
+"""Multiples of a power of ten between ticks."""
 NOTHING_YET: Final = "No memories yet"
 NO_REFERENCES: Final = "No later reference to an earlier memory is known"
 
@@ -46,7 +47,7 @@ Measure = Literal["memories", "tokens"]
 
 
 class MarkedCap(NamedTuple):
-    """A cap that charts mark, how they name it, and in what colour."""
+    """A cap that a chart marks, with its label and its colour."""
 
     value: int
     name: str
@@ -54,7 +55,17 @@ class MarkedCap(NamedTuple):
 
 
 class Plot:
-    """The axes of a chart, their colours, and what is known of the numbers that are drawn."""
+    """The axes of a chart, its palette, and the attributes of the frames that it draws.
+
+    Parameters
+    ----------
+    ax : Axes or None
+        The axes; :func:`on_its_own` replaces None.
+    *frames : DataFrame
+        The data, whose ``attrs`` name the source, the token rule and the number of references.
+    height : float, optional
+        Height of the figure in inches. Without it the axes stay as they are.
+    """
 
     def __init__(self, ax: Axes | None, *frames: pd.DataFrame, height: float | None = None) -> None:
         self.ax = cast("Axes", ax)  # `on_its_own` brings axes where none are given
@@ -73,6 +84,7 @@ class Plot:
             self._tone_down()
 
     def _tone_down(self) -> None:
+        """Style the axes: no box, grey spines, and horizontal grid lines only."""
         ax = self.ax
         paint = self.paint
         ax.set_facecolor("none")
@@ -85,25 +97,25 @@ class Plot:
             axis.label.set(color=paint.muted, size=SMALL)
 
     def _set_height(self, inches: float) -> None:
-        """Make a figure of our own so high; one that was given is left as it is."""
+        """Set the height of the chart's own figure; a figure of the caller stays as it is."""
         if self._alone:
             self.figure.set_figheight(inches)
 
     def _grow(self, points: float) -> None:
-        """Make room for words that take more lines than one."""
+        """Increase the height by a number of points, for text of several lines."""
         self._set_height(float(self.figure.get_figheight()) + points / 72)
 
     @property
     def token_note(self) -> str:
-        """How the tokens were counted, in a sentence."""
+        """A sentence on how the tokens were counted."""
         return f"Tokens: {self.told.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'}."
 
     def by_start(self, loaded: str, recalled: str) -> str:
-        """Return the words for what an agent loads, or those for what it looks things up in."""
+        """Return `recalled` if memories are only searched, else `loaded`."""
         return recalled if self.told.get(c.RECALLED) else loaded
 
     def empty(self, title: str, why: str) -> Axes:
-        """Say in little room why there is nothing to draw; no tick pretends to be a measurement."""
+        """Draw a low chart with a title and a sentence on why there is no data, without ticks."""
         ax = self.ax
         if isinstance(self.figure, Chart):
             self.figure.nothing_to_show = f"{title}: {why[:1].lower()}{why[1:].rstrip('.')}."
@@ -118,22 +130,33 @@ class Plot:
         return ax
 
     def heading(self, title: str, *said: str, key: Sequence[Artist] = ()) -> None:
-        """Say above the axes what is shown and, smaller below, whose it is and how to read it.
+        """Write the title above the axes, and below it the subtitle and the legend.
 
-        Lines are named at their ends, for which the limits are final. Whose the numbers are and how
-        many references stand behind them is said as far as it is known.
+        Call it when the limits of the axes are final, because it labels the ends of lines too. The
+        subtitle begins with the source and the number of references, as far as they are known.
+
+        Parameters
+        ----------
+        title : str
+            The title.
+        *said : str
+            Sentences of the subtitle; empty ones are skipped.
+        key : sequence of Artist
+            The artists in the legend.
         """
         self.label_ends()
         across = self.characters_across
         title = title.replace(" = ", "\u00a0=\u00a0")
-        about = [for_terminal(str(self.told[c.SOURCE]))] if self.told.get(c.SOURCE) else []
+        about = []
+        if self.told.get(c.SOURCE):
+            about.append(for_terminal(str(self.told[c.SOURCE])))
         if c.REFERENCES in self.told:
             about.append(counted(self.told[c.REFERENCES], "references"))
         text = " ".join(f"{words.rstrip('.')}." for words in (", ".join(about), *said) if words)
         lines = fill(text, across)
         titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
-        rooms = [len(str(each.get_label())) + 8 for each in key]
-        columns = len(key) if sum(rooms) <= across else max(1, across // max(rooms))
+        widths = [len(str(artist.get_label())) + 8 for artist in key]
+        columns = len(key) if sum(widths) <= across else max(1, across // max(widths))
         key_lines = -(-len(key) // columns) if key else 0
         key_height = 2 + 14 * key_lines if key else 0
         self._grow(17 * titled.count("\n") + 13 * lines.count("\n") + 14 * max(0, key_lines - 1))
@@ -167,23 +190,28 @@ class Plot:
 
     def footnote(self, *said: str) -> Axes:
         """Write the caveats below the axes, wrapped to their width, and return the axes."""
-        if text := " ".join(phrase for phrase in said if phrase):
-            lines = fill(text, self.characters_across)
-            self._grow(13 * lines.count("\n"))
-            if not self._alone:
-                below = 42 if self.ax.get_xlabel() else 34
-                self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
-                return self.ax
-            room = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
-            self.figure.set_layout_engine("constrained", rect=(0, room, 1, 1 - room), **AROUND)
-            style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
-            self._write_outside(lines, (PAD, PAD), (0, 0), **style)
+        text = " ".join(phrase for phrase in said if phrase)
+        if not text:
+            return self.ax
+        lines = fill(text, self.characters_across)
+        self._grow(13 * lines.count("\n"))
+        if not self._alone:
+            below = 42 if self.ax.get_xlabel() else 34
+            self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
+            return self.ax
+        room = (5 + 13 * len(lines.splitlines())) / 72 / self.figure.get_figheight()
+        self.figure.set_layout_engine("constrained", rect=(0, room, 1, 1 - room), **AROUND)
+        style = {"xycoords": self.figure.dpi_scale_trans, "in_layout": False, "gid": FOOTNOTE}
+        self._write_outside(lines, (PAD, PAD), (0, 0), **style)
         return self.ax
 
     def write(
         self, text: str, at: tuple[float, float], offset: tuple[float, float] = (0, 0), **style: Any
     ) -> Annotation:
-        """Write small beside a point, so many points of the page from it, in the words' colour."""
+        """Write small text beside a point in data units, at an offset in points.
+
+        `colour` in `style` is a colour of marks; the text has its darker variant.
+        """
         style["color"] = self.paint.words(style.pop("colour", self.paint.muted))
         style = {"fontsize": SMALL, "parse_math": False, **style}
         return self.ax.annotate(text, at, xytext=offset, textcoords="offset points", **style)
@@ -191,21 +219,21 @@ class Plot:
     def _write_outside(
         self, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
     ) -> Annotation:
-        """Write outside the axes: `at` in fractions of them."""
+        """Write small text outside the axes, at a point in fractions of them."""
         outside = {"xycoords": "axes fraction", "annotation_clip": False, "linespacing": 1.25}
         return self.write(text, at, offset, **outside | style)
 
     @property
     def on_paper(self) -> dict[str, Any]:
-        """The box behind a name that a line may run through."""
+        """Style of the box behind a label that a line may cross."""
         return {"facecolor": self.paint.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
     def end(self, y: float, text: str, colour: str) -> None:
-        """Let :meth:`label_ends` name a line by the value, in data units, that it ends at."""
+        """Register a label for :meth:`label_ends`, at the last value `y` of a line in data units."""
         self._ends.append((y, text, colour))
 
     def label_ends(self) -> None:
-        """Name lines at the right edge, moved apart, by limits that are final."""
+        """Write the registered labels at the right edge, moved apart so that none overlap."""
         right = self.ax.get_xlim()[1]
         heights = np.array([self.in_axes(right, y)[1] for y, _, _ in self._ends])
         texts = [
@@ -221,7 +249,7 @@ class Plot:
             self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=colour)
 
     def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
-        """Return the likely cap, the safe one, and another that is looked at, as far as known."""
+        """Return the likely cap, the safe cap and the chosen one, as far as they are known."""
         known: list[tuple[int | None, str, str]] = []
         if advice is not None:
             known.append((advice.likely, "likely", self.paint.likely))
@@ -229,16 +257,20 @@ class Plot:
             known.append((safe, "safe", self.paint.safe))
         if cap not in {value for value, _, _ in known}:
             known.append((cap, "keep_recent =", self.paint.ink))
-        return [MarkedCap(v, f"{name} {v:,}", colour) for v, name, colour in known if v is not None]
+        return [
+            MarkedCap(value=value, name=f"{name} {value:,}", colour=colour)
+            for value, name, colour in known
+            if value is not None
+        ]
 
     def draw_across(self, value: float, text: str, colour: str = "") -> None:
-        """Draw a cap or a threshold as a dashed line across, named where it ends."""
+        """Draw a cap or a threshold as a dashed horizontal line with a label at its end."""
         colour = colour or self.paint.ink
         self.ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
         self.end(value, text, colour)
 
     def draw_target(self, share: float) -> None:
-        """Draw a target across, named where it begins: no line runs through its name there."""
+        """Draw the target as a dashed horizontal line with a label at its start."""
         self.ax.axhline(share, color=self.paint.ink, linewidth=1.2, linestyle=DASHES, label="_cap")
         side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
         text = f"target {percent_of(share)}"
@@ -246,7 +278,7 @@ class Plot:
         self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
 
     def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
-        """Draw a line up from `x` and name it at its foot, on the side where there is room."""
+        """Draw a dashed vertical line at `x` with a label at its foot, on the side with room."""
         if not self.ax.get_xlim()[0] <= x <= self.ax.get_xlim()[1]:
             return
         self.ax.axvline(x, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
@@ -255,53 +287,57 @@ class Plot:
         self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
 
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
-        """Draw dots, near ones as one once they are many; return the most that one stands for."""
+        """Draw points as dots, and merge near ones so that there are at most `most` dots.
+
+        The area of a dot is proportional to the number of its points. `points` has shape (n, 2), in
+        data units. Return the largest number of points in a dot.
+        """
         ax = self.ax
-        one = float(np.clip(40 / np.sqrt(among), *DOT))
-        apart = one
-        point = self.figure.dpi / 72
-        at = ax.transData.transform(points.reshape(-1, 2)) / point
+        single = float(np.clip(40 / np.sqrt(among), *DOT))
+        cell_size = single
+        pixels_per_point = self.figure.dpi / 72
+        places = ax.transData.transform(points.reshape(-1, 2)) / pixels_per_point
         while True:
-            cells = np.floor(at / apart).astype(np.int64)
+            cells = np.floor(places / cell_size).astype(np.int64)
             _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
             if len(counts) <= most:
                 break
-            apart *= 1.2
-        middle = np.column_stack([np.bincount(cell, at[:, axis]) / counts for axis in (0, 1)])
-        largest = LARGEST_DOT if apart == one else apart
-        wide = min(one, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
-        wide = np.maximum(np.round(2 * wide) / 2, 1.5)
-        x, y = ax.transData.inverted().transform(middle * point).T
-        for size in np.unique(wide):  # a mark of each size is written into an SVG once
-            these = wide == size
+            cell_size *= 1.2
+        middles = np.column_stack([np.bincount(cell, places[:, axis]) / counts for axis in (0, 1)])
+        largest = LARGEST_DOT if cell_size == single else cell_size
+        sizes = min(single, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
+        sizes = np.maximum(np.round(2 * sizes) / 2, 1.5)
+        x, y = ax.transData.inverted().transform(middles * pixels_per_point).T
+        for size in np.unique(sizes):  # an SVG defines the mark of each size once
+            of_size = sizes == size
             dots: dict[str, Any] = {"ls": "none", "ms": size, "mew": 0, "clip_on": False}
-            ax.plot(x[these], y[these], alpha=0.6, zorder=2.5, **dots, **style)
+            ax.plot(x[of_size], y[of_size], alpha=0.6, zorder=2.5, **dots, **style)
         return int(counts.max(initial=0))
 
     def in_axes(self, x: float, y: float) -> Any:
-        """Return where a point lies between the left and lower edge, 0, and the others, 1."""
+        """Return a point in data units as fractions of the axes, from the lower left corner."""
         return (self.ax.transData + self.ax.transAxes.inverted()).transform((x, y))
 
     @property
     def characters_across(self) -> int:
-        """About how many small characters fit across the axes; across the figure, if alone."""
+        """Estimated number of small characters that fit across the axes, or the chart's figure."""
         share_left = 0.96 if self._alone else float(self.ax.get_position().width)
         inches = share_left * self.figure.get_size_inches()[0]
         return max(24, int(inches * 72 / (0.56 * SMALL)))
 
     @property
     def is_narrow(self) -> bool:
-        """Whether the figure is for a narrow column, where six numbers would run together."""
+        """Whether the figure is too narrow for six tick labels side by side."""
         return bool(self.figure.get_size_inches()[0] < SIDE_BY_SIDE)
 
     def name_axis(self, axis: Axis, name: str) -> None:
-        """Name an axis; the x axis in as many lines as its width takes."""
+        """Label an axis; the label of the x axis wraps at its width."""
         if axis is self.ax.xaxis:
             name = fill(name, max(30, int(0.7 * self.characters_across)))
         axis.set_label_text(name)
 
     def count_axis(self, axis: Axis, name: str = "") -> None:
-        """Label `axis` with whole numbers that can be read, in one unit: 1,200 or 45 k or 1.5 M."""
+        """Give `axis` whole numbers as ticks, all in one unit: 1,200 or 45 k or 1.5 M."""
 
         def label(value: float, _: int) -> str:
             largest = max(abs(limit) for limit in axis.get_view_interval())
@@ -315,8 +351,11 @@ class Plot:
         self.name_axis(axis, name)
 
     def percent_axis(self, axis: Axis, name: str, limits: tuple[float, float] = (0, 1.03)) -> None:
-        """Label `axis`, which holds shares between 0 and 1, in percent."""
-        self.ax.set_xlim(limits) if axis is self.ax.xaxis else self.ax.set_ylim(limits)
+        """Give `axis`, which holds shares between 0 and 1, ticks in percent."""
+        if axis is self.ax.xaxis:
+            self.ax.set_xlim(limits)
+        else:
+            self.ax.set_ylim(limits)
         axis.set_major_locator(_Shares(nbins=6, steps=STEPS))
         axis.set_major_formatter(PERCENT)
         self.name_axis(axis, name)
@@ -329,7 +368,7 @@ class Plot:
         *,
         most: int = 7,
     ) -> None:
-        """Make `axis` logarithmic, its ticks few and round."""
+        """Make `axis` logarithmic, with at most `most` round ticks."""
         if axis is self.ax.xaxis:
             self.ax.set(xscale="log", xlim=limits)
             most = 3 if self.is_narrow else most
@@ -342,7 +381,7 @@ class Plot:
         self.name_axis(axis, name)
 
     def time_axis(self) -> None:
-        """Give the x axis dates, as short as can be told apart."""
+        """Give the x axis dates as ticks, in the shortest format that is unambiguous."""
         few, many = (2, 5) if self.is_narrow else (4, 9)
         locator = AutoDateLocator(minticks=few, maxticks=many)  # type: ignore[no-untyped-call]
         locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
@@ -351,68 +390,73 @@ class Plot:
         self.ax.xaxis.get_offset_text().set(color=self.paint.muted, fontsize=SMALL)
 
     def name_rows(self, places: Sequence[float], names: Sequence[str]) -> None:
-        """Name what stands in rows, without ticks or lines across."""
+        """Label rows on the y axis, without ticks and grid lines."""
         self.ax.set_yticks(places, names, color=self.paint.ink)
         self.ax.grid(visible=False, axis="y")
         self.ax.tick_params(axis="y", length=0)
 
 
 def check_measure(measure: str) -> None:
-    """Refuse what nothing counts."""
+    """Raise a ValueError if `measure` is neither "memories" nor "tokens"."""
     if measure not in get_args(Measure):
         raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
 
 
 def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
-    """Return how an area is filled that is no thing of its own."""
+    """Return the style of a shaded area, as keyword arguments of matplotlib."""
     return {"color": colour, "alpha": alpha, "linewidth": 0}
 
 
 def spread(places: Numbers, sizes: Numbers) -> Numbers:
-    """Move `places` apart for things of these sizes, order kept, to both sides alike.
+    """Return `places` moved apart so that labels of these sizes do not overlap.
 
-    With the room between subtracted, each goes to the middle between the highest place before it
-    and the lowest after it; what would leave 0 to 1 is pushed back.
+    The order is kept. Subtracting the room that labels take turns the task into an isotonic
+    regression: each place becomes the mean of the highest one before it and the lowest one after
+    it. The results are moved into the range 0 to 1.
     """
     order = np.argsort(places, kind="stable")
-    taken = sizes[order]
-    room = np.cumsum(taken) - taken / 2
+    sorted_sizes = sizes[order]
+    room = np.cumsum(sorted_sizes) - sorted_sizes / 2
     level = places[order] - room
-    above = np.maximum.accumulate(level)
-    below = np.minimum.accumulate(level[::-1])[::-1]
+    highest_before = np.maximum.accumulate(level)
+    lowest_after = np.minimum.accumulate(level[::-1])[::-1]
+    middle = (highest_before + lowest_after) / 2
     result = np.empty(len(places))
-    result[order] = np.clip((above + below) / 2, -room[:1], 1 - room[-1:]) + room
+    result[order] = np.clip(middle, -room[:1], 1 - room[-1:]) + room
     return result
 
 
 class Names:
-    """Names beside points, the most telling first, each written only where there is room for it."""
+    """Labels beside points, each written only if there is room; write the important ones first."""
 
     def __init__(self, plot: Plot) -> None:
         self._plot = plot
         self._taken: list[Bbox] = []
 
     def keep_clear(self, x: float, y: float) -> None:
-        """Let no name cover a point."""
+        """Reserve the place of a point, so that no label covers it."""
         self._taken.append(Bbox([self._plot.ax.transData.transform((x, y))] * 2).padded(3))
 
     def name(
         self, x: float, y: float, text: str, colour: str, *, above: bool = False
     ) -> Annotation | None:
-        """Write `text` beside a point: below right, or wherever else it fits; None if nowhere."""
+        """Write a label beside a point, below right or on another side; None if none has room."""
         inside = self._plot.ax.get_window_extent()
         far = self._plot.in_axes(x, y)[0] > 0.9
         sides = [(-1, -1), (-1, 1)] if far else [(1, -1), (-1, 1), (1, 1), (-1, -1)]
         if above:
             sides.sort(key=lambda side: -side[1])
         for across, up in sides:
-            side: dict[str, Any] = {"ha": "left" if across > 0 else "right"}
-            side |= {"va": "bottom" if up > 0 else "top", "bbox": self._plot.on_paper}
+            side: dict[str, Any] = {
+                "ha": "left" if across > 0 else "right",
+                "va": "bottom" if up > 0 else "top",
+                "bbox": self._plot.on_paper,
+            }
             note = self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
             room = note.get_window_extent()
-            within = inside.x0 <= room.x0 and room.x1 <= inside.x1
-            within &= inside.y0 <= room.y0 and room.y1 <= inside.y1 + 2
-            if within and not room.count_overlaps(self._taken):
+            fits_across = inside.x0 <= room.x0 and room.x1 <= inside.x1
+            fits_up = inside.y0 <= room.y0 and room.y1 <= inside.y1 + 2
+            if fits_across and fits_up and not room.count_overlaps(self._taken):
                 self._taken.append(room)
                 return note
             note.remove()
@@ -420,7 +464,7 @@ class Names:
 
 
 def short(value: float) -> str:
-    """Write a number in at most three or four characters and a unit.
+    """Return a number as text of at most four digits and a unit.
 
     >>> [short(v) for v in (0, 8, 592, 9_995, 45_200, 1_250_000)]
     ['0', '8', '592', '9,995', '45 k', '1.2 M']
@@ -434,7 +478,7 @@ def short(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Write a share as a percentage that never rounds to a whole it is not.
+    """Return a share in percent; only exact shares become 0% and 100%.
 
     >>> [share(v) for v in (0, 0.004, 0.5, 0.987, 0.9996, 1)]
     ['0%', '0.4%', '50%', '98.7%', '>99.9%', '100%']
@@ -450,12 +494,16 @@ def share(value: float) -> str:
 
 
 def percent_of(value: float) -> str:
-    """Write a target as it was set: 90%, 97.5%."""
+    """Return a target in percent, with as many digits as it was set with.
+
+    >>> percent_of(0.975)
+    '97.5%'
+    """
     return f"{100 * value:.4g}%"
 
 
 class _Shares(MaxNLocator):
-    """Round shares, none above the whole, whatever room there is above it."""
+    """A locator of round shares that places no tick above 1, even if the axis is longer."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         return super().tick_values(vmin, min(vmax, 1.0))
@@ -465,24 +513,28 @@ PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))
 
 
 _LAST_MOMENT: Final = np.datetime64("9999-12-31T00:00:00")
-"""Matplotlib counts days in a float, which rounds the last microsecond up to the year 10000."""
+"""Latest time that matplotlib can draw: its float days round a later one up to the year 10000."""
 
 
 def without_zone(times: Any) -> npt.NDArray[np.datetime64]:
-    """Return times as matplotlib wants them: UTC without saying so, and none after its last day."""
+    """Return times in UTC without a time zone, none after the last day that matplotlib draws."""
     naive = pd.DatetimeIndex(times).tz_localize(None).to_numpy()
     return np.minimum(naive, _LAST_MOMENT.astype(naive.dtype))
 
 
 def _round_numbers(low: float, high: float, most: int) -> Any:
-    """Return numbers between two limits: powers of ten, with 2 and 5, with all digits, or even."""
+    """Return at most about `most` round numbers between two limits, for a logarithmic axis.
+
+    They are 1, 2 and 5 times powers of ten, or fewer multiples if these are too many. Limits with
+    fewer than two powers of ten between them get evenly spaced numbers.
+    """
     powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        ticks = np.outer(powers, digits).ravel()
-        found = ticks[(low <= ticks) & (ticks <= high)]
-        if len(found) <= most:
+        multiples = np.outer(powers, digits).ravel()
+        ticks = multiples[(low <= multiples) & (multiples <= high)]
+        if len(ticks) <= most:
             break
-    if len(found) < 2:
+    if len(ticks) < 2:
         even: Any = MaxNLocator(nbins=max(3, most - 2), steps=STEPS).tick_values(low, high)
         return even[(low <= even) & (even <= high)]
-    return found[:: -(-len(found) // most)]
+    return ticks[:: -(-len(ticks) // most)]
