@@ -30,7 +30,7 @@ LARGE: Final = 12.0
 LONGEST_LABEL: Final = 22
 """Characters in a line of a direct label, before it wraps."""
 DOT: Final = (3.6, 8.0)
-"""Diameter in points of a dot for one datum: the smallest, of many dots, and the largest, of few."""
+"""Smallest and largest diameter in points of a dot for one datum; many dots are smaller."""
 LARGEST_DOT: Final = 22.0
 """Maximum diameter in points of a dot; the others scale with it."""
 SIDE_BY_SIDE: Final = 5.0
@@ -229,7 +229,7 @@ class Plot:
         return {"facecolor": self.paint.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
     def end(self, y: float, text: str, colour: str) -> None:
-        """Register a label for :meth:`label_ends`, at the last value `y` of a line in data units."""
+        """Register a label for :meth:`label_ends`, at the last value `y` of a line."""
         self._ends.append((y, text, colour))
 
     def label_ends(self) -> None:
