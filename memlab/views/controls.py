@@ -52,7 +52,7 @@ class NumberBox(Control):
     @traitlets.validate("value")
     def _within(self, proposal: Any) -> int | None:
         """Return the proposed number, moved into the limits; None stays None."""
-        value = proposal["value"]
+        value: int | None = proposal["value"]
         if value is None:
             return None
         return min(max(value, self.least), self.most)
