@@ -213,11 +213,11 @@ class Recommendation(DisplayMixin):
 
     def _not_counted(self) -> dict[str, dict[str, int]]:
         """Return by kind and reason how many mentions are no references, without zeros."""
-        not_counted = {}
+        not_counted: dict[str, dict[str, int]] = {}
         for kind, reasons in self.evidence.counts.drop(columns="counted").T.to_dict().items():
             counts = {reason: count for reason, count in reasons.items() if count}
             if counts:
-                not_counted[kind] = counts
+                not_counted[str(kind)] = counts
         return not_counted
 
     def save(self) -> str:
