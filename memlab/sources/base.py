@@ -47,9 +47,12 @@ Records = Iterable[tuple[Key, bytes]]
 
 
 class KeyedRecords(ABC):
-    """Records with known keys, which are read again on each iteration."""
+    """Records with known keys, which are read again on each iteration.
 
-    keys: Sequence[Key]
+    The attribute is not called ``keys``: ``dict(records)`` would take that for a method.
+    """
+
+    known_keys: Sequence[Key]
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
@@ -63,7 +66,7 @@ def keys_of(records: Records) -> Sequence[Key]:
     [1, 2]
     """
     if isinstance(records, KeyedRecords):
-        return records.keys
+        return records.known_keys
     return [key for key, _ in records]
 
 
