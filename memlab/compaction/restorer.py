@@ -178,17 +178,17 @@ def _restore_deleted(request: _Request, now: datetime, watch: StepCallback) -> R
         with archive.one_moment():
             missing = _missing(writer, source, archive, entry, copies)
             watch("checked")
-            if missing.keys:
+            if missing.known_keys:
                 inserted = writer.insert(missing, watch=watch)
                 watch("verified")
         expired = set[Key]()
-        if inserted < len(missing.keys):
-            present = (key for key, _ in writer.records(missing.keys))
-            expired = set(missing.keys).difference(present)
+        if inserted < len(missing.known_keys):
+            present = (key for key, _ in writer.records(missing.known_keys))
+            expired = set(missing.known_keys).difference(present)
     watch("committed")
     # Some memories of an interrupted plan may never have been deleted.
     is_interrupted = entry.finished_at is None
-    deleted = set(missing.keys) if is_interrupted else {copy.key for copy in copies}
+    deleted = set(missing.known_keys) if is_interrupted else {copy.key for copy in copies}
     restored_keys = deleted - expired
     unmarked = [
         copy.key for copy in copies if copy.restored_at is None and copy.key in restored_keys
@@ -341,20 +341,20 @@ class _Records(KeyedRecords):
     """Records of copies; each iteration reads them from the archive again."""
 
     def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
-        self.keys = [copy.key for copy in copies]
+        self.known_keys = [copy.key for copy in copies]
         self._archive = archive
         self._entry = entry
 
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        return self._archive.records(self._entry, self.keys, seen=True)
+        return self._archive.records(self._entry, self.known_keys, seen=True)
 
     def checked(self) -> Iterator[tuple[Key, bytes]]:
         """Yield the undamaged records. Raise ArchiveError at the end if one was damaged."""
         count = 0
-        for keyed_record in self._archive.records(self._entry, self.keys):
+        for keyed_record in self._archive.records(self._entry, self.known_keys):
             yield keyed_record
             count += 1
-        if count != len(self.keys):
+        if count != len(self.known_keys):
             raise _damaged(self._archive)
 
     def check(self, rest: Iterable[object] | None = None) -> None:

@@ -54,7 +54,8 @@ Records = Iterable[tuple[Key, bytes]]
 class KeyedRecords(ABC):
     """Records with known keys, which are read again on each iteration."""
 
-    keys: Sequence[Key]
+    known_keys: Sequence[Key]
+    """The keys in order. `dict` would take an object with ``keys`` for a mapping."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
@@ -68,7 +69,7 @@ def keys_of(records: Records) -> Sequence[Key]:
     [1, 2]
     """
     if isinstance(records, KeyedRecords):
-        return records.keys
+        return records.known_keys
     return [key for key, _ in records]
 
 
