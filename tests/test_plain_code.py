@@ -24,9 +24,11 @@ def starred_literals(tree: ast.AST) -> list[int]:
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Return the names that an expression reads, dotted ones whole."""
+    """Return the names and items that an expression reads, each whole."""
     return {
-        ast.unparse(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)
+        ast.unparse(part)
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name | ast.Attribute | ast.Subscript)
     }
 
 

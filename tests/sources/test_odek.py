@@ -52,8 +52,7 @@ class OdekLab(Lab):
         entries = entries_of(self.path)
         entries[2]["provenance"] = {"untrusted": True, "sources": ["web"]}
         entries[3]["provenance"] = {"untrusted": True, "user_approved": True}
-        entries[4] = entries[5]
-        entries[5] = entries[4]
+        entries[4], entries[5] = entries[5], entries[4]
         write_index(self.path, entries)
         (self.path / "s6.md").unlink()
         (self.path / "orphan.md").write_text("no entry names it")
