@@ -103,5 +103,9 @@ class DamagedArchiveWarning(UserWarning):
     """Parts of an archive cannot be read and were left out; the message names them."""
 
 
+class DamagedLogWarning(UserWarning):
+    """The write-ahead log of a store cannot be read; the message says where a copy is kept."""
+
+
 class ArchivePermissionsWarning(UserWarning):
     """An archive was open to more people than a memory: it is not any more, or the memory stays."""

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from memlab.arguments import confidence, share, until, whole_number
 from memlab.clock import age_of
 from memlab.errors import SettingsError
-from memlab.files import FileMode, folder_held, limit_like, make_like, ordinary_file, whole_file
+from memlab.files import ordinary_file
 from memlab.items import MemoryKind
 from memlab.text import refused, shortened
 from memlab.versions import FileFormat, Written, written_in
@@ -34,11 +34,9 @@ SIZED: Final = "sized"
 """Key in a policy for the :class:`Sized` of its number, which ``size --save`` writes."""
 FORMAT: FileFormat = FileFormat(number=1, readable_from=1, oldest=1)
 """Format of a settings file; a file without versions has format 1."""
-_VERSIONS: Final = "memlab settings: format {}, readable from format {}"
+VERSIONS: Final = "memlab settings: format {}, readable from format {}"
 """Comment with the versions. It is a comment because older versions reject unknown keys."""
-_SAYS_VERSIONS: Final = re.compile(
-    rf"(?m)^# ?{_VERSIONS.format('([0-9]{1,9})', '([0-9]{1,9})')} *$"
-)
+_SAYS_VERSIONS: Final = re.compile(rf"(?m)^# ?{VERSIONS.format('([0-9]{1,9})', '([0-9]{1,9})')} *$")
 AUTO: Final = "auto"
 """Value of a policy's number that is to be sized on each use."""
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
@@ -174,6 +172,11 @@ def _kinds(_name: str, value: Any) -> Mapping[str, str]:
     return MappingProxyType(value)
 
 
+def _folder(name: str, value: Any) -> Path:
+    """Return a path, with the home folder for ``~``."""
+    return Path(_text(name, value)).expanduser()
+
+
 def _paths(_name: str, value: Any) -> tuple[Path, ...]:
     """Return paths, with the home folder for ``~``."""
     return tuple(Path(text).expanduser() for text in _texts(value))
@@ -239,6 +242,9 @@ class Settings:
         whole_number, "a run of maintain that takes out more stops before"
     )
     claude: Mapping[str, Any] = _setting(_claude, "how Claude Code's memory is read", dict)
+    archive_folder: Path | None = _setting(
+        _folder, "the folder that the archive lies in; without it that is beside the store"
+    )
     kind: str | None = _setting(
         _text, "the scheme of the kind of store that a folder is, such as claude or openclaw"
     )
@@ -292,6 +298,7 @@ KEYS: Final = {
     "max_per_run": "max_per_run",
     "claude": "claude",
     "kind": "kind",
+    "archive_folder": "archive_folder",
 }
 """Key in a settings file of each field of :class:`Settings`. The keys never change."""
 SETTINGS: Final = {
@@ -364,103 +371,6 @@ def _check_versions(text: str, file: Path) -> Written:
     return written
 
 
-def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[str, Any]) -> Path:
-    """Write settings of a store into the file in a folder, and return its path.
-
-    Other settings and comments in the file are kept.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the file.
-    name : str
-        The name of the store in the file.
-    like : Path or None
-        The file or folder of the store, whose owner and permissions a new file gets.
-    chosen : mapping of str to object
-        The values by key; None removes a setting.
-
-    Raises
-    ------
-    SettingsError
-        If the existing file or a value is not valid, or the file belongs to somebody else.
-    """
-    existing = read_settings(folder, name, like)  # an invalid file is left unchanged
-    if existing.not_obeyed:
-        raise SettingsError(f"{existing.not_obeyed}; nothing was written: move it away first")
-    file = folder / FILE
-    if like is None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    readers = limit_like(like)
-    limit = FileMode(readers.mode & 0o644 | 0o600, readers.group)  # the owner alone may write
-    with folder_held(folder):
-        before = text_of(file, like)
-        stored = {key: _stored(value, folder) for key, value in chosen.items()}
-        text = with_settings(before or "", name, stored)
-        template = like if before is None else file
-        with whole_file(file, limit=limit) as draft, draft.open("w", encoding="utf-8") as opened:
-            opened.write(text)
-            if template is not None and template.exists():
-                status = template.stat()
-                mode = os.fstat(opened.fileno()).st_mode & 0o777
-                if before is None:
-                    mode = limit.mode  # whatever the umask: readers of the store need the settings
-                make_like(opened.fileno(), (status.st_uid, status.st_gid), mode)
-    read_settings(folder, name, like)
-    return file
-
-
-def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
-    """Return the text of a settings file with the settings of one store added or replaced."""
-    import tomlkit  # imported here, because reading settings needs the standard library alone
-
-    def item(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return tomlkit.item(value)
-        table = tomlkit.inline_table()
-        for key, field_value in value.items():
-            table[key] = item(field_value)
-        return table
-
-    document = tomlkit.parse(text)
-    if not text.strip():
-        versions = _VERSIONS.format(FORMAT.number, FORMAT.readable_from)
-        document.add(tomlkit.comment(versions))
-        document.add(tomlkit.comment("What memlab remembers of the stores in this folder."))
-        document.add(
-            tomlkit.comment(
-                f'What stands above the first [{STORES}."..."] holds for all of them, '
-                "what is below for one."
-            )
-        )
-    stores: Any = document.setdefault(STORES, tomlkit.table(is_super_table=True))
-    if name not in stores:
-        stores.add(name, tomlkit.table())
-    own = stores[name]
-    for key, value in chosen.items():
-        if value is None:
-            own.pop(key, None)
-            continue
-        comment = f"# {SETTINGS[key]['means']}"
-        if key in own:
-            comment = own.item(key).trivia.comment
-        written = item(value)
-        own[key] = written
-        if comment:
-            written.comment(comment.removeprefix("#").strip())
-    return tomlkit.dumps(document)
-
-
-def _stored(value: Any, folder: Path) -> Any:
-    """Return a value for TOML. A path below the folder becomes relative to it."""
-    if not isinstance(value, Path):
-        return value
-    path = value.expanduser().absolute()
-    if path.is_relative_to(folder):
-        path = path.relative_to(folder)
-    return str(path)
-
-
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     """Return the parsed value of a setting; raise SettingsError with the line if it is invalid."""
     if key not in SETTINGS:
@@ -474,6 +384,8 @@ def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
         raise _error(file, line, str(error)) from error
     if key == "log":
         return tuple(file.parent / path for path in setting)
+    if key == "archive_folder":
+        return file.parent / setting
     return setting
 
 

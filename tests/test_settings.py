@@ -19,7 +19,8 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.errors import MemlabError, SettingsError
 from memlab.policies.named import as_setting, policy_in
-from memlab.settings import FILE, NOTHING, Settings, read_settings, with_settings
+from memlab.remembering import with_settings
+from memlab.settings import FILE, NOTHING, Settings, read_settings
 from memlab.sources.opening import open_source, remember, settings_of
 
 WHOLE = """

@@ -97,7 +97,11 @@ def _say(words: str) -> None:
     click.echo(f"memlab: {for_terminal(without_passwords(words))}", err=True)
 
 
-_SAID_ONCE: Final = (errors.DamagedArchiveWarning, errors.ArchivePermissionsWarning)
+_SAID_ONCE: Final = (
+    errors.DamagedArchiveWarning,
+    errors.DamagedLogWarning,
+    errors.ArchivePermissionsWarning,
+)
 """Warnings that are lines on stderr."""
 
 

@@ -257,9 +257,10 @@ def _identity(member: Member) -> object:
 def _beside(path: Path) -> list[Path]:
     """Return a store's archive, its settings, and the parts of the access logs in its settings."""
     archive = archive_path(path)
+    place = Path(os.path.realpath(path))
     try:
-        logs = read_settings(archive.parent, path.name, path).log
+        logs = read_settings(place.parent, path.name, path).log
     except SettingsError:
         logs = ()
     parts = [part for log in logs for part in log_parts(log)]
-    return [archive, archive.with_name(SETTINGS), *parts]
+    return [archive, place.with_name(SETTINGS), *parts]

@@ -5,7 +5,6 @@ alone, because a plan is applied without a frame library. Drivers are imported w
 """
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -26,7 +25,13 @@ from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.copies import keeps_copies
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.facts import RetiredMemories, retired_in
-from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
+from memlab.store.archive.location import (
+    ArchiveLocation,
+    archive_path,
+    is_begun,
+    name_elsewhere,
+    unchanged,
+)
 from memlab.store.archive.opening import read_archive
 from memlab.store.database import check_wal
 from memlab.store.records import batched, check_canonical, encoded, fingerprint_of, without_place
@@ -47,12 +52,10 @@ Records = Iterable[tuple[Key, bytes]]
 
 
 class KeyedRecords(ABC):
-    """Records with known keys, which are read again on each iteration.
-
-    The attribute is not called ``keys``: ``dict(records)`` would take that for a method.
-    """
+    """Records with known keys, which are read again on each iteration."""
 
     known_keys: Sequence[Key]
+    """The keys in order. `dict` would take an object with ``keys`` for a mapping."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
@@ -1135,9 +1138,7 @@ def archive_elsewhere(name: str) -> Path:
     'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
     """
     home = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    words = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:80]
-    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
-    return home / "memlab" / f"{words}-{digest}.archive.db"
+    return home / "memlab" / name_elsewhere(name)
 
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -4,10 +4,12 @@ No other module of this package names a system.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from os import PathLike, fspath
+from os.path import lexists, realpath
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple, cast
 
@@ -18,7 +20,8 @@ from memlab.errors import (
     UndecidedKindError,
     UnsafeDeletionError,
 )
-from memlab.settings import NOTHING, Settings, read_settings, write_settings
+from memlab.remembering import write_settings
+from memlab.settings import NOTHING, Settings, read_settings
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.recognition import Evidence, Strength
 from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
@@ -439,8 +442,10 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
         owner must own it.
     """
     try:
-        folder = source.archive.parent
         like = source.permissions_template
+        archive = source.archive
+        # Settings never follow an archive that was put elsewhere.
+        folder = archive.parent if like is None else Path(realpath(like)).parent
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
     return folder, source.name if like is None else like.name, like
@@ -449,11 +454,16 @@ def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
 def _as_chosen(source: Source) -> Source:
     """Apply its settings to a source and return it."""
     settings = settings_of(source)
+    if settings.archive_folder is not None and source.permissions_template is None:
+        words = "archive_folder is of files and folders; name the archive of a server in its URL"
+        raise settings.error("archive_folder", f"{words}: ?archive=PATH")
     source.protected = settings.protected_tags
     source.adjust(settings)
     return source
 
 
+_ELSEWHERE: Final = re.compile("-[0-9a-f]{8}$")
+"""How the name of an archive ends that does not lie beside its store."""
 NOT_ENTERED: Final = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".cache", ".Trash"}
 )
@@ -511,7 +521,9 @@ def _stores_at(
         if store is not None:
             yield store
     suffixes = {suffix for kind in kinds().values() for suffix in kind.endings}
-    archives = {name for name in files if name.endswith(SUFFIX)}
+    archives = {
+        name for name in files if name.endswith(SUFFIX) and not _lies_elsewhere(folder, name)
+    }
     archived = {_store_beside(folder, name) for name in archives} - {""}
     named = {name for name in files if name.endswith(tuple(suffixes))}
     for name in sorted(archived | (named - archives)):
@@ -542,6 +554,12 @@ def _may_be_store(folder: Path, names: set[str]) -> bool:
         if has_name or any(folder.match(pattern) for pattern in system.usual):
             return True
     return False
+
+
+def _lies_elsewhere(folder: Path, archive: str) -> bool:
+    """Whether an archive, by its name, is in a folder that somebody chose, and no store beside."""
+    stem = archive.removesuffix(SUFFIX)
+    return _ELSEWHERE.search(stem) is not None and not lexists(folder / stem)
 
 
 def _store_beside(folder: Path, archive: str) -> str:

@@ -5,6 +5,8 @@ import re
 import sqlite3
 import struct
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import PathLike
@@ -14,8 +16,8 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from memlab.arguments import refusal
-from memlab.errors import BadRowError, MemlabError, StoreError
-from memlab.files import ordinary_file
+from memlab.errors import BadRowError, DamagedLogWarning, MemlabError, StoreError
+from memlab.files import limit_like, ordinary_file, whole_file
 
 _COLUMNS: Final = """
     memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
@@ -121,25 +123,84 @@ def check_side_files(path: Path) -> None:
             ) from error
 
 
+_LOOKS: Final = 5
+_PAUSE: Final = 0.02
+"""How often, and after how many seconds, the header of a log is looked at again."""
+_MOST_LOGS: Final = 1_000
+"""Copies of damaged logs that are kept beside a store."""
+
+
 def wal_fault(path: Path) -> str:
     """Say what is wrong with a store's write-ahead log; empty where nothing is.
 
-    SQLite takes a log whose header it cannot read for none, and the next writer empties it.
+    SQLite takes a log whose header it cannot read for none, and the next writer empties it. A
+    header that somebody is writing at this moment is no damage: it is read again after a while.
     """
     log = Path(f"{path}{SIDE_FILES[0]}")
+    seen = _wal_head(log)
+    for _ in range(_LOOKS):
+        if _is_sound_head(seen):
+            return ""
+        time.sleep(_PAUSE)
+        before = seen
+        seen = _wal_head(log)
+        if seen == before:
+            break
+    if _is_sound_head(seen):
+        return ""
+    return f"the header of {log} is damaged, so that what was written last cannot be seen"
+
+
+def _wal_head(log: Path) -> bytes:
+    """Return the beginning of a log; nothing where there is none, or it cannot be opened."""
     try:
         with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
-            head = file.read(_WAL_HEAD.size + 1)
-    except OSError:  # there is none, or whoever opens the store says what is wrong with it
-        return ""
+            return bytes(file.read(_WAL_HEAD.size + 1))
+    except OSError:  # whoever opens the store says what is wrong with it
+        return b""
+
+
+def _is_sound_head(head: bytes) -> bool:
+    """Whether SQLite can read the header that a log begins with, or nothing was written yet."""
     if len(head) <= _WAL_HEAD.size:
-        return ""  # nothing was written into it yet
+        return True
     magic, version, *_, first, second = _WAL_HEAD.unpack(head[: _WAL_HEAD.size])
-    if magic in _WAL_ORDERS and version == _WAL_VERSION:
-        order = _WAL_ORDERS[magic]
-        if (first, second) == _wal_checksum(head[: _WAL_HEAD.size - 8], order):
-            return ""
-    return f"the header of {log} is damaged, so that what was written last cannot be seen"
+    if magic not in _WAL_ORDERS or version != _WAL_VERSION:
+        return False
+    return (first, second) == _wal_checksum(head[: _WAL_HEAD.size - 8], _WAL_ORDERS[magic])
+
+
+def keep_damaged_log(path: Path) -> Path | None:
+    """Copy a damaged write-ahead log before the store is opened for writing, which empties it.
+
+    Returns the copy, which has the store's permissions; None where the log is sound. A copy of the
+    same bytes that is there already is not made again.
+    """
+    if not wal_fault(path):
+        return None
+    log = Path(f"{path}{SIDE_FILES[0]}")
+    with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
+        content = file.read()
+    for number in range(1, _MOST_LOGS):
+        kept = Path(f"{log}.damaged-{number}")
+        if not os.path.lexists(kept):
+            with whole_file(kept, limit=limit_like(path), replace=False) as draft:
+                draft.write_bytes(content)
+            break
+        if kept.is_file() and not kept.is_symlink() and kept.read_bytes() == content:
+            break
+    else:
+        raise StoreError(
+            f"the header of {log} is damaged, and {_MOST_LOGS:,} copies of such logs are beside "
+            "it; nothing was changed: move them away"
+        )
+    warnings.warn(
+        f"the header of {log} is damaged, so that what was written last cannot be seen, and "
+        f"opening the store for writing empties it; a copy is kept as {kept}",
+        DamagedLogWarning,
+        stacklevel=3,
+    )
+    return kept
 
 
 def _wal_checksum(data: bytes, order: str) -> tuple[int, int]:
@@ -319,6 +380,7 @@ def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
 @contextmanager
 def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a store whose every commit reaches the disk."""
+    keep_damaged_log(Path(path))
     with closing(connect(path)) as connection, sqlite_errors_in_words(path):
         check_table(connection, path)
         # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.

@@ -153,6 +153,7 @@ class SqliteMemoryStore:
             )
         if self.path is not None:
             _prepare(self.path)
+            database.keep_damaged_log(Path(self.path))
         self.connection: Final = database.connect(named, busy_timeout=busy_timeout)
         """For code that keeps tables of its own in the same file."""
         try:

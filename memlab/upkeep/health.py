@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from os import PathLike
-from os.path import lexists
+from os.path import lexists, realpath
 from pathlib import Path
 from stat import S_IMODE
 from typing import Any, Final
@@ -34,12 +34,18 @@ from memlab.sources.opening import SourceLike, open_kind, open_source, settings_
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Entry
-from memlab.store.archive.location import is_begun
-from memlab.store.archive.opening import archive_of_other_name, check_is_of, read_archive
+from memlab.store.archive.kind import noted_store
+from memlab.store.archive.location import is_begun, name_elsewhere
+from memlab.store.archive.opening import (
+    archive_of_other_name,
+    archives_left,
+    check_is_of,
+    read_archive,
+)
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
-from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes
+from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, in_shell
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
@@ -347,11 +353,22 @@ def _archive(source: Source) -> Check:
     what = "empty" if lexists(place.path) else "none"
     nothing = Check("archive", Status.OK, f"{what}: no plan has taken anything out")
     if not is_begun(place):
-        if (renamed := archive_of_other_name(place)) is None:
+        renamed = archive_of_other_name(place)
+        left = archives_left(place) if source.is_folder else []
+        if renamed is not None:
+            fault = f"{renamed} is the archive of this store, which had another name"
+        elif left:
+            renamed = left[0]
+            fault = (
+                f"{renamed} is the archive of {noted_store(renamed)}, which is not there any more"
+            )
+        else:
             return nothing
-        fault = f"{renamed} is the archive of this store, which had another name"
         until = "until then nothing is restored, and no number counts what was deleted"
-        return Check("archive", Status.WARN, fault, f"rename it to {place.path}: {until}")
+        advice = f"rename it to {place.path}: {until}"
+        if left:
+            advice = f"if that was this folder, {advice}"
+        return Check("archive", Status.WARN, fault, advice)
 
     def look(reader: Reader) -> Check:
         return read_archive(place, lambda archive: _against_store(reader, source, archive))
@@ -400,7 +417,13 @@ def _archive_file(source: Source) -> Iterator[Check]:
         if is_begun(place):
             words, is_left_out = git_words(place.path)
             summary = f"{place.path}, permissions {S_IMODE(place.path.stat().st_mode):o}"
-            if is_left_out:
+            chosen = settings_of(source).archive_folder
+            if chosen is not None and not place.is_chosen and place.like is not None:
+                new = chosen / name_elsewhere(realpath(place.like))
+                advice = f"move it there: {in_shell('mv', str(place.path), str(new))}"
+                fault = f"{place.path} lies beside the store, and archive_folder is {chosen}"
+                yield Check("archive_file", Status.WARN, fault, advice)
+            elif is_left_out:
                 yield Check("archive_file", Status.OK, "; ".join(filter(None, (summary, words))))
             else:
                 yield Check("archive_file", Status.WARN, summary, words)

@@ -1,6 +1,8 @@
 """A store whose write-ahead log or pages are damaged: nothing is deleted, the rest goes on."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,8 +15,8 @@ from shell import run, said
 from stores import episodes, row, write_rows
 
 import memlab
-from memlab.compaction import apply, vacuum
-from memlab.errors import StoreError
+from memlab.compaction import apply, keep_copies, vacuum
+from memlab.errors import DamagedLogWarning, StoreError
 from memlab.store.database import wal_fault
 from memlab.upkeep.health import Status
 
@@ -108,7 +110,76 @@ def test_restore_export_and_copies_go_on_with_a_damaged_log(tmp_path: Path) -> N
     said("archive", store, "--export", tmp_path / "memories.jsonl")
     said("archive", store, "--copy")
     log_of(store).write_bytes(b"\x01" * 4096)
-    assert memlab.restore(digest, store=store) == 6
+    with pytest.warns(DamagedLogWarning):
+        assert memlab.restore(digest, store=store) == 6
+
+
+GOING_ON: dict[str, Callable[[Path, str], object]] = {
+    "restore": lambda store, digest: memlab.restore(digest, store=store),
+    "copies": lambda store, digest: keep_copies(store),
+    "runtime": lambda store, digest: memlab.SqliteMemoryStore(store).close(),
+}
+
+
+@pytest.mark.parametrize("how", GOING_ON)
+def test_damaged_log_is_kept_before_it_is_emptied(tmp_path: Path, how: str) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    store.chmod(0o640)
+    digest = compacted(store, 4).digest
+    damaged = b"\x01" * 4096
+    log_of(store).write_bytes(damaged)
+    kept = tmp_path / "memory.db-wal.damaged-1"
+    with pytest.warns(DamagedLogWarning, match=r"memory\.db-wal\.damaged-1"):
+        GOING_ON[how](store, digest)
+    assert kept.read_bytes() == damaged
+    assert kept.stat().st_mode & 0o777 == 0o640
+    log_of(store).write_bytes(damaged)  # the same again
+    with pytest.warns(DamagedLogWarning):
+        memlab.SqliteMemoryStore(store).close()
+    assert [path.name for path in tmp_path.glob("*damaged*")] == [kept.name]
+    log_of(store).write_bytes(b"\x02" * 4096)
+    with pytest.warns(DamagedLogWarning, match="damaged-2"):
+        memlab.SqliteMemoryStore(store).close()
+    assert kept.read_bytes() == damaged
+
+
+def test_command_says_where_the_damaged_log_is_kept(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    digest = compacted(store, 4).digest
+    log_of(store).write_bytes(b"\x01" * 4096)
+    output = said("restore", store, digest[:12])
+    assert "memory.db-wal.damaged-1" in output.replace("\n", "")
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA journal_mode = WAL")
+connection.execute("PRAGMA wal_autocheckpoint = 1")
+print("ready", flush=True)
+number = 0
+while True:  # each commit is copied back, so that the next one begins the log anew
+    number += 1
+    connection.execute("UPDATE memory_items SET body = ? WHERE memory_id = 'd1'", (str(number),))
+"""
+
+
+def test_store_that_an_agent_writes_to_has_no_damaged_log(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+    command = [sys.executable, "-c", WRITER, str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            heads = set[bytes]()
+            for _ in range(2_000):
+                assert wal_fault(store) == ""
+                heads.add(log_of(store).read_bytes()[:32])
+            assert len(heads) > 10
+            assert apply(planned(store)).deleted == 6
+        finally:
+            writer.kill()
+    assert list(tmp_path.glob("*damaged*")) == []
 
 
 @given(st.integers(0, 31), st.integers(1, 255))

@@ -10,8 +10,12 @@ from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISREG
+from typing import Final
 
 from memlab.store.archive.location import SUFFIX, archive_path
+
+STORE: Final = "store"
+"""The name in ``about`` of the path of a store whose archive was begun in a chosen folder."""
 
 
 def noted_kind(archive: Path) -> str:
@@ -28,6 +32,12 @@ def noted_kind(archive: Path) -> str:
 @lru_cache(maxsize=256)
 def _noted(archive: Path, *_stamp: int) -> str:
     found = _first(archive, "SELECT value FROM about WHERE name = 'scheme'")
+    return found if isinstance(found, str) and found.isprintable() else ""
+
+
+def noted_store(archive: Path) -> str:
+    """Return the path of the store that an archive elsewhere was begun for; empty if none."""
+    found = _first(archive, "SELECT value FROM about WHERE name = ?", STORE)
     return found if isinstance(found, str) and found.isprintable() else ""
 
 

@@ -2,21 +2,26 @@
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from os.path import realpath
+from hashlib import blake2b
+from os.path import lexists, realpath
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, ArchivePermissionsWarning, MemlabError
 from memlab.files import make_like
+from memlab.settings import FILE as SETTINGS_FILE
+from memlab.settings import read_settings
 from memlab.store.archive.entries import Check
 from memlab.store.archive.formats import is_unfilled
 from memlab.store.database import path_named
 from memlab.store.records import check_any_row, check_row
 from memlab.store.snapshot import read_snapshot
+from memlab.text import in_shell
 
 SUFFIX: Final = ".archive.db"
 """What an archive's name adds to its store's."""
@@ -52,6 +57,11 @@ class ArchiveLocation(NamedTuple):
     older_record: Callable[[bytes], bytes] = unchanged
     """Returns a record as readers of archives before format 3 take it."""
 
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is in a folder that somebody named, and not beside its file or folder."""
+        return self.like is not None and Path(realpath(self.like)).parent != self.path.parent
+
     def mode_at_most(self) -> int:
         """Return the permissions that an archive may have: those of the narrowest thing in it."""
         if self.like is None:
@@ -62,14 +72,45 @@ class ArchiveLocation(NamedTuple):
         return around & self.narrowest() | 0o600
 
 
+def archive_beside(store: Path) -> Path:
+    """Return where the archive of a store is unless ``memlab.toml`` names a folder for it.
+
+    >>> archive_beside(Path("/srv/memory.db")).name
+    'memory.db.archive.db'
+    """
+    resolved = Path(realpath(store))
+    return resolved.with_name(f"{resolved.name}{SUFFIX}")
+
+
 def archive_path(store: Path) -> Path:
-    """Return where the memories taken out of a file are kept.
+    """Return where the memories taken out of a file or a folder are kept.
+
+    That is beside the store, or in the folder that ``memlab.toml`` there names. An archive that was
+    begun beside the store counts until it is moved.
 
     >>> archive_path(Path("/srv/memory.db")).name
     'memory.db.archive.db'
     """
     resolved = Path(realpath(store))
-    return resolved.with_name(f"{resolved.name}{SUFFIX}")
+    beside = archive_beside(resolved)
+    if not lexists(resolved.with_name(SETTINGS_FILE)):
+        return beside
+    folder = read_settings(resolved.parent, resolved.name, resolved).archive_folder
+    if folder is None:
+        return beside
+    chosen = Path(realpath(folder)) / name_elsewhere(str(resolved))
+    return beside if not lexists(chosen) and lexists(beside) else chosen
+
+
+def name_elsewhere(store: str) -> str:
+    """Return the name of an archive that does not lie beside its store.
+
+    >>> name_elsewhere("redis://localhost:6379/0?name=betterdb_ac")
+    'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
+    """
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", store).strip("-.")[:80]
+    digest = blake2b(store.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{words}-{digest}{SUFFIX}"
 
 
 def location_beside(store: Path | str) -> ArchiveLocation:
@@ -86,6 +127,12 @@ def is_begun(location: ArchiveLocation) -> bool:
     try:
         found = location.path.lstat()
     except (OSError, ValueError):
+        if location.is_chosen and not location.path.parent.is_dir():
+            raise ArchiveError(
+                f"{location.path.parent}, which memlab.toml names as the archive_folder of "
+                f"{location.store}, is not there; nothing was changed: mount it, make it with "
+                f"{in_shell('mkdir', '-p', str(location.path.parent))}, or take archive_folder out"
+            ) from None
         return False
     wrong = ""
     if not S_ISREG(found.st_mode):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
+from os.path import lexists, realpath
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -22,6 +23,7 @@ from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive, FileIdentity, archive_error, archive_errors
 from memlab.store.archive.entries import Apply, Archived, SampleRow
 from memlab.store.archive.holding import archive_held
+from memlab.store.archive.kind import STORE, noted_kind, noted_store
 from memlab.store.archive.location import (
     SUFFIX,
     ArchiveLocation,
@@ -69,9 +71,17 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
                 with transaction(connection):
                     if formats.is_unfilled(connection):
                         formats.begin(connection, location.scheme)
+                        _note_store(connection, location)
             check_archive(connection, path)
             file = FileIdentity.of(path)
         yield Archive(connection, location, file)
+
+
+def _note_store(connection: sqlite3.Connection, location: ArchiveLocation) -> None:
+    """Write down the store of a new archive that does not lie beside it."""
+    if location.is_chosen and location.like is not None:
+        note = (STORE, realpath(location.like))
+        connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", note)
 
 
 @dataclass
@@ -211,13 +221,35 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     if _like(location) is None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
-        if path.with_name(path.name.removesuffix(SUFFIX)).exists():
+        if path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_anothers(path):
             continue
         with suppress(errors.MemlabError):  # no archive, for all its name
             found, other = read_archive(location._replace(path=path), partial(_compared, location))
             if found > other:
                 return path
     return None
+
+
+def _is_anothers(archive: Path) -> bool:
+    """Whether the store for which an archive was begun in this folder is where it was."""
+    store = noted_store(archive)
+    return bool(store) and lexists(store)
+
+
+def archives_left(location: ArchiveLocation) -> list[Path]:
+    """Return the archives of folders of this name and kind that are gone from where they were.
+
+    Such a folder may have been moved here: nothing but its name tells.
+    """
+    if not location.is_chosen or location.like is None:
+        return []
+    found = []
+    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
+        store = noted_store(path)
+        is_same = Path(store).name == location.like.name and noted_kind(path) == location.scheme
+        if store and is_same and not lexists(store):
+            found.append(path)
+    return sorted(found)
 
 
 def _like(location: ArchiveLocation) -> Path | None:
