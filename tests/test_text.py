@@ -24,10 +24,10 @@ SHOWN = {each for each in below(DisplayMixin) if each.__module__.startswith("mem
 
 
 ANSWERS = """
-About Advice AgeOrUse ArchiveListing ArchiveUpgrade BudgetAdvice BudgetByUse CapEffect Comparison
-Copies Cost CutLosses Diagnosis Difference ArchiveErasure Findings FleetPlan Harvest Inventory
-LoadBearing Losses Maintenance Overview Plan PriorCap Receipt Recommendation Recovery Replay Report Space
-StoreSummary Vacuumed
+About Advice AgeOrUse ArchiveErasure ArchiveListing ArchiveUpgrade BudgetAdvice BudgetByUse
+CapEffect Comparison Copies Cost CutLosses Diagnosis Difference Findings FleetPlan Harvest
+Inventory LoadBearing Losses Maintenance Overview Plan PriorCap Receipt Recommendation Recovery
+Replay Report Space StoreSummary Vacuumed
 """
 
 
