@@ -30,6 +30,14 @@ class BetterdbLab:
         self.client = redis.client()
         self.betterdb = Betterdb(redis.client())
 
+    def edit_index(self) -> bytes:
+        """Return nothing: a server has no index."""
+        return b""
+
+    def index(self) -> bytes:
+        """Return nothing: a server has no index."""
+        return b""
+
     def fill(self, count: int) -> None:
         for number in range(count):
             tags = ["rejected-path", "x"] if number == 0 else [["ü", "A b"], [], None][number % 3]

@@ -192,6 +192,11 @@ def test_any_index_comes_back_byte_for_byte(raw: bytes, gone: set[str]) -> None:
 
 
 @settings(max_examples=400)
+@example(
+    b"- [A](a.md), [B](b.md)\r\n| [A](a.md) | [[c]] |\r\n<!-- [A](a.md)\r\n- [A](a.md) - hook",
+    {"a.md", "b.md"},
+    [("line ends", 0, 0, "")],
+)
 @given(INDEXES, SOME, EDITS)
 def test_any_edit_is_kept_and_each_memory_named_again(
     raw: bytes, gone: set[str], edits: list[tuple[str, int, int, str]]

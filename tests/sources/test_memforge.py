@@ -41,6 +41,14 @@ class MemforgeLab:
         self.connection.execute("SET TIME ZONE 'UTC'")
         self.name = server.url(database)
 
+    def edit_index(self) -> bytes:
+        """Return nothing: a server has no index."""
+        return b""
+
+    def index(self) -> bytes:
+        """Return nothing: a server has no index."""
+        return b""
+
     def fill(self, count: int) -> None:
         mine = [
             self.add(

@@ -480,9 +480,9 @@ def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> byte
     for entry_back in returning:
         draft.put(entry_back)
     # An entry that was inserted into a comment is not visible: append it, else put it at the top.
-    for entry_back in _not_named(draft, returning, known):
+    for entry_back in _not_named(draft, returning, missing, known):
         draft.insert(draft.end, entry_back.lines)
-    for entry_back in _not_named(draft, returning, known):
+    for entry_back in _not_named(draft, returning, missing, known):
         draft.insert(draft.top, entry_back.lines)
     return draft.raw
 
@@ -504,15 +504,14 @@ class _Returning(NamedTuple):
 
 
 def _not_named(
-    draft: "_Draft", returning: Sequence[_Returning], names: markdown.FileNames
+    draft: "_Draft",
+    returning: Sequence[_Returning],
+    missing: Collection[str],
+    names: markdown.FileNames,
 ) -> list[_Returning]:
-    """Return the entries of which a draft names no file."""
-    blocks_by_file = MemoryIndex(draft.raw).named(names)
-    return [
-        entry_back
-        for entry_back in returning
-        if not any(file in blocks_by_file for file in entry_back.entry["files"])
-    ]
+    """Return the entries with a missing file that a draft does not name yet."""
+    unnamed = set(missing) - MemoryIndex(draft.raw).named(names).keys()
+    return [entry for entry in returning if unnamed.intersection(entry.entry["files"])]
 
 
 def _returning(
