@@ -172,7 +172,7 @@ def full(*_: object) -> None:
 @pytest.mark.parametrize(
     ("name", "method", "done"),
     [
-        ("apply", "finish", "6 memories are deleted and archived"),
+        ("apply", "mark_applied", "6 memories are deleted and archived"),
         ("restore", "mark_restored", "6 memories were restored into"),
     ],
 )

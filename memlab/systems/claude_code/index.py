@@ -479,11 +479,11 @@ def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> byte
     draft = _Draft(raw, known)
     for entry_back in returning:
         draft.put(entry_back)
-    # An entry that was inserted into a comment is not visible: append it, else put it at the top.
+    # An entry in a comment is not visible: append it, else put a plain link at the top.
     for entry_back in _not_named(draft, returning, missing, known):
         draft.insert(draft.end, entry_back.lines)
-    for entry_back in _not_named(draft, returning, missing, known):
-        draft.insert(draft.top, entry_back.lines)
+    for file in sorted(set(missing) - MemoryIndex(draft.raw).named(known).keys()):
+        draft.insert(draft.top, [f"- [{file}](<{file}>)\n"])
     return draft.raw
 
 
@@ -603,7 +603,10 @@ class _Draft:
             at, lines = remains
             self._replace(at, at + len(lines), lines)
             return
-        at = self._place_of(entry_back)
+        # A line above front matter would turn that into text.
+        at = max(self._place_of(entry_back), self.top)
+        if "<!--" in "".join(entry_back.lines):  # it may hide what follows
+            at = self.end
         self.insert(at, entry_back.lines)
         old_text = entry_back.entry.get("was")
         if old_text:  # neighbours store the digest of the text before it was edited
