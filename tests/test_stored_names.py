@@ -177,5 +177,5 @@ def test_renamed_fields_of_fleet_row_change_no_column() -> None:
     for row, value in ((change.Applied, line), (twin, made)):
         task = FleetTask("apply", len, row)
         outcome = Outcome("a.db", value)
-        stored.append(pa.Table.from_pylist([sweep._line_of(outcome)], sweep._schema_of(task)))
+        stored.append(pa.Table.from_pylist([sweep._row_of(outcome)], sweep._schema_of(task)))
     assert stored[0].equals(stored[1])
