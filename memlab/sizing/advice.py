@@ -1,4 +1,4 @@
-"""A recommended cap or budget with the evidence it rests on, in words too."""
+"""A recommended cap or budget with its evidence, as values, pages and next steps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ _JSON_KEYS: Final = {"cluster_count": "sittings", "interval_inflation": "widened
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Advice(DisplayMixin):
-    """A cap with its evidence, or a verdict that says why no cap meets what was asked.
+    """A recommended cap with its evidence, or a verdict that explains why no cap meets the goal.
 
     Attributes
     ----------
     verdict : Verdict
     keep_recent, likely : int or None
-        The safe cap, the smallest whose lower limit meets the target, and the smallest whose
-        estimate does: even odds. None where a token budget forbids one, or where nothing that a
-        cap could delete was written yet.
+        The safe cap is the smallest whose lower limit meets the target. The likely cap is the
+        smallest whose estimate meets it, with even odds. None if a token budget forbids a cap, or
+        if no prunable memory was written yet.
     interval : tuple of int or None
         Limits of the cap that serves the target until the horizon.
     served, served_limits : float, tuple of float or None
@@ -41,33 +41,36 @@ class Advice(DisplayMixin):
         References of the store's own, and the number of clusters among those that a cap could
         fail. References of one task form one cluster, because they are not independent.
     weight, projects : float, int
-        How much of the number comes from them, from 0 to 1; the rest is from so many others.
+        Weight of the store's own references in the number, from 0 to 1, and the number of other
+        projects, whose references have the rest of the weight.
     missing : int
-        References or reads until the store's own weigh as much as other projects'.
+        References or reads until the store's own have the weight one half.
     measured, missed, waste : int, int, float or None
-        Earlier cuts of the history at which such a number was measured, how many of them served
-        fewer than the target, and how many times the need it was, in the middle.
+        Backtest: splits of the history at which such a number was measured, those at which it
+        served less than the target, and the median of chosen over needed.
     interval_inflation : float
         Factor by which the limits are wider than the references alone give, from the backtest
         at those cuts; 1.0 where every cut met its limits.
     memories, until : int
-        Prunable memories written so far, and until how many, the horizon, the numbers speak.
+        Prunable memories written so far, and the number of them at the horizon, up to which the
+        recommendation is valid.
     boot_tokens, boot_tokens_p95 : int or None
         Boot context under `keep_recent`: now, and over the history under continuous compaction.
     days : float or None
-        Days of memory that the cap buys now.
+        Age in days of the oldest prunable memory that the cap keeps now.
     loaded, prunable : int
-        Boot context now, as it is, and prunable rows.
+        Tokens of the present boot context, and number of prunable rows.
     target, confidence, token_budget : float, float, int or None
     within_budget : CurvePoint or None
-        The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
+        The largest cap whose boot context fits the budget, now and at its 95th percentile.
     trade : tuple of CurvePoint
-        Where target and budget conflict: the cap that the target takes, then the one that fits.
+        If target and budget conflict: the cap that meets the target, then the one that fits.
     floor : Floor
+        Size of the load-bearing memories.
     would_change : tuple of str
-        What would change the answer.
+        Notes on what would change the recommendation.
     token_rule, source : str
-        How tokens were counted, and what the store is called, where that is known.
+        How tokens were counted, and the name of the store, if known.
     """
 
     verdict: Verdict
@@ -103,14 +106,14 @@ class Advice(DisplayMixin):
     would_change: tuple[str, ...]
 
     NUMBER: ClassVar = KEEP_RECENT
-    """The field that holds the safe number, and its name in words."""
+    """Name of the field that holds the safe number."""
     WORD: ClassVar = Sizing.WORD
     UNIT: ClassVar = ""
     POLICY: ClassVar = "recent"
     OPTIONS: ClassVar[tuple[str, ...]] = ("--keep-recent",)
-    """Those of ``memlab compact`` that the number follows."""
+    """Options of ``memlab compact`` before the number."""
     BY: ClassVar[tuple[str, ...]] = ()
-    """Those of ``memlab size`` that find it."""
+    """Options of ``memlab size`` for this kind of number."""
     SHARES: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
     LEFT: ClassVar = {
         "memories": "boot_memories",
@@ -119,13 +122,13 @@ class Advice(DisplayMixin):
         "would go": "pruned",
         "days": "days",
     }
-    """Columns of a table for people, and those of the curve that they show."""
+    """Column of the printed table -> column of the curve."""
     COLUMNS: ClassVar = (
         "; own, others: by this store's references alone, by other projects' alone; memories and "
         "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
         "it at most"
     )
-    """What they mean, where that is to be said."""
+    """Explanation of the columns, which follows the marks."""
     BRIEF: ClassVar[frozenset[str]] = frozenset(
         {
             "target",
@@ -138,7 +141,7 @@ class Advice(DisplayMixin):
             "days",
         }
     )
-    """Facts and columns that stay where there is little room."""
+    """Facts and columns of the short page."""
 
     @property
     def number(self) -> int | None:
@@ -148,14 +151,14 @@ class Advice(DisplayMixin):
 
     @property
     def numbers(self) -> str:
-        """Both numbers in words; nothing where there is none."""
+        """Both numbers in words; empty without a number."""
         if self.number is None:
             return ""
         return f"{self.NUMBER} = {self.number:,} is safe, {self.likely:,} is likely"
 
     @property
     def evidence(self) -> str:
-        """Say how much of the number is whose."""
+        """Weights of the store's own references and of other projects, in words."""
         others = f"{in_words(self.projects)} other projects"
         own = counted(self.references, "references")
         if self.weight:
@@ -164,14 +167,14 @@ class Advice(DisplayMixin):
 
     @property
     def poor_record(self) -> str:
-        """What to say beside the number where too many earlier ones missed; else nothing."""
+        """Warning beside the number if too many splits of the backtest missed; else empty."""
         if not TrackRecord(self.measured, self.missed).poor:
             return ""
         return f"but at {self.missed} of {self.measured} earlier cuts such a number missed"
 
     @property
     def track_record(self) -> str:
-        """How often such numbers met the target, and at how many times the need; else nothing."""
+        """Result of the backtest in words; empty without one."""
         if self.waste is None:
             return ""
         met = f"met {self.measured - self.missed} of {self.measured}"
@@ -179,24 +182,24 @@ class Advice(DisplayMixin):
 
     @property
     def policy(self) -> dict[str, Any] | None:
-        """The policy to remember; None without a number."""
+        """Policy for the settings; None without a number."""
         if self.number is None:
             return None
         return {"name": self.POLICY, NUMBERS[self.POLICY]: self.number}
 
     @property
     def budget_cap(self) -> int | None:
-        """The largest that fits the token budget; None without a budget, or where none fits."""
+        """Largest number within the token budget; None without a budget, or if none fits."""
         return None if self.within_budget is None else self.within_budget.number
 
     @property
     def _most(self) -> int:
-        """The number that keeps all that is there."""
+        """Smallest number that keeps all present memories."""
         return self.prunable
 
     @property
     def answers(self) -> tuple[int | None, ...]:
-        """The numbers that a table around the answer shows."""
+        """Numbers that a table around the recommendation shows."""
         return (self.number, self.likely, self.budget_cap, *(end.number for end in self.trade))
 
     def to_dict(self) -> dict[str, Any]:
@@ -206,45 +209,57 @@ class Advice(DisplayMixin):
         return values
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         title = f"{self.verdict}: {self.verdict.meaning}"
         if self.numbers:
             title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
         return TextPage(title, list(self._facts()), self._tables())
 
     def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> TextPage:
-        """Return what fits a screen: the numbers, what they rest on, and lines of the curve."""
+        """Return the short page: the numbers, their evidence, and rows of the curve around them."""
         facts = [(name, value) for name, value in self._facts() if name in self.BRIEF]
         asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else (*self.answers, looked_at)
-        at = [rows.index.tolist().index(each) for each in asked if each is not None]
-        if not at:
+        numbers = rows.index.tolist()
+        places = [numbers.index(number) for number in asked if number is not None]
+        if not places:
             return self.sheet()._replace(facts=facts, tables=())
-        beside = (-1, 0) if len(at) < 3 else (0,)
-        around = {place + step for place in at for step in beside} | {len(rows) - 1}
-        shown = sorted(around & set(range(len(rows))))
-        table = self.table(rows.iloc[shown])
+        shown = {len(rows) - 1, *places}
+        if len(places) < 3:  # there is room for the row before each number
+            shown.update(place - 1 for place in places if place > 0)
+        table = self.table(rows.iloc[sorted(shown)])
         kept = [n for n, name in enumerate(table.header) if n < 3 or name in self.BRIEF]
-        header, *lines = (tuple(row[n] for n in kept) for row in (table.header, *table.rows))
+        header = tuple(str(table.header[n]) for n in kept)
+        lines = [tuple(row[n] for n in kept) for row in table.rows]
         remark = f"{MARKS}; tokens: {self.token_rule}"
-        tables = [Table("", tuple(map(str, header)), lines, remark)]
+        tables = [Table("", header, lines, remark)]
         return self.sheet()._replace(facts=facts, tables=tables)
 
     def _tables(self) -> list[Table]:
+        """Return the tables of the page: the floor or the trade, if the verdict is about them."""
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = self.floor
             memories = counted(floor.memories, "memories")
             return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
         header = ("choose", self.NUMBER, "served", "limits", "boot tokens", "p95", "days")
+        if not self.trade:
+            return []
         rows = []
         for name, end in zip(("the target", "the budget"), self.trade, strict=False):
-            served = (f"{end.served:.1%}", "{:.1%} to {:.1%}".format(*end.served_limits))
-            p95 = "–" if end.boot_tokens_p95 is None else end.boot_tokens_p95
-            boot = (end.boot_tokens, p95)
-            rows.append((name, end.number, *served, *boot, f"{end.days:,.1f}"))
-        return [Table("Both ends of the trade", header, rows)] if rows else []
+            low, high = end.served_limits
+            row = (
+                name,
+                end.number,
+                f"{end.served:.1%}",
+                f"{low:.1%} to {high:.1%}",
+                end.boot_tokens,
+                "–" if end.boot_tokens_p95 is None else end.boot_tokens_p95,
+                f"{end.days:,.1f}",
+            )
+            rows.append(row)
+        return [Table("Both ends of the trade", header, rows)]
 
     def table(self, rows: pd.DataFrame) -> Table:
-        """Return lines of the curve for people; the safe and the likely number are marked."""
+        """Return rows of the curve as a printed table, with the recommended numbers marked."""
         marks = {self.likely: "~ ", self.number: "> "}
         lines = [
             (
@@ -260,9 +275,9 @@ class Advice(DisplayMixin):
         return Table("", header, lines, f"{MARKS}{self.COLUMNS}")
 
     def command(self, store: str = "") -> str | None:
-        """Return the command that applies the number; None where nothing would be deleted."""
-        goes = self.number is not None and self.number < self._most
-        if not goes or not opening.can_delete_from(self.source):
+        """Return the command that applies the number, or None if it would delete nothing."""
+        deletes_any = self.number is not None and self.number < self._most
+        if not deletes_any or not opening.can_delete_from(self.source):
             return None
         return f"{self._compact(store or self.source, self.number)} --apply"
 
@@ -279,7 +294,7 @@ class Advice(DisplayMixin):
         asked: Sequence[object] = (),
         brief: bool = False,
     ) -> list[str]:
-        """Return lines that say what to run next, never none; `brief` keeps to looking first."""
+        """Return lines with the next commands, at least one; `brief` leaves out deletions."""
         name = str(store or self.source)
         to_know_more = self.weight < 0.5 and self.interval is not None
         more = [*self._to_know_more(name, source, log)] if to_know_more else []
@@ -287,7 +302,8 @@ class Advice(DisplayMixin):
         if brief:
             acts += [line.strip() for line in more if line.startswith("  memlab harvest")]
             explain = command("size", name, *self.BY, *asked, *log_option, "--explain")
-            acts.append(f"{explain}    why{'; how to have a number of its own' * to_know_more}")
+            reason = "why; how to have a number of its own" if to_know_more else "why"
+            acts.append(f"{explain}    {reason}")
             more = []
         first = [f"{'      ' if place else 'next: '}{act}" for place, act in enumerate(acts)]
         parts = (first, more, self._in_settings(source))
@@ -296,7 +312,7 @@ class Advice(DisplayMixin):
     def _to_act_on(
         self, name: str, source: Source | None, log_option: Sequence[str], *, brief: bool
     ) -> Iterator[str]:
-        """Say which commands carry the number out, and what each does."""
+        """Yield the commands that apply the number, each with its effect."""
         if source is not None and not source.deletes:
             return
         for end, what in zip(self.trade, ("target", "budget"), strict=False):
@@ -325,7 +341,10 @@ class Advice(DisplayMixin):
             yield f"{self._compact(name, likely, log_option)}    {serves}"
 
     def _to_know_more(self, store: str, source: Source | None, log: Path | None) -> Iterator[str]:
-        """Say how a store comes to a number of its own; `log` is one that it has already."""
+        """Yield lines on how to collect reads, so that the store's own references weigh more.
+
+        `log` is an access log that the store has already.
+        """
         yield (
             f"for a number of its own, this store needs {self.missing:,} more references or reads "
             "of its memories:"
@@ -336,7 +355,8 @@ class Advice(DisplayMixin):
             file = store.partition(":")[2].partition("?")[0]
         if "://" not in store:
             named = Path(file)
-            named = named if named.name.strip(".") else named.resolve()  # of "." there is no name
+            if not named.name.strip("."):  # "." and ".." have no name of their own
+                named = named.resolve()
             reads = named.with_suffix(".reads.jsonl")
         if log is not None:
             reads = reads if log.suffix == ".csv" else log
@@ -351,14 +371,13 @@ class Advice(DisplayMixin):
         yield "    log.add(memory_id)"
 
     def _in_settings(self, source: Source | None) -> list[str]:
+        """Return lines on how to set the cap in the settings of the store's own system."""
         if source is not None and not source.deletes:
-            caps = [*(end.keep_recent for end in self.trade), self.keep_recent]
-            return [
-                line
-                for cap in caps
-                if cap is not None
-                for line in source.native_cap_instructions(cap)
-            ]
+            lines: list[str] = []
+            for cap in (*(end.keep_recent for end in self.trade), self.keep_recent):
+                if cap is not None:
+                    lines.extend(source.native_cap_instructions(cap))
+            return lines
         if source is None or not source.setting or self.keep_recent is None:
             return []
         by_its_rule = "a cap of that size in its own settings, by its own rule"
@@ -366,13 +385,14 @@ class Advice(DisplayMixin):
 
     @property
     def rule(self) -> str:
-        """How the numbers were found, in a few words."""
+        """How the numbers are defined, in words."""
         return (
             f"safe: the smallest {self.WORD} that serves {self.target:.0%} with "
             f"{self.confidence:.0%} confidence; likely: with even odds"
         )
 
     def _facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts of the page."""
         share = f"{self.target:.1%} of references served"
         yield "target", f"{share}, with {self.confidence:.0%} confidence"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
@@ -393,7 +413,8 @@ class Advice(DisplayMixin):
             yield "memory kept", f"{self.days:,.1f} days"
         if self.token_budget is not None:
             fits = f"no {self.WORD} fits"
-            if end := self.within_budget:
+            end = self.within_budget
+            if end is not None:
                 served = share_in_words(end.served, end.served_limits)
                 fits = f"{self.WORD}s up to {end.number:,} fit, which serves {served}"
             yield "token budget", f"{self.token_budget:,}; {fits}"
@@ -405,24 +426,24 @@ class Advice(DisplayMixin):
 
     @property
     def _starts(self) -> str:
-        """Say more of the tokens at start under the safe number."""
+        """Note on the tokens at start under the safe number."""
         return f"at most {self.boot_tokens_p95:,} in 95% of starts held to it"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class BudgetAdvice(Advice):
-    """A budget in tokens with its evidence: what `Advice` says of a cap, and of its own.
+    """A recommended budget in tokens with its evidence.
 
-    `likely`, `interval` and what is said of numbers are in tokens.
+    It has the fields of `Advice`; `likely`, `interval` and other numbers are in tokens.
 
     Attributes
     ----------
     max_tokens : int or None
         The safe budget: the smallest whose lower limit meets the target.
     keep_recent : int or None
-        Prunable memories that it would keep now.
+        Number of prunable memories that the budget would keep now.
     mean : float
-        Tokens of a prunable memory on average.
+        Mean number of tokens of a prunable memory.
     """
 
     max_tokens: int | None

@@ -1,4 +1,4 @@
-"""The policy that a store's settings stand for now: its number in time, or found anew."""
+"""The policy in force by a store's settings: a valid stored number, or a new recommendation."""
 
 from typing import NamedTuple
 
@@ -17,20 +17,20 @@ from memlab.text import command
 
 
 class EffectivePolicy(NamedTuple):
-    """A policy, and what there is to say of its number; nothing of one that a person typed."""
+    """A policy and a note on its number; the note is empty for a number that a person set."""
 
     policy: Policy | None
     words: str = ""
 
     def keep(self, settings: Settings) -> int | None:
-        """Return the cap, where it is one; the remembered one, where the policy speaks no more."""
+        """Return the cap of a policy by recency, else None; the settings' cap if it expired."""
         if self.policy is None:
             return settings.keep_recent
         return self.policy.keep if isinstance(self.policy, KeepRecent) else None
 
 
 def effective_policy(source: Source) -> EffectivePolicy:
-    """Return the policy in force for whoever only looks: none, and why, where it speaks no more."""
+    """Return the policy in force for display: without a policy but with the error if it expired."""
     try:
         return policy_in_force(source)
     except MemlabError as error:
@@ -38,7 +38,13 @@ def effective_policy(source: Source) -> EffectivePolicy:
 
 
 def policy_in_force(source: Source) -> EffectivePolicy:
-    """Return the policy that a store is kept by; none where none is remembered."""
+    """Return the policy in force, without a policy if the settings have none.
+
+    Raises
+    ------
+    MemlabError
+        If the policy's number has expired, or if no number can be recommended.
+    """
     settings = settings_of(source)
     if settings.is_auto:
         return _found_now(source)
@@ -64,7 +70,7 @@ def policy_in_force(source: Source) -> EffectivePolicy:
 
 
 def remembered_policy(source: Source) -> tuple[Policy, str]:
-    """Return the policy in force, and what there is to say of its number; refuse where none is."""
+    """Return the policy in force and a note on its number; raise PolicyError if there is none."""
     policy, words = policy_in_force(source)
     if policy is None:
         if source.permissions_template is not None and not source.permissions_template.exists():
@@ -79,7 +85,7 @@ def remembered_policy(source: Source) -> tuple[Policy, str]:
 
 
 def _found_now(source: Source) -> EffectivePolicy:
-    """Size a store by what is remembered of it, and return the policy with the safe number."""
+    """Size a store by its settings and logs, and return the policy with the safe number."""
     found = collect_evidence(source, call="memlab.sizing")
     settings = found.settings
     asked = SizingGoal.of(settings)
@@ -99,6 +105,7 @@ def _found_now(source: Source) -> EffectivePolicy:
 
 
 def _number_of(settings: Settings) -> str:
+    """Return the policy's number as a line of the settings."""
     policy = settings.policy or {}
     name = NUMBERS.get(policy["name"], "")
     number = policy.get(name)
@@ -106,5 +113,6 @@ def _number_of(settings: Settings) -> str:
 
 
 def _size(source: Source, settings: Settings) -> str:
+    """Return the command that recommends and saves a number of the policy's kind."""
     by = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
     return command("size", source.name, *by, "--save")

@@ -1,4 +1,4 @@
-"""The compiled loops of sizing; the first call on a machine compiles, numba caches the result."""
+"""Compiled loops of sizing. The first call on a machine compiles them; numba caches them."""
 
 import numpy as np
 from numba import njit
@@ -10,10 +10,10 @@ from memlab.frame.fields import Flags, Ints
 def kept_over_time(
     cap: int, ever_prunable: Flags, tokens: Ints, end: Ints, start: Ints, member: Ints
 ) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
-    """Return how many prunable rows, and tokens of them, a cap leaves after every moment.
+    """Return the number and the tokens of the prunable rows that a cap leaves after every moment.
 
-    At each moment a row is written, the rows it replaces leave, and the oldest go until the cap
-    holds. `start` and `member` are the rows grouped by their end.
+    At each moment a row is written, the rows it replaces end, and the oldest are deleted until the
+    cap holds. `start` and `member` are the rows grouped by their end.
     """
     n = len(ever_prunable)
     items_then = np.empty(n, np.int64)
@@ -46,8 +46,8 @@ def largest_sums(
 ) -> Ints:  # pragma: no cover - compiled
     """Return, for each pair, the largest sum of weights at least as new as its target before `at`.
 
-    A row weighs from its moment to its end. A tree holds the changes: sums, each with the largest
-    of its first so many. `start` and `member` are the pairs grouped by their target.
+    A row has its weight from its moment to its end. A segment tree holds the changes: each node has
+    their sum and the largest prefix sum. `start` and `member` are the pairs grouped by target.
     """
     n = len(weight)
     width = 1

@@ -1,4 +1,4 @@
-"""Along a history: what an agent would have loaded under a cap, how far back references reached."""
+"""Time series along a history: boot context under a cap, age ranks, caps, and the backtest."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -17,23 +17,23 @@ from memlab.sizing.record import CUTS, BacktestSplit, backtest_splits, choose_ca
 from memlab.text import Table
 
 WRITTEN: Final = "written"
-"""Rows that had been written by a moment: a clock that no wrong time can disturb."""
+"""Column with the number of rows written so far: a clock that does not depend on timestamps."""
 AGE_RANK: Final = "age_rank"
 
 
 def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000) -> pd.DataFrame:
-    """Return the boot context along the history under continuous compaction, and under none.
+    """Return the boot context along the history without a cap, and under caps held at every row.
 
     Parameters
     ----------
     frame : DataFrame
-        What ``memlab.load`` returns, or a whole past: memories deleted without an archive count as
-        sizing counts them.
+        A frame from ``memlab.load`` or ``memlab.load_past``. Memories deleted without an archive
+        count as in sizing.
     caps : iterable of int
-        Each held from the first row on; no cap at all comes first whatever is asked.
+        Caps, each held from the first row on. The result always begins with no cap.
     moments : int
-        The most moments to report for each cap. A longer history is looked at in so many evenly
-        spaced rows, the first and the last among them: a spike between two of them is not seen.
+        Largest number of moments for each cap. A longer history is sampled at evenly spaced rows,
+        with the first and the last; a peak between two of them is not shown.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
 
 
 def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return how far back each reference reached.
+    """Return the age rank (stack distance, Mattson et al. 1970) of each reference.
 
     The arguments are those of :func:`memlab.recommend_cap`.
 
@@ -79,8 +79,8 @@ def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.Dat
     DataFrame
         One row per reference in the order in which they arose: ``written``, the rows written by
         then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
-        a load-bearing one, which every cap serves). Of a reference to what was deleted without an
-        archive it is the rank that sizing counts: what the law expects.
+        a load-bearing row, which every cap serves). For a target that was deleted without an
+        archive it is the rank expected under the prior, as in sizing.
     """
     return _ranks(prepared(frame, references, call="memlab.sizing.age_ranks"))
 
@@ -90,12 +90,12 @@ def age_rank_quantiles(
 ) -> pd.DataFrame:
     """Return the median and the 90th percentile of age ranks in each part of the history.
 
-    Where they rise from part to part, references reach farther as the history grows.
+    If they rise from part to part, references reach farther back as the history grows.
 
     Parameters
     ----------
     frame, references
-        As for :func:`memlab.recommend_cap`. Those to load-bearing rows (rank 0) are left out.
+        As for :func:`memlab.recommend_cap`. References to load-bearing rows (rank 0) are left out.
     parts : int
         Parts of equal length in rows written.
 
@@ -103,8 +103,8 @@ def age_rank_quantiles(
     -------
     DataFrame
         One row per part: ``first`` and ``last``, the rows written where it begins and ends;
-        ``references``; ``p50`` and ``p90`` (Int64, the smallest rank that so many do not pass;
-        <NA> for a part without references).
+        ``references``; ``p50`` and ``p90`` (Int64, the smallest rank that is at least as large as
+        that share of ranks; <NA> for a part without references).
     """
     parts = arguments.whole_number("parts", parts, least=1)
     call = "memlab.sizing.age_rank_quantiles"
@@ -129,36 +129,37 @@ def caps_along(
     share: float = 0.9,
     until: float = prior.DEFAULT_UNTIL,
 ) -> pd.DataFrame:
-    """Return the caps that serve a share of references as a store grew, and the one from now on.
+    """Return the cap that served a share of references in each stretch, and the cap from now on.
 
-    What `memlab.charts.plot_law` draws of a store beside the law. A stretch is a part of the
-    history in which the store doubled; the last one ends now.
+    `memlab.charts.plot_law` draws it beside the prior. A stretch is a part of the history in which
+    the store doubled; the last one ends now.
 
     Parameters
     ----------
     frame, references, until
         As for :func:`memlab.recommend_cap`.
     share : float
-        Of references, above 0 and below 1.
+        Share of references, above 0 and below 1.
 
     Returns
     -------
     DataFrame
-        One row per stretch with at least `FEWEST_AHEAD` references to prunable rows, and one from
-        now on, by the store's own references and other projects' together: ``memories``, prunable
-        ones written by its beginning; ``cap``.
+        One row per stretch with at least `FEWEST_AHEAD` references to prunable rows, and one row
+        for the posterior from now on: ``memories``, the number of prunable ones written by its
+        beginning; ``cap``.
     """
     share = arguments.share("share", share)
     call = "memlab.sizing.caps_along"
     sizing = prepared(frame, references, until=until, call=call)
-    found = sizing.references
+    ranked = sizing.references
     now = sizing.ahead.memories
-    doublings = range(int(np.log2(max(now, 1))), 0, -1)
     rows = []
-    for first, last in ((now / 2**n, now / 2 ** (n - 1)) for n in doublings):
-        inside = found.losable & (found.written >= first) & (found.written < last)
+    for doublings in range(int(np.log2(max(now, 1))), 0, -1):
+        first = now / 2**doublings
+        last = now / 2 ** (doublings - 1)
+        inside = ranked.losable & (ranked.written >= first) & (ranked.written < last)
         if inside.sum() >= prior.FEWEST_AHEAD:
-            reach = prior.log_rank_fraction(found.rank[inside], found.written[inside])
+            reach = prior.log_rank_fraction(ranked.rank[inside], ranked.written[inside])
             middle = np.quantile(reach, share, method="inverted_cdf")
             cap = prior.rank_at(middle, prior.middle_of(prior.STRETCH) * first)
             rows.append((int(first), float(cap)))
@@ -167,8 +168,9 @@ def caps_along(
 
 
 def _ranks(sizing: Sizing) -> pd.DataFrame:
-    found = sizing.references
-    ranks = pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
+    """Return the table of `age_ranks`."""
+    references = sizing.references
+    ranks = pd.DataFrame({WRITTEN: references.at, AGE_RANK: references.rank})
     ranks.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(ranks)}
     return ranks
 
@@ -194,7 +196,7 @@ def backtest_cap(
     until: float = prior.DEFAULT_UNTIL,
     cuts: Sequence[float] = CUTS,
 ) -> pd.DataFrame:
-    """Choose a cap on the history before each cut; measure it on the next fifth of the history.
+    """Backtest: choose a cap on the history before each cut, and measure it on the next fifth.
 
     Parameters
     ----------
@@ -219,7 +221,7 @@ def backtest_cap(
 
 
 def backtest_of(sizing: Sizing, cuts: Sequence[BacktestSplit], target: float) -> pd.DataFrame:
-    """Return the table of `backtest_cap`."""
+    """Return the table of `backtest_cap` from the splits of a history."""
     rows = []
     for cut in cuts:
         far = cut.references.far_share
@@ -228,15 +230,24 @@ def backtest_of(sizing: Sizing, cuts: Sequence[BacktestSplit], target: float) ->
         achieved = cut.achieved(choice.keep_recent) if after else None
         reached = None if achieved is None else achieved >= target - 1e-9
         needed = cut.needed(target) if after else None
-        chosen = (cut.share, str(choice.verdict), choice.keep_recent, target)
-        rows.append((*chosen, achieved, reached, after, needed))
+        row = {
+            "cut": cut.share,
+            "verdict": str(choice.verdict),
+            KEEP_RECENT: choice.keep_recent,
+            "target": target,
+            "achieved": achieved,
+            "reached": reached,
+            "references": after,
+            "needed": needed,
+        }
+        rows.append(row)
     table = pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
     table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
     return table
 
 
 def table_of_backtest(backtest: pd.DataFrame) -> Table:
-    """Return how caps chosen on the past did in the fifth after each cut, for people."""
+    """Return the printed table of a backtest: one row per cut with later references."""
     header = ("cut of its history", "chose", "needed", "served", "references")
     measured = backtest[backtest["reached"].notna()]
     rows = [
