@@ -1,6 +1,6 @@
-"""Which memories there are, who needed each, what a compaction does with it, what that costs."""
+"""Memories of a store as rows, the effect of a cap on them, and the estimated cost of a plan."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -44,7 +44,7 @@ LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, c.REACHED, c.UNLIS
 WHERE: Final = (*LABELS, DOUBTFUL, NOT_KEPT, UNREAD)
 BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
 FACTS: Final = "facts"
-"""Key of ``attrs``: by which policy, log and evidence, as names and words."""
+"""Key of ``attrs``: name and description of the policy, the log and the evidence that were used."""
 
 _ORDER: Final = (
     c.MEMORY_ID,
@@ -67,13 +67,13 @@ _ORDER: Final = (
     c.POSITION,
 )
 _GRID: Final = 5_000
-"""Rows of a grid: a browser sorts so many at once."""
+"""Maximum number of rows in a grid, which a browser can still sort quickly."""
 _HEADERS: Final = {c.MEMORY_ID: "id", AGE_DAYS: "days", c.REFERENCES: "refs"}
 _COMMON: Final = {True: "all kept", False: "none kept"}
 _SHORTEST: Final = 10
-"""Characters that a title has at least."""
+"""Minimum width of a title, in characters."""
 _LONGEST: Final = 80
-"""Characters of an id, which may be of any length, that a table shows."""
+"""Maximum length of an id in a table, in characters."""
 _NEEDS: Final = {
     NOT_KEPT: "which memories are not kept is for a policy to say: give one, such as keep_recent",
     UNREAD: "which memories are unread is for an access log to say: give one; memlab harvest "
@@ -83,7 +83,7 @@ _NO_LOG: Final = "not known: no access log; memlab harvest fills one from what a
 
 
 class Rows(pd.DataFrame):
-    """Memories as a frame that a notebook shows as a grid, where itables is installed."""
+    """Frame of memories that a notebook shows as an interactive grid, if itables is installed."""
 
     @property
     def _constructor(self) -> type["Rows"]:
@@ -96,21 +96,26 @@ class Rows(pd.DataFrame):
             plain: str | None = super()._repr_html_()  # type: ignore[misc]  # pandas has it
             return plain
         grid = pd.DataFrame(without_controls(self.head(_GRID)))
-        words = [n for n, kind in enumerate(grid.dtypes) if not is_numeric_dtype(kind)]
+        text_columns = [
+            index for index, dtype in enumerate(grid.dtypes) if not is_numeric_dtype(dtype)
+        ]
+        caption = None
+        if len(self) > _GRID:
+            caption = f"the first {_GRID:,} of {len(self):,} memories"
         shown: str = javascript.to_html_datatable(
             grid,
-            caption=f"the first {_GRID:,} of {len(self):,} memories" if len(self) > _GRID else None,
-            allow_html=False,  # said here, for an itables.toml in the folder may say otherwise
+            caption=caption,
+            allow_html=False,  # explicit, because an itables.toml in the folder may change defaults
             connected=False,
             maxBytes=0,
             classes="display compact",
-            columnDefs=[{"targets": words, "className": "dt-left"}],
+            columnDefs=[{"targets": text_columns, "className": "dt-left"}],
             scrollX=True,
             showIndex=False,
             text_in_header_can_be_selected=False,
             display_logo_when_loading=False,
         )
-        # Each grid brings the library: it draws without a network, in an exported page too.
+        # Each grid includes the library, so that it works offline and in an exported page.
         script = utils.find_package_file("html", "dt_bundle.js")
         return f"{javascript.generate_init_offline_itables_html(script)}{shown}"
 
@@ -126,31 +131,32 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     log: Log = None,
     now: datetime | None = None,
 ) -> pd.DataFrame:
-    """List the memories of a store, what each costs, who needed it, and what a policy would do.
+    """List the memories of a store with their size, their use and the decision of a policy.
 
-    A notebook shows the result as a grid that sorts, filters and pages, where itables is installed.
+    A notebook shows the result as a grid to sort, filter and page through, if itables is installed.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, or what ``memlab.load_past`` or ``memlab.load`` returns.
+        The store, or the result of ``memlab.load_past`` or ``memlab.load``.
     policy : Policy, optional
-        The rule; of a store itself what ``memlab.toml`` remembers by default.
+        The retention policy. For a store, the policy in ``memlab.toml`` by default.
     where : str, optional
-        "load-bearing", "prunable", "superseded", "retired", "reached", "unlisted", "deleted",
-        "doubtful", "not-kept" or "unread". Which memories: those with a label, those that count as
-        load-bearing until a person says otherwise, those that the policy does not keep, or those
-        that the log could show read and does not. By default all that are in the store, whose
-        archive has the deleted ones.
+        Which memories to list: "load-bearing", "prunable", "superseded", "retired", "reached",
+        "unlisted" or "deleted" for those with this label; "doubtful" for those that count as
+        load-bearing until a person confirms it; "not-kept" for those that the policy does not keep;
+        "unread" for those whose reads the log could show and does not show. By default all memories
+        in the store. Deleted memories come from its archive.
     tag, author : str, optional
-        Only those with this tag, or that this one wrote.
+        List only memories with this tag, or by this author.
     by : {"tokens", "age", "reads", "references", "need"}
-        The order, the most first.
+        The column to sort by, in descending order.
     log : DataFrame, str or Path, optional
-        An access log, or what ``memlab.read_access_log`` returns; of a store itself the logs that
-        ``memlab.toml`` remembers by default.
+        An access log, or the result of ``memlab.read_access_log``. For a store, the logs in
+        ``memlab.toml`` by default.
     now : datetime, optional
-        When ages, reads and the policy are judged, with a time zone; the current moment by default.
+        The time at which ages, reads and the policy are evaluated, with a time zone. The current
+        time by default.
 
     Returns
     -------
@@ -167,52 +173,80 @@ def rows(  # noqa: PLR0913 - which memories, and in what order
     expect(policy, Policy, call=call, name="policy", optional=True)
     expect(tag, str, call=call, name="tag", optional=True)
     expect(author, str, call=call, name="author", optional=True)
-    for name, value, known in (("where", where, WHERE), ("by", by, BY)):
-        expect(value, str, call=call, name=name, optional=name == "where")
-        if value is not None and value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+    expect(where, str, call=call, name="where", optional=True)
+    _check_known("where", where, WHERE)
+    expect(by, str, call=call, name="by")
+    _check_known("by", by, BY)
     now = moment_or_now(now, call=call)
     words = ""
     if names_a_store(frame):
-        frame = source = open_source(frame)
-        policy, words = effective_policy(source) if policy is None else (policy, "")
+        source = open_source(frame)
+        frame = source
+        if policy is None:
+            policy, words = effective_policy(source)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
     evidence = collect_evidence(frame, log, call=call, with_body=with_body, now=now)
     past = evidence.past
     reads = evidence.log
-    facts = [("memlab.toml", each) for each in (evidence.settings.not_obeyed, words) if each]
+    notes = [evidence.settings.not_obeyed, words]
+    facts = [("memlab.toml", note) for note in notes if note]
     activity = activity_of(past, past, evidence.references, now=now)
-    found = _joined(evidence)
-    found[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())
+    table = _joined(evidence)
+    table[NEED] = per_length(activity.levels, past[c.TOKENS].to_numpy())
     facts += _odd_facts(past, by, now, has_log=reads is not None)
     present = present_rows(past)
     if policy is not None:
         decided = decide(present, policy.after(past, evidence.references), now=now)
-        found[c.KEEP] = decided[c.KEEP].astype("boolean")
-        found[c.REASON] = decided[c.REASON]
+        table[c.KEEP] = decided[c.KEEP].astype("boolean")
+        table[c.REASON] = decided[c.REASON]
         facts.append(("policy", in_words(as_data(policy))))
     if reads is None:
         facts.append((READS, _NO_LOG))
     else:
-        found[CHANCE] = reading.reading_chances(present, reading.reads_of_store(reads, past, now))
-        if reading.is_other_stores_log(reads, past):
-            facts.append((READS, reading.ANOTHERS))
-        elif len(reads):
-            facts.append((READS, reading.describe_chances(found[CHANCE].dropna())))
-        facts += [("log", words) for words in describe_log(reads, past)]
+        reads_here = reading.reads_of_store(reads, past, now)
+        table[CHANCE] = reading.reading_chances(present, reads_here)
+        facts += _log_facts(reads, past, table[CHANCE])
     if by == NEED:
-        searched = past.attrs.get(c.RECALLED) and len(evidence.references)
-        facts.append((NEED, _WORTH_LOADING if searched else _NEED))
+        is_recalled_from = past.attrs.get(c.RECALLED) and len(evidence.references)
+        facts.append((NEED, _WORTH_LOADING if is_recalled_from else _NEED))
         facts += [(NEED, note) for note in activity.notes]
-    chosen = _chosen(found, where)
-    if tag is not None:
-        chosen &= found[c.TAGS].map(lambda tags: tag in tags).astype(bool)
-    if author is not None:
-        chosen &= found[c.AUTHORED_BY] == author
-    listed = found[chosen].sort_values(BY[by], ascending=False, kind="stable")
-    result = Rows(listed[[name for name in _ORDER if name in found]].reset_index(drop=True))
-    result.attrs = passed_on(past) | {FACTS: facts}
+    is_listed = _is_listed(table, where) & _is_by_tag_and_author(table, tag, author)
+    listed = table[is_listed].sort_values(BY[by], ascending=False, kind="stable")
+    columns = [name for name in _ORDER if name in table]
+    result = Rows(listed[columns].reset_index(drop=True))
+    result.attrs = passed_on(past)
+    result.attrs[FACTS] = facts
     return result
+
+
+def _is_by_tag_and_author(
+    table: pd.DataFrame, tag: str | None, author: str | None
+) -> "pd.Series[bool]":
+    """Return for each row whether it has a tag and an author; None stands for any."""
+    is_wanted = pd.Series(True, table.index)  # noqa: FBT003 - the value of each row
+    if tag is not None:
+        is_wanted &= table[c.TAGS].map(lambda tags: tag in tags).astype(bool)
+    if author is not None:
+        is_wanted &= table[c.AUTHORED_BY] == author
+    return is_wanted
+
+
+def _log_facts(
+    reads: pd.DataFrame, past: pd.DataFrame, chances: "pd.Series[Any]"
+) -> Iterator[tuple[str, str]]:
+    """Yield as facts what an access log says about the memories of a store."""
+    if reading.is_other_stores_log(reads, past):
+        yield READS, reading.ANOTHERS
+    elif len(reads):
+        yield READS, reading.describe_chances(chances.dropna())
+    for words in describe_log(reads, past):
+        yield "log", words
+
+
+def _check_known(name: str, value: str | None, known: Collection[str]) -> None:
+    """Raise ValueError if an argument is neither None nor one of the known values."""
+    if value is not None and value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
 
 
 _NEED: Final = "activation by reads and references, over (tokens + 10)^0.4"
@@ -222,19 +256,20 @@ _WORTH_LOADING: Final = f"{_NEED}; the first are worth loading at start"
 def _odd_facts(
     past: pd.DataFrame, by: str, now: datetime, *, has_log: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield what a list cannot show as asked: an order without a log, an age before a birth."""
+    """Yield as facts the limits of a list: no log to sort by, or memories that date from later."""
     if by == READS and not has_log:
         yield "order", "of writing, for there is no log to order by"
-    if ahead := int((past[c.CREATED_AT] > now).sum()):
-        yield AGE_DAYS, f"{counted(ahead)} dated after now: their age is 0"
+    later = int((past[c.CREATED_AT] > now).sum())
+    if later:
+        yield AGE_DAYS, f"{counted(later)} dated after now: their age is 0"
 
 
 def _joined(evidence: Evidence) -> pd.DataFrame:
-    """Return what is known of each memory without a policy: label, age, and who needed it."""
+    """Return the columns of each memory that need no policy: label, age, reads and references."""
     past = evidence.past
     references = evidence.references
     has_log = evidence.log is not None
-    found = past[[name for name in _ORDER if name in past]].copy()
+    table = past[[name for name in _ORDER if name in past]].copy()
     deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
     by_label = {
         DELETED: deleted,
@@ -245,49 +280,88 @@ def _joined(evidence: Evidence) -> pd.DataFrame:
         LOAD_BEARING: past[c.LOAD_BEARING],
     }
     label = np.select(list(by_label.values()), list(by_label), PRUNABLE)
-    found[LABEL] = pd.Categorical(label, list(LABELS))
+    table[LABEL] = pd.Categorical(label, list(LABELS))
     age = (evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400
-    found[AGE_DAYS] = age.clip(lower=0).round(2)
+    table[AGE_DAYS] = age.clip(lower=0).round(2)
     is_read = references[c.KIND] == "log"
 
-    def to_each(of: "pd.Series[Any]") -> "pd.Series[Any]":
-        totals = of.groupby(references[c.TARGET_POSITION]).sum()
-        return past[c.POSITION].map(totals).fillna(0)
+    def count_by_memory(is_counted: "pd.Series[Any]") -> "pd.Series[Any]":
+        counts = is_counted.astype("int64").groupby(references[c.TARGET_POSITION]).sum()
+        return past[c.POSITION].map(counts).fillna(0)
 
-    reads = to_each(is_read.astype("int64")).astype("Int64")
-    found[READS] = reads if has_log else pd.Series(pd.NA, past.index, "Int64")
-    found[c.REFERENCES] = to_each((~is_read).astype("int64")).astype("int64")
-    return found
+    if has_log:
+        table[READS] = count_by_memory(is_read).astype("Int64")
+    else:
+        table[READS] = pd.Series(pd.NA, past.index, "Int64")
+    table[c.REFERENCES] = count_by_memory(~is_read).astype("int64")
+    return table
 
 
-def _chosen(found: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
+def _is_listed(table: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
+    """Return for each row whether `where` selects it.
+
+    Raise MemlabError if the selection needs a policy or a log and there is none.
+    """
+    is_present = table[LABEL] != DELETED
     if where is None:
-        return found[LABEL] != DELETED
+        return is_present
     if where == DOUBTFUL:
-        is_there = found[LABEL] != DELETED
-        return found[c.DOUBT].notna() & is_there if c.DOUBT in found else is_there & False
-    column, value = {NOT_KEPT: (c.KEEP, False), UNREAD: (CHANCE, UNREAD)}.get(where, (LABEL, where))
-    if column not in found:
+        if c.DOUBT in table:
+            return table[c.DOUBT].notna() & is_present
+        return is_present & False
+    column = LABEL
+    value: object = where
+    if where == NOT_KEPT:
+        column = c.KEEP
+        value = False
+    elif where == UNREAD:
+        column = CHANCE
+    if column not in table:
         raise MemlabError(_NEEDS[where])
-    return (found[column] == value).fillna(value=False).astype(bool)
+    return (table[column] == value).fillna(value=False).astype(bool)
 
 
 def without_controls(listed: pd.DataFrame) -> pd.DataFrame:
-    """Return rows with nothing in their texts that could steer a terminal; tags are one text."""
+    """Return rows without control characters in their texts, and with their tags joined."""
 
-    def harmless(value: Any) -> Any:
-        value = ", ".join(value) if isinstance(value, tuple) else value
-        return for_terminal(value) if isinstance(value, str) else value
+    def cleaned(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return for_terminal(", ".join(value))
+        if isinstance(value, str):
+            return for_terminal(value)
+        return value
 
     texts = listed.select_dtypes(["object", "str"]).astype(object)
-    return listed.assign(**texts.map(harmless, na_action="ignore"))
+    return listed.assign(**texts.map(cleaned, na_action="ignore"))
 
 
 def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more: str = "") -> Table:
-    """Return the first rows as a table; what all rows have in common stands above it."""
+    """Return the first rows as a table to print.
+
+    Parameters
+    ----------
+    listed : DataFrame
+        The result of :func:`rows`.
+    most : int
+        The maximum number of rows.
+    width : int
+        The width of the page, in characters. Titles are cut to fit.
+    by : str
+        The column by which the rows are sorted.
+    more : str
+        The end of the remark about hidden rows.
+
+    Returns
+    -------
+    Table
+        The table. A label or decision that all rows share is in its heading.
+    """
     used = READS if CHANCE in listed else c.REFERENCES
     columns = [c.MEMORY_ID, c.TOKENS]
-    columns += [used, NEED] if by == NEED else dict.fromkeys((AGE_DAYS, used, c.REFERENCES))
+    if by == NEED:
+        columns += [used, NEED]
+    else:
+        columns += dict.fromkeys((AGE_DAYS, used, c.REFERENCES))
     common = []
     for name in (LABEL, c.KEEP):
         values = list(listed[name].dropna().unique()) if name in listed else []
@@ -298,37 +372,56 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
     header = tuple(_HEADERS.get(name, name) for name in columns)
     first = listed.head(most).assign(**{NEED: listed[NEED].map("{:.3f}".format)})
     cells = list(zip(*(map(_cell, first[name]) for name in columns), strict=True))
-    beside = as_text(TextPage("", (), [Table("", header, cells, whole=True)])).splitlines()
-    room = max(width - 2 - max(map(len, beside), default=0), _SHORTEST)
-    titles = [for_terminal(title[: room + 1]) for title in first[c.TITLE].fillna("")]
-    titles = [text if len(text) <= room else f"{text[: room - 1]}…" for text in titles]
-    whole = [(*row, title) for row, title in zip(cells, titles, strict=True)]
+    lines = as_text(TextPage("", (), [Table("", header, cells, whole=True)])).splitlines()
+    used_width = max(map(len, lines), default=0)
+    title_width = max(width - 2 - used_width, _SHORTEST)
+    # One character more than fits shows whether a title has to be cut.
+    titles = [for_terminal(title[: title_width + 1]) for title in first[c.TITLE].fillna("")]
+    cut_titles = [_cut(title, title_width) for title in titles]
+    table_rows = [(*row, title) for row, title in zip(cells, cut_titles, strict=True)]
     hidden = len(listed) - len(first)
     remark = f"and {hidden:,} more{more}" if hidden else ""
-    return Table(", ".join(common), (*header, c.TITLE), whole, remark, whole=True)
+    return Table(", ".join(common), (*header, c.TITLE), table_rows, remark, whole=True)
+
+
+def _cut(text: str, length: int) -> str:
+    """Return a text of at most `length` characters, with an ellipsis if it was longer."""
+    if len(text) <= length:
+        return text
+    return f"{text[: length - 1]}…"
 
 
 def _cell(value: Any) -> Cell:
-    """Return a cell: whole numbers, a long id cut, and a dash for what is missing."""
+    """Return a value as a table cell: a whole number, a text, or a dash for a missing value."""
     if pd.isna(value):
         return "–"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
+        return _cut(value, _LONGEST)
     return int(value)
 
 
 _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
-"""The newest stay whatever the clock says."""
+"""Time of evaluation for a policy that does not depend on the time."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CapEffect(DisplayMixin):
-    """What one compaction to `keep_recent` prunable memories would do to a boot context.
+    """Effect of a compaction to `keep_recent` prunable memories on the boot context.
 
-    `oldest_kept`, `newest_kept` and `newest_deleted` say when the first and the last prunable
-    memory to stay, and the last to be deleted, were created, in order of position; else None.
+    Attributes
+    ----------
+    keep_recent : int
+        The cap, in memories.
+    before, after : Boot
+        The boot context before and after.
+    deleted : Size
+        The size of the deleted memories.
+    oldest_kept, newest_kept : datetime or None
+        The creation times of the first and the last prunable memory that is kept, by position.
+    newest_deleted : datetime or None
+        The creation time of the last memory that is deleted, by position.
     """
 
     keep_recent: int
@@ -340,13 +433,13 @@ class CapEffect(DisplayMixin):
     newest_deleted: datetime | None
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
-        ends = {
+        """Return the printed page."""
+        times = {
             "last episode to be deleted": self.newest_deleted,
             "first episode to stay": self.oldest_kept,
             "last episode to stay": self.newest_kept,
         }
-        facts = [(name, f"{moment:%Y-%m-%d}") for name, moment in ends.items() if moment]
+        facts = [(name, f"{time:%Y-%m-%d}") for name, time in times.items() if time]
         rows: list[tuple[Cell, ...]] = []
         for name, boot in (("before", self.before), ("after", self.after)):
             prunable = or_dash(boot.prunable_by_memories)
@@ -357,14 +450,19 @@ class CapEffect(DisplayMixin):
 
 
 def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
-    """Return what one compaction would do, without doing it.
+    """Compute the effect of a compaction to a cap, without changing the store.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load`` returns, or the store itself. Of a past, what was deleted is left out.
+        The store, or the result of ``memlab.load``. Deleted memories in a frame are ignored.
     keep_recent : int
-        How many of the newest prunable memories stay, newest by position.
+        The number of prunable memories to keep, the newest by position.
+
+    Returns
+    -------
+    CapEffect
+        The boot context before and after, and the size of the deleted memories.
     """
     keep_recent = whole_number("keep_recent", keep_recent)
     frame = present_rows(resolve_history(frame, call="memlab.compaction.cap_effect"))
@@ -383,35 +481,42 @@ def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
 
 
 def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
-    """Return the memories that the compaction of :func:`cap_effect` would leave, as they stand."""
+    """Return the memories that the compaction of :func:`cap_effect` would leave, unchanged."""
     frame = present_rows(resolve_history(frame, call="memlab.compaction.survivors"))
     return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
 
 
 def _stays(frame: pd.DataFrame, keep_recent: int) -> Flags:
+    """Return for each memory whether a compaction to `keep_recent` memories keeps it."""
     decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
     return decided[c.KEEP].to_numpy(bool)
 
 
 def _created(frame: pd.DataFrame, position: float) -> datetime | None:
+    """Return the creation time of the memory at a position; None if there is none."""
     created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
-    found = None if created.empty else created.iloc[0]
-    return None if pd.isna(found) else pd.Timestamp(found).to_pydatetime()
+    if created.empty or pd.isna(created.iloc[0]):
+        return None
+    return pd.Timestamp(created.iloc[0]).to_pydatetime()
 
 
 @dataclass(frozen=True, repr=False)
 class Cost(DisplayMixin):
-    """What a plan costs in later references and reads.
+    """Estimated cost of a plan in later references and reads.
 
     Attributes
     ----------
-    lost, lost_limits : float, tuple of float or None
-        Share of later references that would find their memory gone, were its cap or budget held
-        until the horizon of its store's settings; estimated. None for a rule that is neither.
+    lost : float or None
+        The estimated share of later references to memories that would be deleted, if the cap or
+        budget of the plan were kept until the horizon in the settings. None for other policies.
+    lost_limits : tuple of float or None
+        The lower and the upper limit of `lost`.
     safe, likely : int or None
-        The cap or budget that serves `target`: safe, and with even odds.
+        The cap or budget that serves `target` safely, and the one that serves it with even odds.
+    target : float
+        The share of references to serve.
     references, to_deleted : int
-        References so far, and those of them that led to what the plan deletes.
+        The number of references so far, and of those to memories that the plan deletes.
     """
 
     lost: float | None
@@ -423,7 +528,7 @@ class Cost(DisplayMixin):
     to_deleted: int
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         facts = []
         if self.lost is not None and self.lost_limits is not None:
             low, high = self.lost_limits
@@ -432,44 +537,59 @@ class Cost(DisplayMixin):
         if self.safe is not None:
             numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
             facts.append((f"to serve {self.target:.0%}", numbers))
-        found = counted(self.references, "references")
-        led = f"{self.to_deleted:,} of {found} led to what it deletes"
-        facts.append(("so far", led if self.references else "no reference or read is known"))
+        so_far = "no reference or read is known"
+        if self.references:
+            references = counted(self.references, "references")
+            so_far = f"{self.to_deleted:,} of {references} led to what it deletes"
+        facts.append(("so far", so_far))
         return TextPage("what that costs", facts)
 
 
 def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:
-    """Say what a plan costs in later references and reads, by the whole past of its store.
+    """Estimate the cost of a plan in later references and reads, from the history of its store.
 
     Parameters
     ----------
     plan : Plan
-        As :func:`memlab.plan` returns it.
+        The result of :func:`memlab.plan`.
     store : str, Path, SqliteMemoryStore or Source, optional
-        The store, where it is not to be found by the name in the plan.
+        The store, if it has moved since the plan was made.
     log : DataFrame, str or Path, optional
-        An access log; the logs that ``memlab.toml`` remembers by default.
+        An access log. The logs in ``memlab.toml`` by default.
+
+    Returns
+    -------
+    Cost
+        The estimate, with its limits.
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")
-    found = collect_evidence(plan.store if store is None else store, log, call=call)
-    settings = found.settings
-    past = found.past
-    references = found.references
-    gone = {memory.memory_id for memory in plan.memories}
-    to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
-    asked = SizingGoal.of(settings)
+    evidence = collect_evidence(plan.store if store is None else store, log, call=call)
+    past = evidence.past
+    references = evidence.references
+    deleted_ids = {memory.memory_id for memory in plan.memories}
+    to_deleted = int(references[c.TARGET_ID].isin(deleted_ids).sum())
+    goal = SizingGoal.of(evidence.settings)
     lost = None
     limits = None
     safe = None
     likely = None
     name = str(plan.policy.get("policy"))
     if name in NUMBERS:
-        sizing = prepared_for(past, references, asked, tokens=name == "tokens")
+        sizing = prepared_for(past, references, goal, tokens=name == "tokens")
         (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
-        lost, low, high = (round(1 - row[share], 6) for share in ("served", "high", "low"))
-        limits = (low, high)
-        choice = sizing.choose(asked.target)
+        lost = round(1 - row["served"], 6)
+        limits = (round(1 - row["high"], 6), round(1 - row["low"], 6))
+        choice = sizing.choose(goal.target)
         if choice.verdict is not Verdict.NOTHING_PRUNABLE:
-            safe, likely = map(sizing.number_for, (choice.keep_recent, choice.likely))
-    return Cost(lost, limits, safe, likely, asked.target, len(references), to_deleted)
+            safe = sizing.number_for(choice.keep_recent)
+            likely = sizing.number_for(choice.likely)
+    return Cost(
+        lost=lost,
+        lost_limits=limits,
+        safe=safe,
+        likely=likely,
+        target=goal.target,
+        references=len(references),
+        to_deleted=to_deleted,
+    )

@@ -1,4 +1,4 @@
-"""Copies of what is in a store; what comes back is first an entry of the archive, to be undone."""
+"""Copy memories of a store into its archive, and recover memories that others deleted."""
 
 import json
 from collections import Counter
@@ -23,11 +23,13 @@ from memlab.sources.base import (
     Loss,
     Source,
     StepCallback,
+    Writer,
     archive_at,
     no_progress,
     read_consistent,
 )
 from memlab.sources.opening import SourceLike, open_source
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
 from memlab.store.archive.entries import RECOVERS, Apply, Archived, PlanText
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
@@ -41,10 +43,17 @@ _REASON: Final = "deleted by somebody else"
 
 @dataclass(frozen=True, repr=False)
 class Copies(DisplayMixin):
-    """What :func:`keep_copies` has copied.
+    """Result of :func:`keep_copies`.
 
-    `counts` says how many memories there are, how many were new or changed, and how many copies
-    are not as the store is any more.
+    Attributes
+    ----------
+    store, archive : str
+        The store, and the file of its archive.
+    at : datetime
+        The time of the copy, with a time zone.
+    counts : Counts
+        The numbers of memories in the store, of new or changed ones, and of copies of memories
+        that have changed or are missing since.
     """
 
     store: str
@@ -53,16 +62,20 @@ class Copies(DisplayMixin):
     counts: Counts
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        said = {"store": self.store, "archive": self.archive, "at": self.at.isoformat()}
-        return said | self.counts._asdict()
+        """Return the result as JSON values."""
+        return {
+            "store": self.store,
+            "archive": self.archive,
+            "at": self.at.isoformat(),
+            **self.counts._asdict(),
+        }
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
-        memories, copied, gone = self.counts
+        """Return the printed page."""
+        memories, copied, outdated = self.counts
         facts = [
             ("copied", f"{counted(copied)}, new or changed, of {memories:,} in the store"),
-            ("of before", f"{counted(gone, 'copies')} of what was changed or has gone since"),
+            ("of before", f"{counted(outdated, 'copies')} of what was changed or has gone since"),
             ("archive", self.archive),
         ]
         return TextPage(f"copies of {self.store}, {minute(self.at)}", facts)
@@ -70,10 +83,20 @@ class Copies(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Recovery(DisplayMixin):
-    """What comes back, or came back, of what somebody else deleted or emptied.
+    """Memories that others deleted or emptied, and that are or were recovered.
 
-    `frame` has the rows of :func:`memlab.lost`, `kept` by id what is kept of each, `entries_left`
-    those of which an index had an entry already, which was left as it is.
+    Attributes
+    ----------
+    store : str
+        The store.
+    frame : DataFrame
+        The memories, with the columns of :func:`memlab.lost`.
+    kept : mapping of str to Loss
+        The kept copies, by id.
+    applied : bool
+        Whether the memories are in the store again.
+    entries_left : sequence of int or str
+        Keys of memories that already had an index entry, which was left unchanged.
     """
 
     store: str
@@ -84,40 +107,49 @@ class Recovery(DisplayMixin):
 
     @property
     def digest(self) -> str:
-        """Its name in the archive."""
-        named = sha256()
+        """SHA-256 digest of the keys and the records, by which the archive names the recovery."""
+        hashed = sha256()
         for key, record in self.records:
-            named.update(f"{json.dumps(key)} {fingerprint_of(record)}\n".encode())
-        return named.hexdigest()
+            hashed.update(f"{json.dumps(key)} {fingerprint_of(record)}\n".encode())
+        return hashed.hexdigest()
 
     @property
     def records(self) -> list[tuple[Key, bytes]]:
-        """The records of what comes back, by key."""
+        """Keys and records of the memories."""
         return [(loss.key, loss.record) for loss in self.kept.values()]
 
     @property
     def undo(self) -> str:
-        """The command that takes it back."""
+        """Command that undoes the recovery."""
         return command("restore", self.store, self.digest[:12])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        said = {"store": self.store, "applied": self.applied, "memories": [*self.kept]}
+        """Return the recovery as JSON values."""
+        fields: dict[str, Any] = {
+            "store": self.store,
+            "applied": self.applied,
+            "memories": list(self.kept),
+        }
         if self.applied and self.kept:
-            said |= {"undo": self.undo, "entries_left": list(self.entries_left)}
-        return said
+            fields["undo"] = self.undo
+            fields["entries_left"] = list(self.entries_left)
+        return fields
 
     def next_steps(self) -> list[str]:
-        """Say how it is done."""
+        """Return the advice on what to do next."""
         if self.applied:
             return []
-        return ["nothing was changed; add --apply to do it" if self.kept else "nothing is lost"]
+        if self.kept:
+            return ["nothing was changed; add --apply to do it"]
+        return ["nothing is lost"]
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         count = counted(len(self.kept))
         title = f"{count} restored into {self.store}" if self.applied else f"restore {count}"
-        facts = [("undo", self.undo)] if self.applied and self.kept else []
+        facts = []
+        if self.applied and self.kept:
+            facts.append(("undo", self.undo))
         if self.entries_left:
             facts.append(("index", entries_left_in_words(self.entries_left)))
         columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
@@ -128,20 +160,32 @@ class Recovery(DisplayMixin):
 def keep_copies(
     store: SourceLike, *, now: datetime | None = None, watch: StepCallback = no_progress
 ) -> Copies:
-    """Copy what is new or changed in a store into its archive, so that losses can be seen.
+    """Copy new and changed memories of a store into its archive. The store is only read.
 
-    A content is kept once, packed. What somebody else deletes or empties from now on is listed by
-    :func:`memlab.lost` and brought back by :func:`recover`. The store is only read. Dropping a
-    memory from the archive erases its copies too.
+    With these copies, :func:`memlab.lost` lists the memories that others delete or empty later,
+    and :func:`recover` restores them. Equal contents are stored once and compressed. Dropping a
+    memory from the archive erases its copies as well.
 
     Parameters
     ----------
     store : str, Path or Source
         A folder of memories, or a file with ``memory_items``.
     now : datetime, optional
-        The moment written into the archive; the current one by default.
+        The time of the copy that the archive records, with a time zone. The current time by
+        default.
     watch : callable, optional
-        Called with the name of each step that is done: "begun", "copied", "committed".
+        Progress callback. It is called with the name of each finished step: "begun", "copied",
+        "committed".
+
+    Returns
+    -------
+    Copies
+        The numbers of memories and of copies.
+
+    Raises
+    ------
+    StoreError
+        If no copies are kept of stores of this kind.
     """
     source = open_source(store)
     moment = moment_or_now(now, call="memlab.compaction.keep_copies")
@@ -174,23 +218,29 @@ def keep_copies(
 def plan_recovery(
     store: SourceLike, ids: Collection[str] | None = None, *, now: datetime | None = None
 ) -> Recovery:
-    """Say what :func:`recover` would put back, of the same arguments. Reads only."""
+    """Return the memories that :func:`recover` would restore. The store is only read.
+
+    The parameters and the errors are those of :func:`recover`.
+    """
     source = open_to_restore(store)
     source.read_missing_as_empty()
-    found = losses_of(store, now=now)
-    wanted = set(found.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
-    if unknown := sorted(wanted - found.kept.keys()):
+    losses = losses_of(store, now=now)
+    wanted = set(losses.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
+    unknown = sorted(wanted - losses.kept.keys())
+    if unknown:
         raise ArchiveError(
             f"{some_of(unknown)} is not lost; nothing was changed: {command('lost', source.name)} "
             f"lists what is, {command('archive', source.name, '--rows')} what memlab deleted"
         )
-    kept = {name: loss for name, loss in found.kept.items() if name in wanted}
-    places = Counter(loss.key for loss in kept.values())
-    others = [loss.key for loss in kept.values() if not _is_there(loss)]
-    there = read_consistent(source, lambda reader: [key for key, _ in reader.records(others)])
-    _check_free(source, there + [key for key, count in places.items() if count > 1])
-    chosen = found.frame[c.MEMORY_ID].isin(wanted)
-    return Recovery(source.name, found.frame[chosen].reset_index(drop=True), kept)
+    kept = {name: loss for name, loss in losses.kept.items() if name in wanted}
+    absent_keys = [loss.key for loss in kept.values() if not _is_present(loss)]
+    taken = read_consistent(source, lambda reader: [key for key, _ in reader.records(absent_keys)])
+    key_counts = Counter(loss.key for loss in kept.values())
+    shared = [key for key, count in key_counts.items() if count > 1]
+    _check_free(source, taken + shared)
+    is_wanted = losses.frame[c.MEMORY_ID].isin(wanted)
+    frame = losses.frame[is_wanted].reset_index(drop=True)
+    return Recovery(store=source.name, frame=frame, kept=kept)
 
 
 def recover(
@@ -200,33 +250,40 @@ def recover(
     now: datetime | None = None,
     watch: StepCallback = no_progress,
 ) -> Recovery:
-    """Put back what somebody else deleted or emptied: the same bytes, with its line of an index.
+    """Restore memories that others deleted or emptied: the same bytes, with their index entries.
 
-    The archive gets what comes back first: ``memlab restore STORE DIGEST``, or
-    :func:`memlab.restore` of its ``digest``, takes it out again.
+    The archive records the recovery before the store changes. ``memlab restore STORE DIGEST``, or
+    :func:`memlab.restore` with the ``digest`` of the result, undoes it.
 
     Parameters
     ----------
     store : str, Path or Source
         The store.
     ids : collection of str, optional
-        Only these; by default all that is lost.
+        Restore only the memories with these ids. By default all that are lost.
     now, watch
-        As for :func:`keep_copies`; the steps are "locked", "archived", "inserted", "committed".
+        As for :func:`keep_copies`. The steps are "locked", "archived", "inserted" and "committed".
+
+    Returns
+    -------
+    Recovery
+        The restored memories.
 
     Raises
     ------
     ArchiveError
-        When an id is not lost, or something else stands in its place. Nothing is changed.
+        If no memory with a given id is lost, or if its position is in use. Nothing is changed.
+    StalePlanError
+        If an emptied or unlisted memory was changed meanwhile. Nothing is changed.
     UnsafeDeletionError
-        When changing such a store is not safe.
+        If it is unsafe to change a store of this kind.
     """
     source = open_to_restore(store)
     source.read_missing_as_empty()
     moment = moment_or_now(now, call="memlab.compaction.recover")
-    found = plan_recovery(store, ids, now=moment)
-    if not found.kept:
-        return Recovery(source.name, found.frame, applied=True)
+    recovery = plan_recovery(store, ids, now=moment)
+    if not recovery.kept:
+        return Recovery(store=source.name, frame=recovery.frame, applied=True)
     location = archive_at(source)
     check_archive_of(location)
     with source.made_again(), archived_change(location, source.changing()) as both:
@@ -235,56 +292,95 @@ def recover(
         archive.check_entries()
         settle(archive, writer, source, moment)
         watch("locked")
-        there = {loss.key: loss for loss in found.kept.values() if _is_there(loss)}
-        replaced = dict(writer.records(there))
-        if not all(
-            key in replaced and _is_as_seen(there[key], replaced[key], source) for key in there
-        ):
+        replaced = _records_to_replace(writer, source, recovery)
+        copied = Apply(
+            digest=recovery.digest,
+            policy=RECOVERS,
+            made_at=moment,
+            memories=len(recovery.kept),
+            plan=_text_of_replaced(archive, replaced),
+        )
+        records = writer.as_put_back(recovery.records)
+        entries_left = tuple(writer.entries_left)
+        copies = (Archived(key, record, _REASON) for key, record in records)
+        with archive.deleting(copied, copies, at=moment):
+            archive.mark_applied(recovery.digest, moment)
+            watch("archived")
+            _write(writer, source, records, replaced)
+            watch("inserted")
+    watch("committed")
+    return replace(recovery, applied=True, entries_left=entries_left)
+
+
+def _records_to_replace(writer: Writer, source: Source, recovery: Recovery) -> dict[Key, bytes]:
+    """Return by key the current records of memories that are in the store, emptied or unlisted.
+
+    Raise StalePlanError if one of them was changed or deleted since the recovery was planned.
+    """
+    losses = {loss.key: loss for loss in recovery.kept.values() if _is_present(loss)}
+    current = dict(writer.records(losses))
+    for key, loss in losses.items():
+        if key not in current or not _is_still_lost(loss, current[key], source):
             raise StalePlanError(
                 "what was empty or not listed was written or deleted meanwhile; nothing was "
                 "changed: try again"
             )
-        said = json.dumps(
-            [[key, archive.as_kept(record).decode()] for key, record in replaced.items()]
-        )
-        text = PlanText(lambda: [said]) if replaced else None
-        named = Apply(found.digest, RECOVERS, moment, len(found.kept), text)
-        records = writer.as_put_back(found.records)
-        entries_left = tuple(writer.entries_left)
-        copies = (Archived(key, record, _REASON) for key, record in records)
-        with archive.deleting(named, copies, at=moment):
-            archive.mark_applied(found.digest, moment)
-            watch("archived")
-            new = [each for each in records if each[0] not in replaced]
-            taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]
-            _check_free(source, taken + writer.conflicts(new))
-            if replaced:
-                prints = {
-                    k: fingerprint_of(writer.comparable_record(r)) for k, r in replaced.items()
-                }
-                writer.replace(prints, [each for each in records if each[0] in replaced])
-            if new:
-                writer.insert(new)
-            watch("inserted")
-    watch("committed")
-    return replace(found, applied=True, entries_left=entries_left)
+    return current
 
 
-def _is_there(loss: Loss) -> bool:
-    """Whether a lost memory is there without words, or without a line of the index."""
+def _text_of_replaced(archive: Archive, replaced: Mapping[Key, bytes]) -> PlanText | None:
+    """Return replaced records as a text for the archive, for an undo; None if there are none."""
+    if not replaced:
+        return None
+    rows = [[key, archive.as_kept(record).decode()] for key, record in replaced.items()]
+    text = json.dumps(rows)
+    return PlanText(lambda: [text])
+
+
+def _write(
+    writer: Writer,
+    source: Source,
+    records: Sequence[tuple[Key, bytes]],
+    replaced: Mapping[Key, bytes],
+) -> None:
+    """Write recovered records: replace those in `replaced`, insert the others.
+
+    Raise ArchiveError if a position or an id is in use.
+    """
+    inserted = []
+    replacing = []
+    for key, record in records:
+        if key in replaced:
+            replacing.append((key, record))
+        else:
+            inserted.append((key, record))
+    taken: list[object] = [key for key, _ in writer.records([key for key, _ in inserted])]
+    _check_free(source, taken + writer.conflicts(inserted))
+    if replaced:
+        expected = {
+            key: fingerprint_of(writer.comparable_record(record))
+            for key, record in replaced.items()
+        }
+        writer.replace(expected, replacing)
+    if inserted:
+        writer.insert(inserted)
+
+
+def _is_present(loss: Loss) -> bool:
+    """Return whether a lost memory is in the store, but empty or not listed in the index."""
     return loss.is_emptied or loss.is_unlisted
 
 
-def _is_as_seen(loss: Loss, record: bytes, source: Source) -> bool:
-    """Whether a memory is still lost as it was, so that it may be replaced."""
+def _is_still_lost(loss: Loss, record: bytes, source: Source) -> bool:
+    """Return whether a memory in the store is still empty or unlisted, so it can be replaced."""
     if loss.is_emptied:
         return source.is_empty(record)
-    return source.is_unlisted(record) and source.content_for_digest(
-        record
-    ) == source.content_for_digest(loss.record)
+    content = source.content_for_digest(record)
+    return source.is_unlisted(record) and content == source.content_for_digest(loss.record)
 
 
 def _check_free(source: Source, taken: Sequence[object]) -> None:
+    """Raise ArchiveError if positions or ids are in use."""
     if taken:
         raise ArchiveError(
             f"{counted(len(taken), 'places')} in {source.name} taken since ({some_of(taken)}); "
