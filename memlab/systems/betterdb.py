@@ -1,8 +1,7 @@
 """BetterDB's agent memory: hashes on a Valkey or Redis server, with or without vector search.
 
-Some hundred memories are compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a
-later step finds one that has changed, what the earlier ones deleted is put back from a private
-file.
+Memories are compared and deleted in atomic batches (WATCH, MULTI, EXEC) of up to 500. If a later
+batch finds a changed memory, the batches already deleted are restored from a temporary file.
 """
 
 import json
@@ -23,7 +22,7 @@ from memlab.store import shapes
 from memlab.store.records import batched, fingerprint_of
 
 FOREVER: Final = -1
-"""When a hash ends that has no time to live."""
+"""Expiry time of a hash without a time to live."""
 
 _LASTING: Final = (
     b"content",
@@ -34,11 +33,11 @@ _LASTING: Final = (
     b"agentId",
     b"namespace",
 )
-"""Fields that a frame is made of."""
+"""Hash fields that make up a row and do not change on a recall."""
 _OF_USE: Final = frozenset({b"access_count", b"last_accessed_at"})
-"""Those that a recall writes."""
+"""Hash fields that a recall writes."""
 _OTHERS: Final = ("source", "subject", "date", "vector")
-"""What BetterDB writes besides; handed out where it is asked for by name."""
+"""Further fields of BetterDB, returned only on request."""
 
 ID: Final = "$memory_id"
 ENDS: Final = "$expires_at_ms"
@@ -49,13 +48,13 @@ _ROWS_AT_ONCE: Final = 2000
 _LAST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 _TRIES: Final = 20
-"""So many times a step is tried, or memories looked at, while somebody writes to them."""
+"""Number of attempts of a batch while other clients write to its memories."""
 
 _ENDING: Final = 1000
-"""Milliseconds that a time to live must have left for a memory to be put back."""
+"""Minimum remaining time to live of a memory that is restored, in milliseconds."""
 
 DEFAULT_NAME: Final = "betterdb_ac"
-"""What BetterDB calls a store that nobody named."""
+"""BetterDB's default store name."""
 
 _SHAPE: Final = shapes.fields(
     {ID: shapes.text, ENDS: shapes.integer(0)},
@@ -70,8 +69,8 @@ class Betterdb(ServerSource):
     atomic = False
     usage_fields = (*(name.decode() for name in _OF_USE), ENDS)
     setting = "max_items_per_scope=%d"
-    """The argument with which a BetterDB is made that caps; what a server's hash of settings holds
-    is read by those made with ``config_refresh`` alone."""
+    """The constructor argument that sets BetterDB's cap. The settings on the server are read only
+    by stores created with ``config_refresh``."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, ("name", "archive", "db"))
@@ -80,7 +79,7 @@ class Betterdb(ServerSource):
         self._database = _database_of(self.address)
 
     def known_as(self) -> str:
-        """Return the store's name with its server's host and port."""
+        """Return the URL of the store with the host and port of its server."""
         where = "{}:{}".format(*host_and_port(self.address))
         if self.scheme == "unix":
             where = quote(self.address.path)
@@ -88,7 +87,7 @@ class Betterdb(ServerSource):
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
-        """Look at the server; what it says was written since it was read is read again."""
+        """Open the server for reading; memories that change meanwhile are read again."""
         with (
             connected(self.address, self._database) as line,
             connected(self.address, self._database) as listening,
@@ -97,7 +96,7 @@ class Betterdb(ServerSource):
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
-        """Open the server for a change, made some hundred memories at a time."""
+        """Open the server for a change, made in atomic batches."""
         with connected(self.address, self._database) as line:
             yield BetterdbWriter(line, self)
 
@@ -107,7 +106,7 @@ class Betterdb(ServerSource):
         return row_of(f"{self.prefix}{memory_id}", memory_id, stored)
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a memory of this store can have a record: no other key is written to."""
+        """Raise ValueError if a record cannot be a memory of this store."""
         _SHAPE(said)
         memory_id, stored = hash_of(record)
         if record_of(memory_id, stored) != record:
@@ -117,6 +116,7 @@ class Betterdb(ServerSource):
 
 
 def _database_of(address: Address) -> int:
+    """Return the database number of an address; raise MemlabError if it is not a number."""
     text = address.options.get("db") if address.scheme == "unix" else address.path.strip("/")
     if text and not text.isdigit():
         raise errors.MemlabError(
@@ -127,17 +127,21 @@ def _database_of(address: Address) -> int:
 
 
 class Hash(NamedTuple):
-    """One hash, or some of its fields."""
+    """The fields of a hash, all or some, and its expiry time in milliseconds."""
 
     fields: dict[bytes, bytes]
     ends: int
 
 
 class HashReader(base.Reader):
-    """Memories on a server, each of one moment, or all where `changes` tell; accesses of any."""
+    """Reads memories on a server.
+
+    Each memory is read consistently. With `changes`, all memories are of one moment, except for
+    their usage fields.
+    """
 
     lot: ClassVar[int] = 500
-    """Hashes that one transaction reads, deletes or writes: it holds the server up for some ms."""
+    """Number of hashes in one transaction; it blocks the server for a few milliseconds."""
 
     def __init__(self, line: Line, source: Betterdb, changes: Changes | None = None) -> None:
         self.line = line
@@ -146,29 +150,33 @@ class HashReader(base.Reader):
         self.prefix = source.prefix
         self._changes = changes
         self._marks: dict[bytes, int | None] | None = None
-        """By the :func:`_mark` of each key: the memories whose rows were handed out."""
+        """The :func:`_mark` of each memory whose row was returned."""
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
-        """Yield every memory in order of time."""
+        """Yield all memories in batches, ordered by creation time."""
         base.check_asked(columns, _OTHERS, "a memory of BetterDB's")
         asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
-        found = dict(self.hashes(self._keys(), asked))
+        hashes = dict(self.hashes(self._keys(), asked))
         if self._changes is not None:
-            self._settle(found, asked, self._changes)
-        if not found:
+            self._settle(hashes, asked, self._changes)
+        if not hashes:
             self._check_there()
+        by_time = sorted((_place(self._id(key), stored), key) for key, stored in hashes.items())
         last = -1
-        places = []
-        for place, key in sorted((_place(self._id(key), each), key) for key, each in found.items()):
-            last = max(place, last + 1)  # no two have one
-            places.append((last, key))
-        for some in batched(places, _ROWS_AT_ONCE):
-            rows = [row_of(shown_key(k), self._id(k), found[k], place) for place, k in some]
-            others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
+        positions = []
+        for place, key in by_time:
+            last = max(place, last + 1)  # positions are unique
+            positions.append((last, key))
+        for batch in batched(positions, _ROWS_AT_ONCE):
+            rows = [
+                row_of(shown_key(key), self._id(key), hashes[key], position)
+                for position, key in batch
+            ]
+            others = {name: [_plain(name, hashes[key]) for _, key in batch] for name in columns}
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
-        """Yield the records of those that are there, in the order of `keys`."""
+        """Yield the records of the existing memories, in the order of `keys`."""
         own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
         for asked in batched(own, self.lot):
             found = dict(self.hashes(asked))
@@ -179,9 +187,10 @@ class HashReader(base.Reader):
     def hashes(
         self, keys: Iterable[bytes], names: Sequence[bytes] = ()
     ) -> Iterator[tuple[bytes, Hash]]:
-        """Yield the hashes that are there, or some fields, some hundred of one moment at a time."""
-        for some in batched(keys, self.lot):
-            yield from _found_in(some, self.line.at_once(_asking_for(some, names)) or [], names)
+        """Yield the existing hashes, or the fields in `names`; each batch is of one moment."""
+        for batch in batched(keys, self.lot):
+            answers = self.line.at_once(_asking_for(batch, names)) or []
+            yield from _found_in(batch, answers, names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
         """Return the record of a hash."""
@@ -191,32 +200,35 @@ class HashReader(base.Reader):
         return shown_key(key).removeprefix(self.prefix)
 
     def _keys(self) -> Iterator[bytes]:
+        """Yield the keys of the store's hashes; a key may occur twice."""
         literally = re.sub(r"[*?\[\]\\^-]", r"\\\g<0>", self.prefix)
         options = ("MATCH", f"{literally}*", "COUNT", _SCAN_AT_ONCE, "TYPE", "hash")
         cursor = b"0"
         while True:
             cursor, keys = self.line.ask("SCAN", cursor, *options)
-            yield from keys  # one of them twice, perhaps
+            yield from keys
             if cursor == b"0":
                 return
 
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
-        """Check that records are of the moment of the rows."""
-        if self._marks is not None and any(
-            _mark(found.get(key)) != self._marks.get(key) for key in asked
-        ):
-            raise self._moved()
+        """Raise ChangedWhileReadError if a memory has changed since its row was returned."""
+        if self._marks is None:
+            return
+        for key in asked:
+            if _mark(found.get(key)) != self._marks.get(key):
+                raise self._moved()
 
     def _moved(self) -> errors.ChangedWhileReadError:
+        """Return the error for memories that were written while they were read."""
         return errors.ChangedWhileReadError(
             f"memories of {self.store} were written while they were read; try again when fewer "
             "agents are at work"
         )
 
     def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes], changes: Changes) -> None:
-        """Read again what the server says was written, until that was no more than recalls.
+        """Read changed memories again until no change is more than a recall.
 
-        Then all is as it was when the server was last asked.
+        Then all of `found` is as it was at the last request.
         """
         for _ in range(_TRIES):
             before = {key: _mark(found.pop(key, None)) for key in changes.so_far()}
@@ -225,12 +237,13 @@ class HashReader(base.Reader):
                 break
         else:
             raise self._moved()
-        marks = {key: _mark(each) for key, each in found.items()}
+        marks = {key: _mark(stored) for key, stored in found.items()}
         if self._marks not in (None, marks):
             raise self._moved()
         self._marks = marks
 
     def _check_there(self) -> None:
+        """Raise StoreError if the server does not know the store."""
         own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
         known = self.line.ask("HKEYS", "__betterdb:caches")
         names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
@@ -244,41 +257,41 @@ class HashReader(base.Reader):
 
 
 class BetterdbWriter(HashReader, base.Writer):
-    """Changes memories on a server, each in one atomic step with its neighbours."""
+    """Changes memories on a server in atomic batches."""
 
     def __init__(self, line: Line, source: Betterdb) -> None:
         super().__init__(line, source)
         self._ends: dict[bytes, int] = {}
         self._written: dict[bytes, str] = {}
-        """The fingerprints of what was put back."""
+        """The fingerprint of each memory that was restored."""
 
     def insert(self, records: base.Records, *, watch: base.StepCallback = base.no_progress) -> int:
-        """Write memories at their keys; take them out again where anything goes wrong."""
+        """Write memories at their keys; remove them again on any error."""
         try:
             return super().insert(records, watch=watch)
         except BaseException:
-            with suppress(Exception):  # the error that is on its way says more
+            with suppress(Exception):  # the original error is more useful
                 self._take_out()
             raise
 
     def comparable_record(self, record: bytes) -> bytes:
-        """Return what of a record a recall does not change."""
+        """Return a record without the fields that a recall changes."""
         return self.source.without_usage(record)
 
     def _count(self) -> int:
-        return 0  # others write all the while
+        return 0  # a count is no check while other clients write
 
     def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
-        """Return what is not as planned, unless its own time has passed meanwhile."""
+        """Return the memories that have changed; empty if all of these have just expired."""
         stale = super()._stale(expected)
         return [] if self._have_ended(map(raw_key, stale)) else stale
 
     def _delete(self, expected: Mapping[base.Key, str]) -> None:
-        """Delete memories that are as expected, and count them as BetterDB counts evictions."""
+        """Delete memories that are as expected, and count them as evictions of BetterDB."""
         wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
-            for some in batched(wanted, self.lot):
-                if self._delete_some(some, wanted, undo):
+            for batch in batched(wanted, self.lot):
+                if self._delete_some(batch, wanted, undo):
                     continue
                 self._put_back(undo)
                 raise errors.StalePlanError(
@@ -287,76 +300,102 @@ class BetterdbWriter(HashReader, base.Writer):
                 )
 
     def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
-        if left := sum(1 for _ in self.hashes(map(raw_key, expected))):
+        left = sum(1 for _ in self.hashes(map(raw_key, expected)))
+        if left:
             raise errors.CompactionError(
                 f"{left:,} of {len(expected):,} memories are there again: somebody writes them "
                 "while they are deleted; stop that, then restore the plan and make a new one"
             )
 
     def _insert(self, records: base.Records) -> int:
-        """Write every field of memories, and the moment at which they end, unless it has passed."""
+        """Write all fields and the expiry time of memories; leave out those that have expired."""
         soon = self._now() + _ENDING
         self._written = {}
-        for some in batched(records, self.lot):
-            hashes = {raw_key(key): hash_of(record)[1] for key, record in some}
-            living = {
-                k: each for k, each in hashes.items() if each.ends == FOREVER or each.ends > soon
-            }
+        for batch in batched(records, self.lot):
+            living = {}
+            for key, record in batch:
+                _, stored = hash_of(record)
+                if stored.ends == FOREVER or stored.ends > soon:
+                    living[raw_key(key)] = stored
             if not self._write(living):
                 raise errors.ArchiveError(
                     f"a memory of {self.store} is there already; nothing was restored: restore the "
                     "others by --id"
                 )
-            self._written.update((k, self._print_back(k, each)) for k, each in living.items())
+            for raw, stored in living.items():
+                self._written[raw] = self._print_back(raw, stored)
         return len(self._written)
 
     def _check_inserted(self, records: base.Records, wanted: int) -> None:  # noqa: ARG002
-        found = self.hashes(self._written)
-        same = {key for key, each in found if self._print_back(key, each) == self._written[key]}
-        if wrong := [key for key in self._written if key not in same]:
+        same = set()
+        for key, stored in self.hashes(self._written):
+            if self._print_back(key, stored) == self._written[key]:
+                same.add(key)
+        wrong = [key for key in self._written if key not in same]
+        if wrong:
             raise errors.ArchiveError(
                 f"{len(wrong):,} memories did not come back as they were, {shown_key(wrong[0])} "
                 "first; the others were taken out again: see who writes them"
             )
 
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
-        self._ends.update((key, each.ends) for key, each in found.items() if each.ends != FOREVER)
+        """Store the expiry times of memories."""
+        for key, stored in found.items():
+            if stored.ends != FOREVER:
+                self._ends[key] = stored.ends
 
     def _print_back(self, key: bytes, stored: Hash) -> str:
-        """Return one that tells when it ends, too; it may be recalled as soon as it is back."""
+        """Return the fingerprint of a restored memory: with expiry time, without usage fields."""
         fields = {name: value for name, value in stored.fields.items() if name not in _OF_USE}
         return fingerprint_of(self.record(key, Hash(fields, stored.ends)))
 
     def _delete_some(self, keys: list[bytes], wanted: Mapping[bytes, str], undo: IO[bytes]) -> bool:
-        """Delete some memories in one step, or by halves; False where one is not as expected."""
-        for _ in range(_TRIES if len(keys) == 1 else 1):
-            found = dict(self._watch(keys))
-            gone = [key for key in keys if key not in found]
-            if (gone and not self._have_ended(gone)) or any(
-                fingerprint_of(self.comparable_record(self.record(key, each))) != wanted[key]
-                for key, each in found.items()
-            ):
+        """Delete memories in one transaction, or in halves if other clients write to them.
+
+        Return False if a memory is not as expected.
+        """
+        attempts = _TRIES if len(keys) == 1 else 1
+        for _ in range(attempts):
+            hashes = dict(self._watch(keys))
+            missing = [key for key in keys if key not in hashes]
+            if missing and not self._have_ended(missing):
                 return False
-            counted = ("HINCRBY", f"{self.store}:__mem_stats", "evictions", len(found))
-            done = [("DEL", *found), counted] if found else []
-            if self.line.at_once(done) is not None:
-                undo.writelines(self.record(k, each) + b"\n" for k, each in found.items())
+            if not self._are_as_expected(hashes, wanted):
+                return False
+            commands: list[tuple[Any, ...]] = []
+            if hashes:
+                counter = f"{self.store}:__mem_stats"
+                commands.append(("DEL", *hashes))
+                commands.append(("HINCRBY", counter, "evictions", len(hashes)))
+            if self.line.at_once(commands) is not None:
+                for key, stored in hashes.items():
+                    undo.write(self.record(key, stored) + b"\n")
                 return True
         half = len(keys) // 2
-        return half > 0 and all(
-            self._delete_some(some, wanted, undo) for some in (keys[:half], keys[half:])
-        )
+        if half == 0:
+            return False
+        return all(self._delete_some(part, wanted, undo) for part in (keys[:half], keys[half:]))
+
+    def _are_as_expected(self, hashes: Mapping[bytes, Hash], wanted: Mapping[bytes, str]) -> bool:
+        """Return whether memories have their planned fingerprints."""
+        for key, stored in hashes.items():
+            record = self.comparable_record(self.record(key, stored))
+            if fingerprint_of(record) != wanted[key]:
+                return False
+        return True
 
     def _have_ended(self, keys: Iterable[bytes]) -> bool:
-        """Whether the time of all these memories has passed that were looked at."""
+        """Return whether all these memories have expired since they were read."""
         now = self._now()
         return all(key in self._ends and self._ends[key] <= now for key in keys)
 
     def _write(self, hashes: Mapping[bytes, Hash]) -> bool:
-        """Write some memories in one step; False where one of the keys is taken."""
+        """Write memories in one transaction; return False if one of the keys exists."""
         if not hashes:
             return True
-        commands: list[tuple[Any, ...]] = [("DEL", *hashes)]  # what a late recall left there
+        commands: list[tuple[Any, ...]] = [
+            ("DEL", *hashes)
+        ]  # usage fields that a late recall may have left
         for key, stored in hashes.items():
             commands.append(("HSET", key, *chain(*stored.fields.items())))
             if stored.ends != FOREVER:
@@ -366,59 +405,70 @@ class BetterdbWriter(HashReader, base.Writer):
     def _exchange(
         self, keys: list[bytes], there: Mapping[bytes, str], commands: list[tuple[Any, ...]]
     ) -> bool:
-        """Send commands in one step if what is at some keys is what should be; whether it was."""
+        """Send commands in one transaction if `keys` hold `there`; return whether they do."""
         for _ in range(_TRIES):
-            if {key: self._print_back(key, each) for key, each in self._watch(keys)} != there:
+            now = {key: self._print_back(key, stored) for key, stored in self._watch(keys)}
+            if now != there:
                 return False
             if self.line.at_once(commands) is not None:
                 return True
         return False
 
     def _watch(self, keys: list[bytes]) -> Iterator[tuple[bytes, Hash]]:
-        return _found_in(keys, self.line.ask_all([("WATCH", *keys), *_asking_for(keys)])[1:])
+        """Watch keys for changes and yield their hashes."""
+        answers = self.line.ask_all([("WATCH", *keys), *_asking_for(keys)])
+        return _found_in(keys, answers[1:])
 
     def _now(self) -> int:
+        """Return the server's clock in milliseconds since 1970."""
         seconds, micros = map(int, self.line.ask("TIME"))
         return seconds * 1000 + micros // 1000
 
     def _put_back(self, undo: IO[bytes]) -> None:
-        """Undo what :meth:`delete` has done."""
+        """Restore the memories that :meth:`delete` has deleted so far."""
         undo.seek(0)
-        for some in batched(map(hash_of, undo), self.lot):
-            gone = {f"{self.prefix}{memory_id}".encode(): each for memory_id, each in some}
-            if not self._write(gone):
+        for batch in batched(map(hash_of, undo), self.lot):
+            deleted = {f"{self.prefix}{memory_id}".encode(): stored for memory_id, stored in batch}
+            if not self._write(deleted):
                 raise errors.CompactionError(
                     f"memories of {self.store} changed while they were deleted, and not all that "
                     "were gone could be put back: restore the plan"
                 )
-            self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(some))
+            self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(batch))
 
     def _take_out(self) -> None:
-        """Undo what :meth:`insert` has done, where nobody has changed it since."""
+        """Delete the memories that :meth:`insert` has written, unless they have changed since."""
         for key, fingerprint in self._written.items():
             self._exchange([key], {key: fingerprint}, [("DEL", key)])
 
 
 def _asking_for(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tuple[Any, ...]]:
-    """Return the commands that :func:`_found_in` understands the answers to."""
-    word, *rest = ("HMGET", *names) if names else ("HGETALL",)
-    return [asked for key in keys for asked in ((word, key, *rest), ("PEXPIRETIME", key))]
+    """Return the commands that read hashes; :func:`_found_in` parses their answers."""
+    commands: list[tuple[Any, ...]] = []
+    for key in keys:
+        commands.append(("HMGET", key, *names) if names else ("HGETALL", key))
+        commands.append(("PEXPIRETIME", key))
+    return commands
 
 
 def _found_in(
     keys: Iterable[bytes], answers: Sequence[Any], names: Sequence[bytes] = ()
 ) -> Iterator[tuple[bytes, Hash]]:
-    """Yield those of `keys` that are memories: a late recall leaves only fields of its own."""
-    for key, said, ends in zip(keys, answers[::2], answers[1::2], strict=True):
-        if isinstance(said, list) and isinstance(ends, int) and ends >= FOREVER:
-            pairs = zip(names or said[::2], said if names else said[1::2], strict=True)
-            fields = {name: value for name, value in pairs if value is not None}
-            if not fields or fields.keys() - _OF_USE:
-                yield key, Hash(fields, ends)
+    """Yield the hashes that are memories; a late recall leaves usage fields alone."""
+    for key, answer, ends in zip(keys, answers[::2], answers[1::2], strict=True):
+        if not isinstance(answer, list) or not isinstance(ends, int) or ends < FOREVER:
+            continue
+        if names:
+            pairs = zip(names, answer, strict=True)
+        else:
+            pairs = zip(answer[::2], answer[1::2], strict=True)
+        fields = {name: value for name, value in pairs if value is not None}
+        if not fields or fields.keys() - _OF_USE:
+            yield key, Hash(fields, ends)
 
 
 def record_of(memory_id: str, stored: Hash) -> bytes:
-    """Return a hash as canonical JSON: a field's text, or its bytes where it is no UTF-8.
+    """Return a hash as canonical JSON: fields as text, or as bytes if they are not UTF-8.
 
     >>> record_of("m1", Hash({b"content": b"note", b"vector": bytes([255])}, FOREVER)).decode()
     '{"$memory_id":"m1","content":"note","vector":{"blob":"ff"}}'
@@ -431,7 +481,7 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
 
 
 def hash_of(record: bytes) -> tuple[str, Hash]:
-    """Return the id and the hash that :func:`record_of` made a record of."""
+    """Return the id and hash of a record of :func:`record_of`."""
     row = json.loads(record)
     memory_id = row.pop(ID)
     ends = row.pop(ENDS, FOREVER)
@@ -443,22 +493,24 @@ def hash_of(record: bytes) -> tuple[str, Hash]:
 
 
 def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> dict[str, Any]:
-    """Return a memory as a row, with what is wrong with its fields among its faults."""
+    """Return a memory as a row; unreadable fields are listed in its faults."""
     wrong: dict[str, str] = {}
 
-    def read(name: str, meaning: Callable[[bytes], Any] = bytes.decode, what: str = "UTF-8") -> Any:
+    def read(name: str, parse: Callable[[bytes], Any] = bytes.decode, what: str = "UTF-8") -> Any:
         raw = stored.fields.get(name.encode())
         if raw is None:
             return None
         try:
-            return meaning(raw)
+            return parse(raw)
         except ValueError:
             wrong[name] = f"{raw[:20]!r} is no {what}"
             return None
 
     content = read("content")
     written = read("created_at", _moment, "time")
-    wrong |= {n: "is missing" for n in ("content", "created_at") if n.encode() not in stored.fields}
+    for name in ("content", "created_at"):
+        if name.encode() not in stored.fields:
+            wrong[name] = "is missing"
     title, _, body = (None, "", None) if content is None else content.partition("\n")
     position = _place(memory_id, stored) if place is None else place
     thread = read("threadId")
@@ -485,6 +537,7 @@ def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> 
 
 
 def _place(memory_id: str, stored: Hash) -> int:
+    """Return the position of a memory by its creation time; 0 milliseconds if it has none."""
     try:
         return base.position_from_timestamp(
             _moment(stored.fields.get(b"created_at", b"")) // 1000, memory_id
@@ -494,15 +547,17 @@ def _place(memory_id: str, stored: Hash) -> int:
 
 
 def _mark(stored: Hash | None) -> int | None:
-    """Return what tells a memory from what it was, whatever was recalled."""
+    """Return a hash of the lasting fields of a memory, which recalls do not change."""
     return None if stored is None else hash(tuple(map(stored.fields.get, _LASTING)))
 
 
 def _moment(raw: bytes) -> int:
+    """Return a time in microseconds; raise ValueError outside the years 1 to 9999."""
     return _whole(raw, -62_135_596_800_000, _LAST) * 1000
 
 
 def _whole(raw: bytes, least: int = -(2**63), most: int = 2**63 - 1) -> int:
+    """Return an integer; raise ValueError if it is out of range."""
     if not least <= int(raw) <= most:
         raise ValueError
     return int(raw)
@@ -510,24 +565,24 @@ def _whole(raw: bytes, least: int = -(2**63), most: int = 2**63 - 1) -> int:
 
 @lru_cache(maxsize=4096)
 def _tags_json(raw: bytes) -> str:
-    """Return tags, stored with commas between them, as a JSON list."""
+    """Return comma-separated tags as a JSON list."""
     text = raw.decode()
     return json.dumps(text.split(",") if text else [], ensure_ascii=False)
 
 
 def _plain(name: str, stored: Hash) -> Any:
-    """Return a field asked for by name: text where it is one."""
+    """Return a requested field as text; the vector as bytes."""
     raw = stored.fields.get(name.encode())
     return raw if raw is None or name == "vector" else raw.decode(errors="replace")
 
 
 def raw_key(key: base.Key) -> bytes:
-    """Return a key as the server has it."""
+    """Return a key as bytes for the server."""
     return str(key).encode(errors="surrogateescape")
 
 
 def shown_key(key: bytes) -> str:
-    """Return a key as text; one that is none is shown, and nothing can be done with it."""
+    """Return a key as text; a key that is not UTF-8 is escaped and can only be shown."""
     return key.decode(errors="backslashreplace")
 
 

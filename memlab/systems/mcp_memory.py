@@ -1,9 +1,9 @@
 """mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
 
-A deletion is as the service's own: it takes the vector and the edges on both sides and sets
-``deleted_at``; the row stays. Vectors are read without sqlite-vec, from the tables in which
-``vec0`` keeps them: ``_rowids`` says in which chunk and at which place one is, ``_vector_chunks00``
-holds the bytes, ``_chunks`` the size and the partition. Reads are its last ten hits.
+A deletion does the same as the service: it deletes the vector and the edges on both sides and sets
+``deleted_at``; the row stays. Vectors are read without sqlite-vec, from the shadow tables of
+``vec0``: ``_rowids`` has the chunk and offset of a vector, ``_vector_chunks00`` the bytes, and
+``_chunks`` the size and partition. Reads are the last ten hits that the service stores.
 """
 
 import json
@@ -36,15 +36,15 @@ GRAPH: Final = "memory_graph"
 VECTORS: Final = "memory_embeddings"
 DELETED_AT: Final = "deleted_at"
 KNOWN_SCHEMA: Final = 19
-"""The newest ``schema_version`` that this adapter was tried on."""
+"""The newest ``schema_version`` that this adapter was tested with."""
 
 VECTOR: Final = "$vector"
-"""In a record: the memory's vector, and the partition that it is found in."""
+"""Key in a record: the vector of the memory, and its partition."""
 EDGES: Final = "$edges"
-"""In a record: the edges of the graph on both of its sides."""
+"""Key in a record: the edges of the memory in the graph, in both directions."""
 
 PROTECTED: Final = frozenset({"critical", "important", "reference", "permanent"})
-"""Tags of what the service itself never forgets."""
+"""Tags that exempt a memory from the forgetting of the service."""
 _PARTS: Final = frozenset(f"{VECTORS}_{part}" for part in ("rowids", "chunks", "vector_chunks00"))
 
 BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
@@ -52,7 +52,7 @@ BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 _WAIT: Final = 30.0
 
 _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
-"""Fields of the metadata that a search changes."""
+"""Metadata fields that a search changes."""
 _SHAPE: Final = shapes.fields(
     {
         "id": shapes.integer(),
@@ -64,7 +64,7 @@ _SHAPE: Final = shapes.fields(
     others=shapes.stored,
 )
 _KEPT: Final = 10
-"""Queries that the service keeps of a memory."""
+"""Number of queries that the service keeps for each memory."""
 
 
 class McpMemory(TableSource):
@@ -88,7 +88,7 @@ class McpMemory(TableSource):
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Open it for one transaction; the standard library's SQLite never has it open then."""
+        """Open the database for one transaction, with an SQLite that can load extensions."""
         backend = os.environ.get(BACKEND, "").strip().lower()
         if backend in ("hybrid", "cloudflare"):
             why = f"{BACKEND} is {backend}: the service keeps {self.path} in step with Cloudflare"
@@ -109,15 +109,16 @@ class McpMemory(TableSource):
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return a memory as a row, by its columns."""
-        told = metadata_of(said.get("metadata"))
+        metadata = metadata_of(said.get("metadata"))
         created = said.get("created_at")
-        tags = [tag for each in text_of(said.get("tags")).split(",") if (tag := each.strip())]
+        tags = [tag.strip() for tag in text_of(said.get("tags")).split(",")]
+        tags = [tag for tag in tags if tag]
         memory_type = text_of(said.get("memory_type")).strip()
         title, _, body = text_of(said.get("content")).partition("\n")
         position = _place(said["id"], created)
         at = moment_of_seconds(created)
         replaced = text_of(said.get("superseded_by")) or None
-        count = _number(told.get("access_count"))
+        count = _number(metadata.get("access_count"))
         faults: list[Fault] = []
         if at is None:
             faults.append((position, "created_at", f"created_at {created!r:.80} is no time"))
@@ -127,7 +128,7 @@ class McpMemory(TableSource):
             "position": position,
             "key": said["id"],
             "memory_id": text_of(said.get("content_hash")),
-            "kind": "semantic" if is_protected(tags, memory_type, told) else "episodic",
+            "kind": "semantic" if is_protected(tags, memory_type, metadata) else "episodic",
             "title": title,
             "body": body,
             "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
@@ -136,10 +137,10 @@ class McpMemory(TableSource):
             "confidence": _number(said.get("confidence"), 1.0),
             "active": replaced is None,
             "superseded_by": replaced,
-            "importance": _number(told.get("importance_score"), told.get("quality_score")),
+            "importance": _number(metadata.get("importance_score"), metadata.get("quality_score")),
             "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
             "last_accessed_at": moment_of_seconds(
-                _number(told.get("last_accessed_at"), said.get("last_accessed"))
+                _number(metadata.get("last_accessed_at"), said.get("last_accessed"))
             ),
             "namespace": text_of(said.get("store")) or None,
             "loaded_at_start": False,
@@ -147,17 +148,22 @@ class McpMemory(TableSource):
         }
 
     def without_usage(self, record: bytes) -> bytes:
-        """Return what of a record a search does not change, nor a neighbour that goes."""
+        """Return a record without edges and without the fields that a search changes."""
         row = json.loads(record)
         left_out = (EDGES, "last_accessed", "metadata")
         kept = {name: value for name, value in row.items() if name not in left_out}
-        told = metadata_of(row.get("metadata"))
-        unused = {name: told[name] for name in sorted(told) if name not in _OF_USE}
-        return encoded({**kept, "metadata": unused if told else row.get("metadata")})
+        metadata = metadata_of(row.get("metadata"))
+        if metadata:
+            kept["metadata"] = {
+                name: metadata[name] for name in sorted(metadata) if name not in _OF_USE
+            }
+        else:
+            kept["metadata"] = row.get("metadata")
+        return encoded(kept)
 
 
 class MemoryReader(TableReader):
-    """Memories over a connection that sees one moment."""
+    """Reads memories over a connection on one snapshot."""
 
     system = "mcp-memory-service"
     table = TABLE
@@ -171,7 +177,7 @@ class MemoryReader(TableReader):
         self.is_partitioned = "partition00" in of_chunks
 
     def about(self) -> About:
-        """Return what is said of the database beside its frame."""
+        """Return the facts about the database, as JSON values and as a page."""
 
         def count(table: str, condition: str = "1") -> int:
             if table not in self.tables:
@@ -193,12 +199,13 @@ class MemoryReader(TableReader):
         ]
         if said["synced"]:
             facts.append(("synced", f"{said['synced']:,} events: memlab deletes nothing here"))
-        if newer := sqlite_rows.newer(said["schema"], KNOWN_SCHEMA):
+        newer = sqlite_rows.newer(said["schema"], KNOWN_SCHEMA)
+        if newer:
             facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
         return About(TextPage("mcp-memory-service", facts), said)
 
     def schema(self) -> int | None:
-        """Return the version that the service's migrations left the file at."""
+        """Return the schema version of the database; None if it stores none."""
         query = "SELECT max(CAST(value AS INTEGER)) FROM metadata WHERE key = 'schema_version'"
         return self._one(query) if "metadata" in self.tables else None
 
@@ -213,12 +220,13 @@ class MemoryReader(TableReader):
         for key, row in live.items():
             if key in vectors:
                 row[VECTOR] = vectors[key]
-            if found := edges.get(str(row.get("content_hash"))):  # which may be of any type
-                row[EDGES] = found
+            own_edges = edges.get(str(row.get("content_hash")))  # the column may have any type
+            if own_edges:
+                row[EDGES] = own_edges
         return {key: encoded(row) for key, row in live.items()}
 
     def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:
-        """Return the edges on both sides of some memories, in an order that never changes."""
+        """Return the edges of memories in both directions, in a stable order."""
         found: dict[str, dict[bytes, dict[str, Any]]] = {}
         if GRAPH not in self.tables:
             return {}
@@ -230,7 +238,7 @@ class MemoryReader(TableReader):
         return {end: [edge for _, edge in sorted(edges.items())] for end, edges in found.items()}
 
     def _vectors(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-        """Return the vectors of memories that have one: hexadecimal digits, and a partition."""
+        """Return the vectors of memories as hexadecimal digits, with their partition."""
         if not self.keeps_vectors or not keys:
             return {}
         places = self.connection.execute(
@@ -245,7 +253,7 @@ class MemoryReader(TableReader):
         chunk = None
         data = b""
         for key, chunk_id, offset, size, store in places:
-            if chunk_id != chunk:  # a chunk is read once, for it holds a thousand vectors
+            if chunk_id != chunk:  # read each chunk once: it holds a thousand vectors
                 chunk = chunk_id
                 (data,) = self.connection.execute(chunk_of, (chunk,)).fetchone() or (b"",)
             try:
@@ -260,7 +268,9 @@ class MemoryReader(TableReader):
                 ) from error
             length = len(data) // size
             vector = data[offset * length : (offset + 1) * length]
-            found[key] = {"data": vector.hex()} | ({} if store is None else {"store": store})
+            found[key] = {"data": vector.hex()}
+            if store is not None:
+                found[key]["store"] = store
         return found
 
 
@@ -270,11 +280,12 @@ class MemoryWriter(MemoryReader, Writer):
     likely_cause = f"a trigger on {TABLE}"
 
     def check_safe(self, name: Path) -> None:
-        """Check that a deletion would do no more than the service's own."""
+        """Raise UnsafeDeletionError if a deletion would do more than one by the service."""
         for table in {"sync_events", "sync_cursor", "push_cursor"} & self.tables:
             if self._one(f"SELECT count(*) FROM {table}"):
                 raise _unsafe(f"{name} is kept in step with other machines ({table} holds rows)")
-        if (version := self.schema() or 0) > KNOWN_SCHEMA:
+        version = self.schema() or 0
+        if version > KNOWN_SCHEMA:
             raise _unsafe(f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}")
         if DELETED_AT not in self.columns:
             raise _unsafe(
@@ -289,7 +300,8 @@ class MemoryWriter(MemoryReader, Writer):
             (TABLE, GRAPH),
         )
         own = {f"memories_fts_{does}" for does in ("ai", "au", "ad")}
-        if foreign := sorted({name for (name,) in triggers} - own):
+        foreign = sorted({name for (name,) in triggers} - own)
+        if foreign:
             why = f"a deletion in {name} would set off {', '.join(foreign)}"
             raise _unsafe(why, f"DROP TRIGGER {foreign[0]} while memlab works")
 
@@ -307,7 +319,7 @@ class MemoryWriter(MemoryReader, Writer):
             )
 
     def conflicts(self, records: Records) -> list[str]:
-        """Say which contents were stored again since."""
+        """Return the contents that have been stored again since their deletion."""
         same = f"SELECT id FROM {TABLE} WHERE content_hash = ? AND id <> ?"
         return [
             f"the same content, stored again as {other}"
@@ -317,7 +329,7 @@ class MemoryWriter(MemoryReader, Writer):
 
     def _insert(self, records: Records) -> int:
         count = 0
-        for count, (key, said) in enumerate(records, 1):  # noqa: B007 - how many there were
+        for count, (key, said) in enumerate(records, 1):  # noqa: B007 - the last number is the count
             record = json.loads(said)
             vector = record.pop(VECTOR, None)
             edges = record.pop(EDGES, [])
@@ -328,15 +340,16 @@ class MemoryWriter(MemoryReader, Writer):
             if not found.rowcount:  # the service has purged it
                 insert_row(self.connection, TABLE, record)
             if vector is not None:
-                store = {"store": vector.get("store", "default")} if self.is_partitioned else {}
                 row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
-                insert_row(self.connection, VECTORS, row | store)
+                if self.is_partitioned:
+                    row["store"] = vector.get("store", "default")
+                insert_row(self.connection, VECTORS, row)
             for edge in edges:
                 insert_row(self.connection, GRAPH, edge, "INSERT OR IGNORE")
         return count
 
     def is_back(self, there: bytes, record: bytes) -> bool:
-        """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
+        """Return whether a memory is as archived; further edges of earlier restores may exist."""
         now = json.loads(there)
         then = json.loads(record)
         edges = now.pop(EDGES, [])
@@ -348,7 +361,7 @@ class MemoryWriter(MemoryReader, Writer):
 
 
 def driver() -> Any:
-    """Return the module whose connections can load extensions: the standard one, or pysqlite3."""
+    """Return an SQLite module that can load extensions: the standard one or pysqlite3."""
     install = install_command("mcp-memory")
     if find_spec("sqlite_vec") is None:
         raise _unsafe("deleting here takes a vector along, which only sqlite-vec can", install)
@@ -363,33 +376,35 @@ def driver() -> Any:
 
 
 def _unsafe(why: str, instead: str = "the service's delete_memory") -> UnsafeDeletionError:
+    """Return the error for a deletion that memlab refuses."""
     return UnsafeDeletionError(f"{why}; nothing was changed; what to do instead: {instead}")
 
 
 def load_extension(connection: Any) -> None:
-    """Give a connection of :func:`driver` the table type ``vec0``."""
+    """Load the table type ``vec0`` of sqlite-vec into a connection of :func:`driver`."""
     connection.enable_load_extension(True)  # noqa: FBT003 - SQLite's own signature
     import_module("sqlite_vec").load(connection)
     connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
 
 
-def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any]) -> bool:
-    """Whether the service itself never forgets a memory.
+def is_protected(tags: Sequence[str], memory_type: str, metadata: Mapping[str, Any]) -> bool:
+    """Return whether the service never forgets a memory by itself.
 
     >>> is_protected(["Critical"], "note", {}), is_protected([], "mistake", {"failure_count": 3})
     (True, True)
     """
     if PROTECTED & {tag.lower() for tag in tags}:
         return True
-    return memory_type == "mistake" and (_number(told.get("failure_count")) or 0) >= 3
+    return memory_type == "mistake" and (_number(metadata.get("failure_count")) or 0) >= 3
 
 
 def metadata_of(value: object) -> dict[str, Any]:
-    """Return the fields of a memory's metadata; none of what is no JSON object."""
+    """Return the metadata of a memory; empty if it is no JSON object."""
     return mapping(reads.parsed(text_of(value)))
 
 
 def _number(*values: object) -> float | None:
+    """Return the first value that is a finite number; None if there is none."""
     for value in values:
         if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e308:
             return float(value)
@@ -397,17 +412,18 @@ def _number(*values: object) -> float | None:
 
 
 def _place(key: int, created_at: object) -> int:
+    """Return the position of a memory by its creation time."""
     at = moment_of_seconds(created_at)
     return position_from_timestamp(0 if at is None else int(at.timestamp() * 1_000), key)
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is such a database."""
+    """Return whether the source is a database of mcp-memory-service."""
     return McpMemory.recognise(asked.path, tables_of(asked.path)) is not None
 
 
 def find(asked: Asked) -> Found:
-    """Return the queries that found a memory."""
+    """Return the reads: the queries that found a memory."""
     found = Found(files=1, bytes=asked.path.stat().st_size, store=str(asked.path))
     query = (
         f"SELECT content_hash, metadata FROM {TABLE} WHERE metadata LIKE '%access_queries%' "
@@ -415,13 +431,16 @@ def find(asked: Asked) -> Found:
     )
     cut = 0
     for content_hash, metadata in sqlite_rows.rows_in(asked.path, query):
-        if (told := reads.parsed(metadata)) is None:
+        fields = reads.parsed(metadata)
+        if fields is None:
             found.left_out[BROKEN] += 1
             continue
-        queries = [mapping(each) for each in reads.sequence(mapping(told).get("access_queries"))]
-        cut += len(queries) >= _KEPT
+        queries = reads.sequence(mapping(fields).get("access_queries"))
+        if len(queries) >= _KEPT:
+            cut += 1
         memory_id = reads.text(content_hash)
-        for at in (moment_of_seconds(each.get("timestamp")) for each in queries):
+        for query_made in map(mapping, queries):
+            at = moment_of_seconds(query_made.get("timestamp"))
             if at is None:
                 found.left_out[WITHOUT_TIME] += 1
             elif memory_id:

@@ -1,8 +1,8 @@
 """MemForge's ``warm_tier``: memories in PostgreSQL, of one agent or of all.
 
-A deletion copies a memory into ``cold_tier`` as MemForge's eviction does, and PostgreSQL deletes
-what refers to it; an undo puts all back. MemForge's audit chain is keyed by a secret of the
-server's, so nothing is written there. docs/servers.md says what the role needs.
+A deletion copies a memory into ``cold_tier``, as MemForge's eviction does. PostgreSQL deletes the
+rows that refer to it, and an undo restores all of them. MemForge's audit chain is keyed by a secret
+of the server, so memlab writes no entries there. docs/servers.md lists the rights the role needs.
 """
 
 import json
@@ -26,15 +26,15 @@ from memlab.store.shapes import fields, integer, list_of, mapping_of, optional, 
 
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
-"""Where MemForge moves what it deletes."""
+"""The table to which MemForge moves deleted memories."""
 ROWS: Final = "$rows"
-"""In a record: the rows of other tables that go with the memory, by table."""
+"""Key in a record: the rows of other tables that are deleted with the memory, by table."""
 LINKS: Final = "$links"
-"""In a record: the rows of other tables that lose their link to it, by table."""
+"""Key in a record: the rows of other tables that lose their link to the memory, by table."""
 
 _UNDATED: Final = "consolidated_at is no moment"
 _FAR_YEAR: Final = re.compile(r"\d{5,}-")
-"""How a moment after the year 9999 begins."""
+"""Beginning of a date after the year 9999."""
 _READ: Final = (
     "id",
     "agent_id",
@@ -61,7 +61,7 @@ _COPIED: Final = {
     **{name: name for name in ("content", "metadata", "namespace")},
     "consolidated_at": "original_created_at",
 }
-"""What ``cold_tier`` keeps of a memory, and how it calls it."""
+"""Column in ``cold_tier`` of each column that it copies of a memory."""
 
 _OTHER_ROWS: Final = mapping_of(list_of(mapping_of(optional(text))))
 _MEMORY: Final = fields(
@@ -96,7 +96,7 @@ class Memforge(ServerSource):
         self.whose = "" if self.agent is None else "WHERE agent_id = %(agent)s"
 
     def known_as(self) -> str:
-        """Return the store's name with what the URL leaves to the environment."""
+        """Return the URL of the store, completed from the environment variables of PostgreSQL."""
         address = self.address
 
         def known(given: str | None, option: str, variable: str, otherwise: str) -> str:
@@ -112,20 +112,20 @@ class Memforge(ServerSource):
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
-        """Open a read-only transaction that sees one moment, however long it takes."""
+        """Open a read-only transaction on one snapshot of the database."""
         with self.transaction(write=False) as connection:
             yield MemoryReader(connection, self)
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
-        """Open a transaction that is committed when the block ends."""
+        """Open a transaction that is committed at the end of the block."""
         with self.transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self)
             writer.check_safe()
             yield writer
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a memory as a row, from the texts that PostgreSQL writes for its columns."""
+        """Return a memory as a row, from the PostgreSQL text of its columns."""
         title, _, body = said["content"].partition("\n")
         position = int(said["id"])
         written = _moment(said.get("consolidated_at"))
@@ -133,9 +133,9 @@ class Memforge(ServerSource):
         outcome = said.get("outcome_type")
         return {
             "position": position,
-            "key": position,  # of one sequence for all agents, which rollbacks skip
+            "key": position,  # one sequence for all agents, with gaps after rollbacks
             "memory_id": said["id"],
-            "kind": "episodic",  # its outcome is its tag
+            "kind": "episodic",  # the outcome is a tag
             "title": title,
             "body": body,
             "created_at": written,
@@ -154,7 +154,7 @@ class Memforge(ServerSource):
         }
 
     def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[base.Rows]:
-        """Yield what MemForge itself moved to ``cold_tier``."""
+        """Yield the memories that MemForge itself moved to ``cold_tier``."""
         with self.transaction(write=False) as connection:
             reader = MemoryReader(connection, self)
             if reader.catalogue.table(COLD).types:
@@ -162,7 +162,7 @@ class Memforge(ServerSource):
                 yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a memory of this store can have a record, and of the agent that is named."""
+        """Raise ValueError if a record cannot be a memory of this store and its agent."""
         if base.canonical(said) != record:
             raise ValueError("its record is not written as records are")
         _MEMORY(said)
@@ -176,7 +176,7 @@ class Memforge(ServerSource):
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Any]:
-        """Hand out a connection in a transaction, to a database that is known."""
+        """Open a transaction after checking that the database is one of MemForge."""
         with postgres.one_transaction(self.address, write=write) as connection:
             found = Catalogue(connection).table(TABLE).types
             base.check_table(self.name, "MemForge", TABLE, _NEEDED, found)
@@ -190,7 +190,7 @@ class Memforge(ServerSource):
 
 
 class MemoryReader(base.Reader):
-    """Memories in a transaction."""
+    """Reads memories in a transaction."""
 
     def __init__(self, connection: Any, source: Memforge) -> None:
         self.connection = connection
@@ -198,43 +198,52 @@ class MemoryReader(base.Reader):
         self.catalogue = Catalogue(connection)
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
-        """Yield every memory, some at a time, in order of id."""
+        """Yield all memories in batches, ordered by id."""
         known = self.catalogue.table(TABLE).types
         base.check_asked(columns, known, TABLE)
         return self.read(TABLE, known, with_body=with_body, columns=columns)
 
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
-        """Yield the records of those that are there, in the order of `keys`."""
+        """Yield the records of the existing memories, in the order of `keys`."""
         table = self.catalogue.table(TABLE)
-        for some in batched(keys):
-            numbers = [str(key) for key in some if str(key).isdigit()]
-            found: dict[str, dict[str, Any]] = {
-                memory_id: dict(row)
-                for memory_id, row in postgres.rows_where(self.connection, table, "id", numbers)
-                if self.source.agent in (None, row.get("agent_id"))
-            }
-            self._add_others(found)
-            yield from ((key, base.canonical(found[str(key)])) for key in some if str(key) in found)
+        for batch in batched(keys):
+            ids = [str(key) for key in batch if str(key).isdigit()]
+            memories: dict[str, dict[str, Any]] = {}
+            for memory_id, row in postgres.rows_where(self.connection, table, "id", ids):
+                if self.source.agent in (None, row.get("agent_id")):
+                    memories[memory_id] = dict(row)
+            self._add_others(memories)
+            for key in batch:
+                if str(key) in memories:
+                    yield key, base.canonical(memories[str(key)])
 
     def read(
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
     ) -> Iterator[base.Rows]:
-        """Yield the rows of a table, or of what is told like one, in order of id."""
+        """Yield the rows of a table or subquery in batches, ordered by id."""
         chosen = {name: f"t.{name}::text" for name in _READ if name in known}
         texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
         query = f"SELECT {texts} FROM {table} AS t {self.source.whose} ORDER BY t.id"
-        for found in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
+        for batch in postgres.streamed(self.connection, query, {"agent": self.source.agent}):
             with postgres.understood():
-                told = [self.source.row_in(dict(zip(chosen, row, strict=False))) for row in found]
+                memories = [
+                    self.source.row_in(dict(zip(chosen, row, strict=False))) for row in batch
+                ]
                 others = {
-                    n: [row[at] for row in found] for at, n in enumerate(columns, len(chosen))
+                    name: [row[place] for row in batch]
+                    for place, name in enumerate(columns, len(chosen))
                 }
-                rows = base.rows_of_each(told, with_body=with_body, others=others)
+                rows = base.rows_of_each(memories, with_body=with_body, others=others)
             yield rows
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
-        """Add the rows that would go with memories, or lose their link to them."""
-        owners: dict[str, dict[str, set[str]]] = {TABLE: {each: {each} for each in memories}}
+        """Add the rows of other tables that a deletion would delete or unlink.
+
+        `owners` has, by table and value of a referenced column, the ids of the memories on which a
+        row depends, directly or through other rows.
+        """
+        of_memories = {memory_id: {memory_id} for memory_id in memories}
+        owners: dict[str, dict[str, set[str]]] = {TABLE: of_memories}
         seen: set[tuple[Any, ...]] = set()
         for reference in self.catalogue.that_go_with(TABLE):
             table = self.catalogue.table(reference.table)
@@ -243,23 +252,32 @@ class MemoryReader(base.Reader):
                 raise UnsafeDeletionError(
                     f"the table {table.name} has no primary key to restore its rows by; give it one"
                 )
-            goes = reference.on_delete == CASCADE
-            further = {each.to_column for each in self.catalogue.referring_to(table.name) if goes}
-            above = owners.get(reference.to_table, {})
-            for value, row in postgres.rows_where(self.connection, table, column, list(above)):
-                whose = above.get(value, set())
-                for end in filter(None, map(row.get, further)):
-                    owners.setdefault(table.name, {}).setdefault(end, set()).update(whose)
+            is_deleted = reference.on_delete == CASCADE
+            referenced_columns: set[str] = set()
+            if is_deleted:
+                for referring in self.catalogue.referring_to(table.name):
+                    referenced_columns.add(referring.to_column)
+            parents = owners.get(reference.to_table, {})
+            for parent, row in postgres.rows_where(self.connection, table, column, list(parents)):
+                memory_ids = parents.get(parent, set())
+                for value in filter(None, map(row.get, referenced_columns)):
+                    owners.setdefault(table.name, {}).setdefault(value, set()).update(memory_ids)
                 link = {name: row.get(name) for name in (*table.key, column)}
-                for memory_id in whose:
-                    place = (memory_id, table.name, table.key_of(row), None if goes else column)
-                    if place not in seen:
-                        seen.add(place)
-                        kind = memories[memory_id].setdefault(ROWS if goes else LINKS, {})
-                        kind.setdefault(table.name, []).append(row if goes else link)
+                for memory_id in memory_ids:
+                    identity = (
+                        memory_id,
+                        table.name,
+                        table.key_of(row),
+                        None if is_deleted else column,
+                    )
+                    if identity in seen:
+                        continue
+                    seen.add(identity)
+                    by_table = memories[memory_id].setdefault(ROWS if is_deleted else LINKS, {})
+                    by_table.setdefault(table.name, []).append(row if is_deleted else link)
         for memory in memories.values():
-            for others in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
-                others.sort(key=base.canonical)
+            for rows in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
+                rows.sort(key=base.canonical)
 
 
 class MemforgeWriter(MemoryReader, base.Writer):
@@ -268,31 +286,38 @@ class MemforgeWriter(MemoryReader, base.Writer):
     likely_cause = f"a rule on {TABLE}"
 
     def check_safe(self) -> None:
-        """Check that a deletion would do no more than what is known of it."""
+        """Raise UnsafeDeletionError if row-level security or triggers interfere with a deletion."""
         name = self.source.name
         linked = self.catalogue.that_go_with(TABLE)
-        touched = {each.table: _DELETE | _INSERT for each in linked}
-        touched |= {each.table: _UPDATE for each in linked if each.on_delete == SET_NULL}
-        touched |= {TABLE: _DELETE | _INSERT, COLD: _DELETE | _INSERT}
-        if hidden := [table for table in touched if postgres.hides_rows(self.connection, table)]:
+        touched = {reference.table: _DELETE | _INSERT for reference in linked}
+        for reference in linked:
+            if reference.on_delete == SET_NULL:
+                touched[reference.table] = _UPDATE
+        touched[TABLE] = _DELETE | _INSERT
+        touched[COLD] = _DELETE | _INSERT
+        hidden = [table for table in touched if postgres.hides_rows(self.connection, table)]
+        if hidden:
             raise UnsafeDeletionError(
                 f"row-level security may hide rows of {', '.join(hidden)} from the user of {name}; "
                 "connect as the owner of the tables, or as a role with BYPASSRLS"
             )
-        if triggers := postgres.triggers_on(self.connection, touched):
+        triggers = postgres.triggers_on(self.connection, touched)
+        if triggers:
             raise UnsafeDeletionError(
                 f"a deletion in {name} would set off {', '.join(triggers)}; take ALTER TABLE ... "
                 "DISABLE TRIGGER while memlab works, or MemForge's own cap"
             )
 
     def conflicts(self, records: base.Records) -> list[str]:
-        """Name agents that are gone, and memories that MemForge has brought back itself."""
+        """Return the agents that are gone, and the memories that MemForge has restored itself."""
         taken = []
-        for some in batched(records):
-            agents = {json.loads(record)["agent_id"] for _, record in some}
+        for batch in batched(records):
+            agents = {json.loads(record)["agent_id"] for _, record in batch}
             query = "SELECT id::text FROM agents WHERE id = ANY (%s)"
-            there = {each for (each,) in selected(self.connection, query, (list(agents),), str)}
-            taken += [f"agent {each!r}, who is gone" for each in sorted(agents - there)]
+            existing = {
+                agent for (agent,) in selected(self.connection, query, (list(agents),), str)
+            }
+            taken += [f"agent {agent!r}, who is gone" for agent in sorted(agents - existing)]
             taken += [
                 f"memory {old}, which MemForge restored as {new}"
                 for old, new in selected(
@@ -300,7 +325,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                     f"SELECT c.source_id, w.id FROM {COLD} AS c JOIN {TABLE} AS w "
                     "ON w.metadata ->> '_restored_from_cold_id' = c.id::text "
                     "WHERE c.source_table = %s AND c.source_id = ANY (%s) ORDER BY 1, 2",
-                    (TABLE, [key for key, _ in some]),
+                    (TABLE, [key for key, _ in batch]),
                     object,
                     object,
                 )
@@ -308,11 +333,11 @@ class MemforgeWriter(MemoryReader, base.Writer):
         return taken
 
     def comparable_record(self, record: bytes) -> bytes:
-        """Return what of a record a retrieval does not change."""
+        """Return a record without the fields that a retrieval changes."""
         return self.source.without_usage(record)
 
     def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
-        """Lock the memories, in order, against changes of them and what refers to them; compare."""
+        """Lock the memories and their references in order of id, then return the changed ones."""
         for ids in batched(sorted(map(int, expected))):
             self.connection.execute(
                 f"SELECT 1 FROM {TABLE} WHERE id = ANY (%s) ORDER BY id FOR UPDATE", (ids,)
@@ -323,6 +348,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
         return int(postgres.only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
 
     def _delete(self, expected: Mapping[base.Key, str]) -> None:
+        """Copy memories into ``cold_tier`` and delete them."""
         from psycopg.errors import IntegrityError
 
         warm = self.catalogue.table(TABLE).types
@@ -344,31 +370,37 @@ class MemforgeWriter(MemoryReader, base.Writer):
             ) from error
 
     def _insert(self, records: base.Records) -> int:
-        """Put memories back with their rows; one that needs what is gone stays in the archive."""
+        """Restore memories with their other rows; a row whose parent is gone stays archived."""
         count = 0
-        for some in batched(records):
-            rows = [_own(json.loads(record)) for _, record in some]
+        for batch in batched(records):
+            rows = [_own(json.loads(record)) for _, record in batch]
             count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
             self.connection.execute(
                 f"DELETE FROM {COLD} AS c USING {TABLE} AS w WHERE c.source_table = %s "
                 "AND c.source_id = w.id AND w.id = ANY (%s) AND c.agent_id = w.agent_id "
                 "AND c.content = w.content AND c.original_created_at = w.consolidated_at",
-                (TABLE, [int(key) for key, _ in some]),
+                (TABLE, [int(key) for key, _ in batch]),
             )
-        for some in batched(records):
-            self._put_others_back([json.loads(record) for _, record in some])
+        for batch in batched(records):
+            self._put_others_back([json.loads(record) for _, record in batch])
         return count
 
     def _put_others_back(self, memories: list[dict[str, Any]]) -> None:
-        """Insert rows whose other ends are there, from the memories outwards, and link others."""
-        for name in dict.fromkeys(each.table for each in self.catalogue.that_go_with(TABLE)):
+        """Restore the rows and links of other tables, parents before their children."""
+        references = self.catalogue.that_go_with(TABLE)
+        for name in dict.fromkeys(reference.table for reference in references):
             table = self.catalogue.table(name)
-            found = [row for m in memories for row in m.get(ROWS, {}).get(name, ())]
-            self._insert_fitting(table, [*{table.key_of(row): row for row in found}.values()])
-            self._link(table, [row for m in memories for row in m.get(LINKS, {}).get(name, ())])
+            rows: dict[Any, Row] = {}
+            links: list[Row] = []
+            for memory in memories:
+                for row in memory.get(ROWS, {}).get(name, ()):
+                    rows[table.key_of(row)] = row
+                links.extend(memory.get(LINKS, {}).get(name, ()))
+            self._insert_fitting(table, list(rows.values()))
+            self._link(table, links)
 
     def _insert_fitting(self, table: Table, rows: list[Row]) -> None:
-        """Insert rows that are not there and whose other ends are: all at once, else by halves."""
+        """Insert missing rows whose parents exist: all at once, else in halves."""
         from psycopg.errors import ForeignKeyViolation
 
         try:
@@ -376,11 +408,12 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 postgres.insert_rows(self.connection, table, rows, "ON CONFLICT DO NOTHING")
         except ForeignKeyViolation:
             half = len(rows) // 2
-            for some in (rows[:half], rows[half:]) if half else ():
-                self._insert_fitting(table, some)
+            if half:
+                self._insert_fitting(table, rows[:half])
+                self._insert_fitting(table, rows[half:])
 
     def _link(self, table: Table, links: Sequence[Row]) -> None:
-        """Point rows that lost their memory to it again, unless they point elsewhere by now."""
+        """Restore the links of rows to their memory, unless they link another one by now."""
         for row in links:
             others = row.keys() - set(table.key)
             if len(others) != 1 or not row.keys() <= table.types.keys():
@@ -403,28 +436,30 @@ class MemforgeWriter(MemoryReader, base.Writer):
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))
 
     def is_back(self, there: bytes, record: bytes) -> bool:
-        """Whether a memory is as it was, and no other rows came with it."""
+        """Return whether a memory is as archived, without rows that the archive does not have."""
         now = json.loads(there)
         then = json.loads(record)
-        back = _others(now)
+        restored = _others(now)
         archived = _others(then)
-        self._left |= archived - back
-        return _own(now) == _own(then) and back <= archived
+        self._left |= archived - restored
+        return _own(now) == _own(then) and restored <= archived
 
 
 def _own(memory: dict[str, Any]) -> Row:
+    """Return the columns of a memory without the rows of other tables."""
     return {name: value for name, value in memory.items() if name not in (ROWS, LINKS)}
 
 
 def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
-    """Return the rows of other tables in a record, each as something that can be compared."""
-    return {
-        (table, base.canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows
-    }
+    """Return the rows of other tables in a record, as table name and canonical JSON."""
+    others: set[tuple[str, bytes]] = set()
+    for table, rows in memory.get(ROWS, {}).items():
+        others.update((table, base.canonical(row)) for row in rows)
+    return others
 
 
 def _moment(text: str | None) -> datetime | None:
-    """Return a moment that PostgreSQL wrote: the nearest that Python has, None of no moment."""
+    """Return a time that PostgreSQL wrote, limited to the range of Python; None if unreadable."""
     if text is None:
         return None
     if text == "-infinity" or text.endswith(" BC"):
@@ -441,23 +476,28 @@ def _number(text: str | None) -> float | None:
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is such a database."""
+    """Return whether the source is a MemForge database."""
     return postgres.is_server(asked.source) and {"retrieval_log", "warm_tier"} <= set(
         postgres.tables_on(asked.source)
     )
 
 
 def find(asked: Asked) -> Found:
-    """Return every memory that a query returned, which ``retrieval_log`` has a row for."""
+    """Return the reads in ``retrieval_log``, which has a row for each memory a query returned."""
     found = Found(store=asked.source)
     source = Memforge(asked.source)
     query = f"SELECT id, warm_tier_id, created_at FROM retrieval_log {source.whose} ORDER BY id"
     with source.transaction(write=False) as connection:
-        for some in postgres.streamed(connection, query, {"agent": source.agent}):
+        for batch in postgres.streamed(connection, query, {"agent": source.agent}):
             with postgres.understood():
                 found.reads += [
-                    Read(str(memory), moment_and_zone(str(at))[0], f"memforge:{n}", "retrieval")
-                    for n, memory, at in some
+                    Read(
+                        str(memory_id),
+                        moment_and_zone(str(at))[0],
+                        f"memforge:{row_id}",
+                        "retrieval",
+                    )
+                    for row_id, memory_id, at in batch
                 ]
     found.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"
