@@ -1,4 +1,4 @@
-"""Text for people: a page of facts and tables for a terminal and a notebook, all of it harmless."""
+"""Pages of facts and tables as text for a terminal and HTML for a notebook, safely escaped."""
 
 import html
 import json
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 _JOINER: Final = re.compile(r"(?<=[^\x00-\x7f])([\u200c\u200d])(?=[^\x00-\x7f])")
-"""In an emoji, or in a script that needs it; beside ASCII it could only hide."""
+"""Joiners between characters outside ASCII, as in emoji; beside ASCII they would be invisible."""
 
 _ROOM: Final = "the folder, its permissions and the room on the disk"
 
@@ -27,24 +27,38 @@ _LOGIN: Final = re.compile(
     r"(?P<user>[A-Za-z][\w+.-]*:/{1,2}(?P<name>[^\s/?#@:]*)):"
     r"(?:[^\s/?#]*|(?!\d*(?:[\s/?#'\"]|$))\S*)@"
 )
-"""User and password of a URL, and of what a mistake in it leaves of one; a port is no password."""
+"""User and password in a URL, or in a malformed one; a port does not match."""
 _SECRET: Final = re.compile(r"(?P<mark>[?&])(?:ssl)?password=[^\s&#'\"]*(?P<more>&)?")
 
 Cell = str | int
 
 WIDEST: Final = 72
-"""Characters of a cell that are shown."""
+"""Maximum number of characters that are shown of a cell."""
 NARROWEST: Final = 14
-"""Columns that words in a table are given at least, where they have more."""
+"""Minimum width of a column of longer texts."""
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
 _NAMED: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
-"""A name, and what is said of it from the same column on."""
+"""The name at the start of a line, up to the column of its value."""
 _wrap: Final = partial(textwrap.wrap, break_on_hyphens=False)
-"""So that a path or an id is broken only where it fits no line."""
+"""Function that wraps text and breaks a path or an id only if it is longer than a line."""
 
 
 class Table(NamedTuple):
-    """Rows under a heading, and a remark below them."""
+    """Rows with a heading above and a remark below.
+
+    Attributes
+    ----------
+    heading : str
+        Text above the table.
+    header : tuple of str
+        Names of the columns; empty for none.
+    rows : sequence of tuple of (str or int)
+        The cells.
+    remark : str
+        Text below the table.
+    whole : bool
+        Whether long cells are shown in full.
+    """
 
     heading: str
     header: tuple[str, ...]
@@ -53,14 +67,14 @@ class Table(NamedTuple):
     whole: bool = False
 
     def first(self, most: int, where: str = "") -> "Table":
-        """Return the first rows alone, and say how many more there are, and where."""
+        """Return the first rows, with a remark on how many more there are and where."""
         hidden = len(self.rows) - most
         remark = f"and {hidden:,} more{where}" if hidden > 0 else self.remark
         return self._replace(rows=self.rows[:most], remark=remark)
 
 
 class TextPage(NamedTuple):
-    """A title, which may be empty, facts by name, and tables."""
+    """A page for a person: a title, which may be empty, named facts and tables."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -68,7 +82,10 @@ class TextPage(NamedTuple):
 
 
 class DisplayMixin:
-    """What shows itself as one page, in a terminal or a cell; a dataclass says ``repr=False``."""
+    """Mixin of results that display as a page, in a terminal and in a notebook.
+
+    A dataclass with this mixin needs ``repr=False``.
+    """
 
     __slots__ = ()
 
@@ -77,15 +94,15 @@ class DisplayMixin:
         raise NotImplementedError
 
     def next_steps(self) -> list[str]:
-        """Return lines that say what to run next."""
+        """Return the commands to run next, one a line."""
         return []
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a script reads: each field by its name."""
+        """Return the fields by name."""
         return _by_name(self)
 
     def to_json(self) -> str:
-        """Return the same as JSON; times in ISO 8601."""
+        """Return the fields as JSON text, with times in ISO 8601."""
         return json.dumps(json_values(self.to_dict()), indent=2, allow_nan=False)
 
     def __repr__(self) -> str:
@@ -96,52 +113,61 @@ class DisplayMixin:
 
 
 def _by_name(record: Any) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields(record)}
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def json_values(value: Any) -> Any:
-    """Return what JSON can say of a result, or of what one is made of."""
+    """Return a result, or a part of one, as values that JSON can represent."""
     if hasattr(value, "to_dict"):
         value = value.to_dict()
     elif is_dataclass(value) and not isinstance(value, type):
         value = _by_name(value)
     if isinstance(value, dict):
-        return {str(key): json_values(each) for key, each in value.items()}
+        return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_values(each) for each in value]
+        return [json_values(item) for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
-    return str(value) if isinstance(value, PurePath) else value
+    if isinstance(value, PurePath):
+        return str(value)
+    return value
 
 
 def for_terminal(text: str) -> str:
-    r"""Return `text` with every character that could steer a terminal written as an escape.
+    r"""Return `text` with every character that could control a terminal written as an escape.
 
-    Control characters, ANSI sequences, marks that turn the direction of writing, line separators
-    and lone surrogates become escapes such as ``\x1b``; everything a person reads stays, joiners
-    between the signs of an emoji or of a script too.
+    Control characters, ANSI sequences, marks of writing direction, line separators and lone
+    surrogates become escapes such as ``\x1b``. Visible text is unchanged, and so are joiners
+    between the characters of an emoji or of a script.
 
     Examples
     --------
     >>> print(for_terminal("red \x1b[31m alert\u202e"))
     red \x1b[31m alert\u202e
     """
-    return "".join(
-        char
-        if number % 2 or unicodedata.category(char) not in _CONTROL
-        else char.encode("unicode_escape").decode()
-        for number, part in enumerate(_JOINER.split(text))
-        for char in part
-    )
+    shown = []
+    for number, part in enumerate(_JOINER.split(text)):
+        is_joiner = number % 2 == 1
+        shown.append(part if is_joiner else "".join(map(_escaped_control, part)))
+    return "".join(shown)
+
+
+def _escaped_control(char: str) -> str:
+    """Return a character, or its escape if it could control a terminal."""
+    if unicodedata.category(char) not in _CONTROL:
+        return char
+    return char.encode("unicode_escape").decode()
 
 
 def shortened(text: str) -> str:
-    """Return `text` quoted, and cut when it is long."""
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+    """Return `text` in quotes, cut to 80 characters."""
+    if len(text) > 80:
+        text = f"{text[:77]}..."
+    return repr(text)
 
 
 def in_shell(*words: str) -> str:
-    r"""Return words as a person can copy them into a shell, whatever they are made of.
+    r"""Return words quoted for a POSIX shell, so that a person can copy them.
 
     >>> print(in_shell("memlab", "show", "my agent.db", "two\nlines.db"))
     memlab show 'my agent.db' $'two\nlines.db'
@@ -166,25 +192,32 @@ def _in_dollar_quotes(char: str) -> str:
 
 
 def refused(what: str, error: Exception, look_at: str = _ROOM) -> str:
-    """Say what the system refused, why, and what to look at."""
-    return f"{what} ({getattr(error, 'strerror', None) or error}); check {look_at}"
+    """Return the message for a failed system call: what failed, why, and what to check."""
+    reason = getattr(error, "strerror", None) or error
+    return f"{what} ({reason}); check {look_at}"
 
 
 def without_passwords(text: str) -> str:
-    """Return a text, such as a name or a message that quotes one, without passwords of URLs.
+    """Return a text without the passwords of URLs in it.
 
     >>> without_passwords("redis://me:secret@host/0?name=n&password=other")
     'redis://me@host/0?name=n'
     """
-    named = _LOGIN.sub(lambda found: f"{found['user']}@" if found["name"] else found["user"], text)
-    return _SECRET.sub(lambda found: found["mark"] if found["more"] else "", named)
+
+    def login(match: re.Match[str]) -> str:
+        return f"{match['user']}@" if match["name"] else match["user"]
+
+    def secret(match: re.Match[str]) -> str:
+        return match["mark"] if match["more"] else ""
+
+    return _SECRET.sub(secret, _LOGIN.sub(login, text))
 
 
 def as_text(sheet: TextPage, width: int | None = None) -> str:
-    """Return the sheet for a terminal: columns aligned, nothing in it can steer the terminal.
+    """Return a page as text for a terminal, with aligned columns and escaped control characters.
 
-    Within a `width`, what fits is as without one; else words are wrapped and a table goes on below
-    with its first column.
+    If the page does not fit into `width` columns, texts are wrapped, and a wide table is continued
+    below with its first column repeated.
     """
     text = "\n".join(_lines(sheet, None))
     if width is None or max(map(len, text.splitlines()), default=0) <= width:
@@ -193,9 +226,9 @@ def as_text(sheet: TextPage, width: int | None = None) -> str:
 
 
 def fitted_line(line: str, width: int) -> list[str]:
-    """Return a line in as many lines as it takes, the later ones standing in.
+    """Return a line wrapped to a width, with the later lines indented.
 
-    A command is never broken, so that it can be copied; what is said of it goes on below.
+    A command is never wrapped, so that it can be copied. Its remark is put on the next lines.
 
     >>> fitted_line("  rule  the smallest cap whose lower limit meets the target", 40)
     ['  rule  the smallest cap whose lower', '        limit meets the target']
@@ -217,7 +250,7 @@ def _unbroken(line: str, width: int, indent: int) -> list[str]:
 
 
 def as_html(sheet: TextPage) -> str:
-    """Return the sheet for a notebook: every character that means something to HTML is escaped."""
+    """Return a page as HTML for a notebook, with all text escaped."""
     facts = "".join(
         f"<tr><th style='text-align:left'>{_escaped(name)}</th>"
         f"<td style='text-align:left'>{_escaped(value)}</td></tr>"
@@ -233,22 +266,25 @@ def as_html(sheet: TextPage) -> str:
 
 
 def command(name: str, *arguments: object) -> str:
-    """Return a command of memlab's as a person can copy it; no URL in it says its password."""
-    return f"memlab {name} {in_shell(*(without_passwords(str(each)) for each in arguments))}"
+    """Return a memlab command for a person to copy, without passwords in URLs."""
+    words = [without_passwords(str(argument)) for argument in arguments]
+    return f"memlab {name} {in_shell(*words)}"
 
 
 def counted(count: float, things: str = "memories") -> str:
-    """Write a count with its noun, given in the plural.
+    """Return a count with its noun, which is given in the plural.
 
     >>> counted(1, "tokens"), counted(1200, "tokens"), counted(1, "memories")
     ('1 token', '1,200 tokens', '1 memory')
     """
-    one = f"{things[:-3]}y" if things.endswith("ies") else things.removesuffix("s")
-    return f"{count:,.0f} {one if count == 1 else things}"
+    noun = things
+    if count == 1:
+        noun = f"{things[:-3]}y" if things.endswith("ies") else things.removesuffix("s")
+    return f"{count:,.0f} {noun}"
 
 
 def in_bytes(size: int) -> str:
-    """Return a size for a person.
+    """Return a size in bytes with its unit, in powers of 1,000.
 
     >>> in_bytes(3_040_000), in_bytes(-5000), in_bytes(999)
     ('3.0 MB', '-5.0 kB', '999 bytes')
@@ -260,7 +296,7 @@ def in_bytes(size: int) -> str:
 
 
 def or_dash(value: Any, form: str = "{:.1%}") -> str:
-    """Write a value in its form, and a dash where there is none.
+    """Return a formatted value, or a dash for None and NaN.
 
     >>> or_dash(0.25), or_dash(None), or_dash(float("nan"))
     ('25.0%', '–', '–')
@@ -270,7 +306,7 @@ def or_dash(value: Any, form: str = "{:.1%}") -> str:
 
 
 def reads_as_number(cell: Cell) -> bool:
-    """Return whether a cell is a number, a share or a range of them: what is aligned to the right.
+    """Return whether a cell is a number, a percentage or a range, and is aligned to the right.
 
     >>> [reads_as_number(cell) for cell in (12, "94.0%", "90.1% to 96.8%", "–", "2026-03-01")]
     [True, True, True, True, False]
@@ -279,7 +315,7 @@ def reads_as_number(cell: Cell) -> bool:
 
 
 def numeric_columns(table: Table) -> list[bool]:
-    """Return whether each column holds nothing but numbers."""
+    """Return for each column whether all its cells are numbers."""
     columns = zip(*table.rows, strict=True)
     return [all(map(reads_as_number, column)) for column in columns] or [False] * len(table.header)
 
@@ -302,7 +338,7 @@ def _lines(sheet: TextPage, width: int | None) -> Iterator[str]:
 
 
 def _beside(lead: str, value: str, width: int | None) -> list[str]:
-    """Return words beside what leads them, wrapped; a command is whole, so it can be copied."""
+    """Return the lines of a text after its label, wrapped; a command is not wrapped."""
     words = for_terminal(value)
     if width is None or not words or _COMMAND.match(words):
         return [f"{lead}{words}"]
@@ -335,7 +371,7 @@ def _aligned(table: Table, width: int | None) -> Iterator[str]:
 def _parts(
     table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
 ) -> list[list[tuple[int, int]]]:
-    """Return the columns of each part of a table with widths; the first column is in every part."""
+    """Return the columns and widths of each part of a table. Each part has the first column."""
     least = [_least(table, cells, at, width // 2) for at in range(len(wanted))]
     parts: list[list[int]] = [[0]]
     for at in range(1, len(wanted)):
@@ -358,7 +394,7 @@ def _widened(
 
 
 def _least(table: Table, cells: Sequence[Sequence[str]], at: int, whole: int) -> int:
-    """Return the width a column takes at least: no number is broken, nor a word that is `whole`."""
+    """Return the minimum width of a column, for its numbers and for words up to `whole` long."""
     column = [row[at] for row in cells]
     words = [word for cell in column for word in cell.split() if len(word) <= whole]
     header = table.header[at].split() if table.header else []
@@ -369,7 +405,7 @@ def _least(table: Table, cells: Sequence[Sequence[str]], at: int, whole: int) ->
 
 
 def _html_rows(table: Table) -> str:
-    """Return rows whose columns say their side: JupyterLab's own is the right for all of them."""
+    """Return the rows of a table as HTML with the alignment of each cell."""
     styles = [f"text-align:{'right' if right else 'left'}" for right in numeric_columns(table)]
     rows: list[tuple[str, Sequence[Cell]]] = [("th", table.header)] if table.header else []
     rows += [("td", row) for row in table.rows]

@@ -1,4 +1,4 @@
-"""Claude Code's transcripts: calls of tools on memories, each once, by the session that made it."""
+"""Reads and changes of memories in Claude Code's transcripts, each counted once, by session."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +29,7 @@ _NOT_THERE: Final = pattern(
 
 
 class Touch(NamedTuple):
-    """What one call does with one memory."""
+    """A read or a change of one memory by one tool call."""
 
     call: str
     memory_id: str
@@ -37,11 +37,11 @@ class Touch(NamedTuple):
     writes: bool = False
     place: str = ""
     outcome: str | None = None
-    """What became of it, where no result says so: nothing went wrong, or why it is no read."""
+    """Outcome if it has no result: empty for success, else why it does not count; else None."""
 
 
 class Seen(NamedTuple):
-    """A touch that happened."""
+    """A successful touch, with its time and session."""
 
     touch: Touch
     at: datetime
@@ -49,18 +49,18 @@ class Seen(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a harvest looks for in transcripts."""
+    """How a harvest finds the touches of a store in transcripts."""
 
     concerns: reads.Wanted
-    """Whether a line may hold a call that matters; cheap, for every line is asked about."""
+    """Returns whether a line may have a relevant call. It is called for each line."""
     touches: Callable[[dict[str, Any]], Iterator[Touch]]
-    """Yields what a line's calls do with memories."""
+    """Yields the touches of a line."""
     ours: Callable[[list[Seen], Found], list[Seen]] = lambda seen, _: seen
-    """Returns what of all that happened is about the store."""
+    """Returns the touches that belong to the store."""
 
 
 class _Sighting(NamedTuple):
-    """One copy of a call: the file, the session the line names, the one it was copied from."""
+    """A copy of a call: its file, the session of its line, and the session it was copied from."""
 
     file: Path
     session: str
@@ -68,12 +68,15 @@ class _Sighting(NamedTuple):
 
 
 class _Call(NamedTuple):
+    """A call with its time and all its copies."""
+
     touch: Touch
     at: datetime | None
     sightings: list[_Sighting]
 
 
 def _projects_folder(asked: Asked, beside: Path | None) -> Path:
+    """Return the folder of transcripts; raise MemlabError if there is none."""
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
     candidates = [beside, home] if asked.transcripts is None else [asked.transcripts]
     for folder in candidates:
@@ -84,14 +87,14 @@ def _projects_folder(asked: Asked, beside: Path | None) -> Path:
 
 
 def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
-    """Return every transcript below a folder of projects, or one project's, agents' included."""
+    """Return the transcripts below the folder of all projects or of one, subagents included."""
     found: list[Path] = []
     seen = set[str]()
     for folder, inner, names in os.walk(root, followlinks=follow_links):
         where = Path(folder)
         real = os.path.realpath(folder)
         parts = where.relative_to(root).parts
-        if real in seen:  # links may lead round
+        if real in seen:  # links may form a cycle
             inner.clear()
             continue
         seen.add(real)
@@ -103,27 +106,27 @@ def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
 
 
 def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """Return the parts of a line's message that are of a kind, such as calls of tools."""
+    """Return the blocks of a line's message that have a type, such as ``tool_use``."""
     blocks = map(mapping, sequence(mapping(line.get("message")).get("content")))
     return [block for block in blocks if block.get("type") == kind]
 
 
 def calls_in(line: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the calls of a line: the id of each, its tool's name, and what that was given."""
+    """Yield the tool calls of a line: id, name of the tool and input."""
     for block in blocks_of(line, "tool_use"):
         call = text(block.get("id")) or named(line)
         yield call, text(block.get("name")), mapping(block.get("input"))
 
 
 def named(line: dict[str, Any]) -> str:
-    """Return what tells a line from others; a copy has the same."""
+    """Return the identity of a line, which its copies share."""
     return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
 
 
 def uses_in(
     asked: Asked, look: Look, system: str, store: str, *, beside: Path | None = None
 ) -> Found:
-    """Read all transcripts, those of `beside` where it is there; return the uses of a store."""
+    """Read all transcripts, those in `beside` if it exists, and return the uses of a store."""
     root = _projects_folder(asked, beside)
     found = Found(store=store)
     lines = LineReader(transcript_files(root), asked.progress, found)
@@ -131,7 +134,7 @@ def uses_in(
     for file in lines.files:
         for line in lines.objects(file, scan.wants):
             scan.take(file, line)
-    if scan.waiting:  # a copy may begin in between: with a result whose call stands in a later file
+    if scan.waiting:  # a copied transcript may begin with the result of a call in a later file
         again = LineReader(lines.files)
         for file in again.files:
             for line in again.objects(file, scan.answers):
@@ -142,59 +145,73 @@ def uses_in(
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
-    seen = sorted(scan.happened(), key=lambda one: one.at)
+    seen = sorted(scan.happened(), key=lambda touch: touch.at)
     _take_uses(look.ours(seen, found), system, asked, found)
     return found
 
 
 def _take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
-    """Add what was read and changed to what was found, what is no later need apart."""
+    """Add reads and changes to the result of a harvest, classified by kind."""
     uses = []
     for touch, at, session in seen:
         name = f"{system}:{touch.call}:{touch.memory_id}"
-        known = asked.before.get(name)  # the session that was found first stands
-        owner = (known and known.session) or session
-        kind = WRITE if touch.writes else READ
-        uses.append(reads.Read(touch.memory_id, at, name, touch.how, owner, kind))
+        known = asked.before.get(name)
+        owner = session
+        if known is not None and known.session:
+            owner = known.session  # the session of an earlier harvest is kept
+        use = reads.Read(
+            memory_id=touch.memory_id,
+            at=at,
+            id=name,
+            how=touch.how,
+            session=owner,
+            kind=WRITE if touch.writes else READ,
+        )
+        uses.append(use)
     found.writes = [use for use in uses if use.kind == WRITE]
     before = (use for use in asked.before.values() if use.kind == WRITE)
     written: dict[tuple[str, str], datetime] = {}
-    """When each session first changed each memory."""
+    """Time of the first change of each memory by each session."""
     for write in [*before, *found.writes]:
         key = write.memory_id, write.session or ""
         written[key] = min(write.at, written.get(key, write.at))
     for use in uses:
-        if use.kind != WRITE:
-            first = written.get((use.memory_id, use.session or ""))
-            kind = READ
-            if first is not None:
-                kind = reads.OWN_SESSION if use.at >= first else reads.MAINTENANCE
-            (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
+        if use.kind == WRITE:
+            continue
+        first_write = written.get((use.memory_id, use.session or ""))
+        if first_write is None:
+            found.reads.append(use)
+        elif use.at >= first_write:
+            found.apart.append(use._replace(kind=reads.OWN_SESSION))
+        else:
+            found.apart.append(use._replace(kind=reads.MAINTENANCE))
 
 
 class _Scan:
+    """Collects calls and their results from the lines of transcripts."""
+
     def __init__(self, look: Look, found: Found) -> None:
         self._look = look
         self._found = found
         self._calls: dict[tuple[str, str, bool, str], _Call] = {}
         self._results: dict[str, tuple[str, set[str]]] = {}
-        """By call: its outcome, and the files that a shell did not find, by their names."""
+        """Outcome by call id, and the names of the files that a shell did not find."""
         self.waiting: set[bytes] = set()
-        """Calls whose result has not been seen yet."""
+        """Ids of the calls whose result was not found yet."""
 
     def wants(self, line: bytes) -> bool:
-        """Return whether a line holds a call that matters, or the result of one."""
+        """Return whether a line may have a relevant call or its result."""
         has_use = b'"tool_use"' in line or b'"attachment"' in line
         return self.answers(line) or (has_use and self._look.concerns(line))
 
     def answers(self, line: bytes) -> bool:
-        """Return whether a line holds the result of a call that waits for one."""
+        """Return whether a line has the result of a waiting call."""
         if not self.waiting or b"tool_use_id" not in line:
             return False
         return not self.waiting.isdisjoint(_RESULT_OF.findall(line))
 
     def take_results(self, line: dict[str, Any]) -> None:
-        """Take in the results of a line."""
+        """Record the results of a line."""
         results = blocks_of(line, "tool_result")
         for block in results:
             call = text(block.get("tool_use_id"))
@@ -204,7 +221,7 @@ class _Scan:
                 self.waiting.discard(call.encode())
 
     def take(self, file: Path, line: dict[str, Any]) -> None:
-        """Take in the calls and the results of a line."""
+        """Record the calls and the results of a line."""
         self.take_results(line)
         for touch in self._look.touches(line):
             key = (touch.call, touch.memory_id, touch.writes, touch.place)
@@ -224,7 +241,7 @@ class _Scan:
             outcome, missing = self._results.get(touch.call, (WITHOUT_RESULT, set[str]()))
             outcome = outcome if touch.outcome is None else touch.outcome
             if outcome == _SUCCESS and touch.how == "Bash" and touch.memory_id in missing:
-                outcome = FAILED  # the shell went on without it
+                outcome = FAILED  # the shell continued without the file
             why = outcome or "calls without a time"
             more = 1
             if outcome == _SUCCESS and at is not None:
@@ -236,27 +253,30 @@ class _Scan:
 
 
 def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
-    """Return why a result is no success; the empty text where it is one."""
-    said = next(iter(_texts(block)), "")[:200]
+    """Return why a call failed; the empty string for success."""
+    answer = next(iter(_texts(block)), "")[:200]
     details = line.get("toolUseResult")
-    failed = block.get("is_error") is True or said.startswith("<tool_use_error>")
+    failed = block.get("is_error") is True or answer.startswith("<tool_use_error>")
     if failed or text(details).startswith("Error"):
         return FAILED
     kind = mapping(details)
     if kind.get("interrupted") is True:
         return "calls that were interrupted"
-    if kind.get("type") == "file_unchanged" or _UNCHANGED.match(said):
+    if kind.get("type") == "file_unchanged" or _UNCHANGED.match(answer):
         return "calls answered by a note that the file is unchanged"
-    told = text(kind.get("returnCodeInterpretation"))
-    if any(_NO_MATCH.match(each) for each in (told, said)):
+    exit_note = text(kind.get("returnCodeInterpretation"))
+    if _NO_MATCH.match(exit_note) or _NO_MATCH.match(answer):
         return NOTHING_FOUND
     return _SUCCESS
 
 
 def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
-    """Return the names of files that a shell's commands said were not there."""
-    told = text(mapping(line.get("toolUseResult")).get("stderr"))
-    return {match[1] for each in (told, *_texts(block)) for match in _NOT_THERE.finditer(each)}
+    """Return the names of the files that shell commands reported as missing."""
+    errors = text(mapping(line.get("toolUseResult")).get("stderr"))
+    names: set[str] = set()
+    for output in (errors, *_texts(block)):
+        names.update(match[1] for match in _NOT_THERE.finditer(output))
+    return names
 
 
 def _texts(block: dict[str, Any]) -> list[str]:
@@ -276,15 +296,15 @@ def _sighting(file: Path, line: dict[str, Any]) -> _Sighting:
 
 
 def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Path]) -> str:
-    """Return the session that a call was made in, whatever copies say."""
-    among = [each for each in sightings if not each.forked_from] or sightings
-    file = oldest(frozenset(each.file for each in among))
-    first = next(each for each in among if each.file == file)
-    return first.forked_from or first.session
+    """Return the session in which a call was made, from its original among the copies."""
+    candidates = [sighting for sighting in sightings if not sighting.forked_from] or sightings
+    file = oldest(frozenset(sighting.file for sighting in candidates))
+    original = next(sighting for sighting in candidates if sighting.file == file)
+    return original.forked_from or original.session
 
 
 def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:
-    """Return which of files that repeat each other the others were copied from: it begins first."""
+    """Return the original of files that copy each other: the one whose own lines begin first."""
     if len(files) == 1:
         return next(iter(files))
     lines = {file: times_of(file) for file in files}
@@ -297,7 +317,7 @@ def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]
 
 
 def _times_by_line(file: Path) -> dict[int, float]:
-    """Return a file's lines by their ids, with the seconds at which they were written."""
+    """Return the time of each line of a file in seconds since 1970, by the hash of its id."""
     times = {}
     for line in LineReader([file]).objects(file, lambda _: True):
         with suppress(ValueError, OverflowError):
