@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit code."""
+"""The command line interface: the command group, errors and exit codes."""
 
 import os
 import sys
@@ -27,15 +27,15 @@ COMMANDS: Final = {
     }.items()
     for name in names
 }
-"""In which module each command lies; it is imported when the command is named, or listed."""
+"""The module of each command, which is imported when the command is named or listed."""
 
 
 _ARGUMENTS: Final = "memlab.arguments"
-"""Where the words of the command line are kept for an error's next steps."""
+"""Key in click's ``Context.meta`` of the command line's words, for the next steps of an error."""
 
 
 class _Imported(UserDict[str, Any]):
-    """Commands by name, of which each is imported when it is asked for."""
+    """A mapping of commands by name, which imports each command on access."""
 
     def __getitem__(self, name: str) -> click.Command:
         command: click.Command = getattr(import_module(f"memlab.cli.{COMMANDS[name]}"), name)
@@ -43,20 +43,23 @@ class _Imported(UserDict[str, Any]):
 
 
 class Commands(click.Group):
-    """All commands; their errors are sentences."""
+    """The group of all commands, which prints errors as sentences."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words before the command's name."""
-        ctx.meta[_ARGUMENTS] = [*args]
+        """Parse the words before the command's name, and keep all words for error messages."""
+        ctx.meta[_ARGUMENTS] = list(args)
         with _harmless_errors():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error is a line on stderr: 1 refused, 2 bad input, 130 Ctrl-C."""
+        """Run a command, and print an error as a line on stderr.
+
+        The exit code is 1 for a refused change, 2 for other errors, and 130 for Ctrl-C.
+        """
         try:
             with progress("working"), _harmless_errors(), _warned_once():
                 return super().invoke(ctx)
-        except BrokenPipeError:  # whoever reads the output has seen enough, as head has
+        except BrokenPipeError:  # the reader of the output has closed it, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except errors.MemlabError as error:
@@ -68,9 +71,9 @@ class Commands(click.Group):
                 error, errors.StalePlanError | errors.AlreadyAppliedError | errors.CompactionError
             )
             ctx.exit(1 if refused else 2)
-        except OSError as error:  # of a system, not of memlab: there is nothing to trace back
-            what = f"{error.filename}: " if error.filename else ""
-            _say(f"{what}{error.strerror or error}; check the path and its permissions")
+        except OSError as error:  # an error of the system, for which a traceback is no help
+            file = f"{error.filename}: " if error.filename else ""
+            _say(f"{file}{error.strerror or error}; check the path and its permissions")
             ctx.exit(2)
         except KeyboardInterrupt:
             _say("interrupted")
@@ -80,21 +83,23 @@ class Commands(click.Group):
 def _commands_with_kind(
     arguments: Sequence[str], error: errors.UndecidedKindError
 ) -> Iterator[str]:
-    """Yield the command that was given with each name that decides which kind a folder is."""
-    meant = [argument for argument in arguments if _is_path(argument, error.given)]
+    """Yield the same command for each possible kind of a folder whose kind is undecided."""
+    paths = [argument for argument in arguments if _is_path(argument, error.given)]
+    if not paths:
+        return
     for name in error.names:
-        if meant:
-            words = [name if argument in meant else argument for argument in arguments]
-            yield f"next: {command(*words)}"
+        words = [name if argument in paths else argument for argument in arguments]
+        yield f"next: {command(*words)}"
 
 
-def _is_path(argument: str, given: str) -> bool:
-    """Whether an argument of the command line is a path that an error names."""
-    return bool(argument) and Path(argument).expanduser().absolute() == Path(given).absolute()
+def _is_path(argument: str, path: str) -> bool:
+    """Return whether an argument of the command line is this path."""
+    return bool(argument) and Path(argument).expanduser().absolute() == Path(path).absolute()
 
 
-def _say(words: str) -> None:
-    click.echo(f"memlab: {for_terminal(without_passwords(words))}", err=True)
+def _say(message: str) -> None:
+    """Print a message on stderr, without passwords and control characters."""
+    click.echo(f"memlab: {for_terminal(without_passwords(message))}", err=True)
 
 
 _SAID_ONCE: Final = (
@@ -102,15 +107,15 @@ _SAID_ONCE: Final = (
     errors.DamagedLogWarning,
     errors.ArchivePermissionsWarning,
 )
-"""Warnings that are lines on stderr."""
+"""Warnings that are printed as a line on stderr, each message once."""
 
 
 @contextmanager
 def _warned_once() -> Iterator[None]:
-    """Let what an archive could not say be a line on stderr, and show other warnings as ever."""
+    """Print memlab's warnings as lines on stderr in the block; other warnings are unchanged."""
     with warnings.catch_warnings():
-        for own in _SAID_ONCE:
-            warnings.simplefilter("once", own)
+        for category in _SAID_ONCE:
+            warnings.simplefilter("once", category)
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -125,7 +130,7 @@ def _warned_once() -> Iterator[None]:
 
 @contextmanager
 def _harmless_errors() -> Iterator[None]:
-    """Let no word of the command line that an error quotes steer the terminal, or be a password."""
+    """Remove control characters and passwords from the usage errors of the block."""
     try:
         yield
     except click.ClickException as error:

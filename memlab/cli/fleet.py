@@ -1,4 +1,4 @@
-"""``memlab fleet``: many stores at once; what reads them, and one review before the change."""
+"""The commands of ``memlab fleet``, which survey, size, plan and change many stores."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
-"""By what a column is headed, the field that stands in it, or what makes its cell of a row."""
+"""The columns of a table: by header, the field of a row, or a function from a row to its cell."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 _KEPT: Final = (
@@ -57,7 +57,7 @@ _PRINTED: Final = (
 
 @dataclass
 class FleetOptions:
-    """Who is to do the work of a command, where results are kept, and how they are printed."""
+    """The options of a fleet command: its runner, the folder of results, and the output."""
 
     processes: int | None
     scheduler: str | None
@@ -69,14 +69,19 @@ class FleetOptions:
 
     @contextmanager
     def runner(self) -> Iterator["memlab.fleet.Runner | None"]:
-        """Hand out who does the work; None where nobody was asked for."""
-        asked = ("processes", "scheduler", "scheduler_file")
-        given = [f"--{n.replace('_', '-')}" for n in asked if getattr(self, n) is not None]
+        """Yield the runner that the options name; None for the default one."""
+        options_by_name = {
+            "--processes": self.processes,
+            "--scheduler": self.scheduler,
+            "--scheduler-file": self.scheduler_file,
+        }
+        given = [name for name, value in options_by_name.items() if value is not None]
         if len(given) > 1:
             raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
-        if self.processes is not None:
-            alone = self.processes == 1
-            yield memlab.fleet.Serial() if alone else memlab.fleet.Processes(self.processes)
+        if self.processes == 1:
+            yield memlab.fleet.Serial()
+        elif self.processes is not None:
+            yield memlab.fleet.Processes(self.processes)
         elif given:
             file = self.scheduler_file
             with memlab.fleet.cluster_at(self.scheduler, scheduler_file=file) as cluster:
@@ -85,19 +90,25 @@ class FleetOptions:
             yield None
 
     def work(self, what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
-        """Make a call by those who do the work, with a bar that has a name."""
+        """Call a function of :mod:`memlab.fleet` with the runner, and a progress bar `what`."""
         with self.runner() as runner, output.bar(what) as progress:
             return call(*given, runner=runner, progress=progress, **settings)
 
     def kept(self, *below: str, option: str = "--results FOLDER") -> Path | None:
-        """Return the folder of results; where that was asked for it is emptied, or those in it."""
-        if self.fresh and self.out is None:
-            raise click.UsageError(f"--fresh needs {option}")
-        if self.fresh and self.out is not None:
-            from memlab.fleet.sweep import start_over
+        """Return the folder of results; with ``--fresh`` delete the results in it first.
 
-            for folder in [self.out / each for each in below] or [self.out]:
-                start_over(folder)
+        `below` names the subfolders that hold the results, if there are several. `option` is the
+        option that names the folder.
+        """
+        if not self.fresh:
+            return self.out
+        if self.out is None:
+            raise click.UsageError(f"--fresh needs {option}")
+        from memlab.fleet.sweep import start_over
+
+        folders = [self.out / name for name in below] or [self.out]
+        for folder in folders:
+            start_over(folder)
         return self.out
 
     def show(
@@ -111,7 +122,29 @@ class FleetOptions:
         errors: "pd.Series[str] | None" = None,
         fails: bool = False,
     ) -> None:
-        """Print a table whole for a script, else some columns, most first; exit 1 for errors."""
+        """Print the result of a command, and exit with 1 if a store has an error.
+
+        With ``--json`` and ``--csv`` the whole table is printed, else a page.
+
+        Parameters
+        ----------
+        title : str
+            Title of the page.
+        table : DataFrame
+            A row for each store.
+        columns : Mapping
+            Columns of the page's table.
+        *steps : str
+            Next steps below the page.
+        most : Series
+            The number of each store by which the page is sorted, largest first.
+        facts : sequence
+            Facts of the page.
+        errors : Series, optional
+            Messages that replace the errors of the table on the page.
+        fails : bool
+            Whether to exit with 1 in any case.
+        """
         if output.wants_json():
             output.print_records(table)
         elif self.as_csv:
@@ -119,40 +152,54 @@ class FleetOptions:
         else:
             below = common_folder(table["store"].tolist())
             names = table["store"].str.removeprefix(below)
-            table = table.assign(store=names, error=table["error"] if errors is None else errors)
+            if errors is None:
+                errors = table["error"]
+            table = table.assign(store=names, error=errors)
             ranked = table.loc[most.sort_values(ascending=False, kind="stable").index]
             good = ranked[ranked["error"].isna()]
             bad = ranked[ranked["error"].notna()]
-            whole = good.astype(object).where(good.notna(), None)
-            shown = (*columns.values(), "store")
-            rows = [tuple(_cell(row, of) for of in shown) for row in whole.itertuples()]
-            listed = Table("", (*columns, "store"), rows, whole=True)
-            tables = [listed.first(self.limit, "; --limit, --csv or --json shows them")]
+            values = good.astype(object).where(good.notna(), None)
+            fields = (*columns.values(), "store")
+            rows = [tuple(_cell(row, field) for field in fields) for row in values.itertuples()]
+            stores = Table("", (*columns, "store"), rows, whole=True)
+            tables = [stores.first(self.limit, "; --limit, --csv or --json shows them")]
             if len(bad):
-                wrong = list(zip(bad["store"], bad["error"], strict=True))
-                tables.append(Table("left out", (), wrong, whole=True).first(self.limit))
-            facts = [*([("below", below)] if below else []), *facts]
-            output.print_lines(TextPage(title, facts, tables), *([""] if steps else []), *steps)
+                messages = list(zip(bad["store"], bad["error"], strict=True))
+                tables.append(Table("left out", (), messages, whole=True).first(self.limit))
+            if below:
+                facts = [("below", below), *facts]
+            lines = ["", *steps] if steps else []
+            output.print_lines(TextPage(title, facts, tables), *lines)
         output.fail_if(fails or bool(table["error"].notna().any()))
 
 
-def _cell(row: Any, of: str | Callable[[Any], str | None]) -> Cell:
-    """Return a cell of a row: numbers whole, and a dash for what is missing."""
-    value = getattr(row, of) if isinstance(of, str) else of(row)
+def _cell(row: Any, field: str | Callable[[Any], str | None]) -> Cell:
+    """Return a cell of a row: text, a whole number, or a dash for a missing value."""
+    value = getattr(row, field) if isinstance(field, str) else field(row)
     if value is None:
         return "–"
-    return value if isinstance(value, str) else int(value)
+    if isinstance(value, str):
+        return value
+    return int(value)
 
 
 def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Function], Function]:
-    """Return what adds the options of a job to a command, which is given it as its ``job``."""
-    added = [*(_KEPT if keeps else ()), *_WHO, *(_PRINTED if prints else ())]
+    """Return a decorator that adds the fleet options to a command, which gets them as ``job``.
+
+    `keeps` adds the options on saved results, `prints` those on the output.
+    """
+    added = list(_WHO)
+    if keeps:
+        added = [*_KEPT, *added]
+    if prints:
+        added = [*added, *_PRINTED]
 
     def add(function: Function) -> Function:
         @wraps(function)
         def with_job(**given: Any) -> Any:
-            names = [each.name for each in fields(FleetOptions) if each.name in given]
-            return function(job=FleetOptions(**{name: given.pop(name) for name in names}), **given)
+            names = [field.name for field in fields(FleetOptions) if field.name in given]
+            job = FleetOptions(**{name: given.pop(name) for name in names})
+            return function(job=job, **given)
 
         for option in reversed(added):
             with_job = option(with_job)
@@ -162,7 +209,7 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Functio
 
 
 def common_folder(names: Sequence[str]) -> str:
-    """Return the folder that all names begin with, its slash included; empty where there is none.
+    """Return the folder that all names begin with, with its slash; empty if there is none.
 
     >>> common_folder(["/srv/a/memory.db", "/srv/b/memory.db"])
     '/srv/'
@@ -174,12 +221,12 @@ def common_folder(names: Sequence[str]) -> str:
 
 
 def _share(part: float, whole: float) -> str:
-    """Return a part in per cent of the whole, a dash where there is no whole."""
+    """Return a part in percent of the whole; a dash if the whole is 0."""
     return f"{part / whole:.1%}" if whole else "–"
 
 
 VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
-"""Those that make the exit code 1: somebody has to choose."""
+"""Verdicts that make the exit code 1, because a person has to decide."""
 
 
 LOADED: Final[Columns] = {
@@ -191,7 +238,7 @@ LOADED: Final[Columns] = {
     "written": lambda row: row.last_at and f"{row.last_at:%Y-%m-%d}",
 }
 FITS: Final = "fits (serves)"
-"""The column that there is where there is a budget."""
+"""Header of the column that is shown with a token budget."""
 CAPS: Final[Columns] = {
     "safe": "keep_recent",
     "likely": "likely",
@@ -255,6 +302,7 @@ def show_fleet(names: tuple[str, ...], backlog: int | None, job: FleetOptions) -
 
 
 def _loaded(table: "pd.DataFrame", members: "memlab.fleet.Members") -> list[tuple[str, str]]:
+    """Return the facts of a survey: tokens, disk space, and names that are no stores."""
     sums = table.sum(numeric_only=True).astype(int)
     share = _share(sums["prunable_tokens"], sums["boot_tokens"])
     disk = f"{sums['bytes'] / 1e6:,.1f} MB"
@@ -299,22 +347,32 @@ def size_fleet(
     members = memlab.fleet.expand_names(names)
     folder = job.kept()
     cohort = job.work("references", memlab.fleet.cohort_of, members)
-    asked |= {"token_budget": token_budget, "cohort": cohort}
-    table = job.work("size", memlab.fleet.size, members, out=folder, **asked)
+    table = job.work(
+        "size",
+        memlab.fleet.size,
+        members,
+        out=folder,
+        token_budget=token_budget,
+        cohort=cohort,
+        **asked,
+    )
     good = table[table["error"].isna()]
     saved = table["boot_now"] - table["boot_after"]
     verdicts = good["verdict"].value_counts().items()
     deletes = counted(int(good["deletes"].sum()), "memories")
-    facts = [
-        ("verdicts", ", ".join(f"{count:,} {name}" for name, count in verdicts) or "none"),
-        ("the fleet says", _shared(cohort)),
-        ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
-    ]
-    facts = facts if len(good) else []
+    facts = []
+    if len(good):
+        counts = ", ".join(f"{count:,} {name}" for name, count in verdicts)
+        facts = [
+            ("verdicts", counts or "none"),
+            ("the fleet says", _shared(cohort)),
+            ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
+        ]
     safe = good["keep_recent"].dropna()
     caps = f"{len(safe):,} of {counted(len(table), 'stores')}"
-    without = {FITS} if good["fits"].isna().all() else set()
-    columns = {name: cell for name, cell in CAPS.items() if name not in without}
+    columns = dict(CAPS)
+    if good["fits"].isna().all():
+        del columns[FITS]
     plan = command("fleet plan", *names)
     save = "--save-plan fleet-plan.json"
     steps = []
@@ -323,14 +381,17 @@ def size_fleet(
     if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
         policy = f"--policy tokens --max-tokens {token_budget}"
         steps.append(f"next: {plan} {policy} {save}    for the budget")
-    if above := int(good["verdict"].eq(VERDICTS[0]).sum()):
-        each = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
-        steps.append(f"{'      ' if steps else 'next: '}memlab floor STORE    {each}")
+    above = int(good["verdict"].eq(VERDICTS[0]).sum())
+    if above:
+        margin = "      " if steps else "next: "
+        words = f"for each of {counted(above, 'stores')} that no budget can help; leave these out"
+        steps.append(f"{margin}memlab floor STORE    {words}")
     fails = table["verdict"].isin(VERDICTS).any()
     job.show(f"a cap for {caps}", table, columns, *steps, most=saved, facts=facts, fails=fails)
 
 
 def _shared(cohort: "memlab.fleet.Cohort") -> str:
+    """Return a sentence on the evidence that the stores of a fleet share."""
     if not cohort.stores:
         return "nothing yet: too few stores have references; other projects stand in"
     return (
@@ -360,12 +421,18 @@ def report_fleet(
     import_extra("matplotlib", extra="report")
     members = memlab.fleet.expand_names(names)
     folder = job.kept(*KEPT_APART)
-    asked = {"token_budget": token_budget, "now": now_utc(), "out": folder}
-    found = job.work("report", memlab.fleet.examine_fleet, members, **asked)
-    memlab.fleet.write_fleet_report(page, found)
-    left_out = f", {found.failed:,} left out" if found.failed else ""
-    output.print_lines(f"report: {page}", f"  {counted(len(found.stores), 'stores')}{left_out}")
-    output.fail_if(found.failed > 0)
+    findings = job.work(
+        "report",
+        memlab.fleet.examine_fleet,
+        members,
+        token_budget=token_budget,
+        now=now_utc(),
+        out=folder,
+    )
+    memlab.fleet.write_fleet_report(page, findings)
+    left_out = f", {findings.failed:,} left out" if findings.failed else ""
+    output.print_lines(f"report: {page}", f"  {counted(len(findings.stores), 'stores')}{left_out}")
+    output.fail_if(findings.failed > 0)
 
 
 @fleet.command(
@@ -397,9 +464,9 @@ def plan_fleet(
     job.out = None if save_plan is None else saved_beside(save_plan)
     job.kept(option="--save-plan FILE")
     with faults_of(policy):
-        made = job.work("plan", memlab.fleet.plan, names, policy, now=now_utc(), save=save_plan)
-    output.print_result(made)
-    output.fail_if(bool(made.refused))
+        plan = job.work("plan", memlab.fleet.plan, names, policy, now=now_utc(), save=save_plan)
+    output.print_result(plan)
+    output.fail_if(bool(plan.refused))
 
 
 @fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
@@ -412,16 +479,19 @@ def apply_fleet(plan_file: Path, all_prunable: bool, job: FleetOptions) -> None:
     What is deleted goes to the store's own archive first. A store that has changed since is
     refused, alone. Stopped half way, the same command finishes it; nothing is applied twice.
     """
-    asked = {"now": now_utc(), "all_prunable": all_prunable}
-    table = job.work("apply", memlab.fleet.apply, plan_file, **asked)
+    table = job.work(
+        "apply", memlab.fleet.apply, plan_file, now=now_utc(), all_prunable=all_prunable
+    )
     good = table[table["error"].isna()]
     done = good[good["status"] == "applied"]
-    before, after = (int(good[moment].sum()) for moment in ("boot_before", "boot_after"))
+    before = int(good["boot_before"].sum())
+    after = int(good["boot_after"].sum())
     facts = [
         ("deleted", f"{counted(int(done['deleted'].sum()))}, archived beside their stores"),
         ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
     ]
-    if again := len(good) - len(done):
+    again = len(good) - len(done)
+    if again:
         facts.append(("applied before", f"{counted(again, 'stores')}; nothing is applied twice"))
     stores = counted(len(table), "stores")
     refused = len(table) - len(good)
@@ -440,14 +510,16 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
 
     A store whose health fails is not changed; one of which nothing is remembered is left out.
     """
-    how = {"apply": do_it, "yes": yes, "now": now_utc(), "out": job.kept()}
-    table = job.work("maintain", memlab.fleet.maintain, names, **how)
+    folder = job.kept()
+    table = job.work(
+        "maintain", memlab.fleet.maintain, names, apply=do_it, yes=yes, now=now_utc(), out=folder
+    )
     failed = table["status"].eq("FAILED").fillna(value=False)
     counts = table["status"].value_counts().items()
-    told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
-    title = f"maintenance of {counted(len(table), 'stores')}: {told}"
+    results = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
+    title = f"maintenance of {counted(len(table), 'stores')}: {results}"
     steps = [] if do_it else ["nothing was changed; add --apply to do it"]
-    why = table["error"].mask(failed, table["failed"])
+    errors = table["error"].mask(failed, table["failed"])
     silent = table["error"].str.startswith("nothing is remembered of").fillna(value=False)
     if silent.any():
         steps.append("next: memlab size STORE --save    remembers a cap of one that has none")
@@ -457,6 +529,6 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: FleetOpt
         MAINTAINED,
         *steps,
         most=table["deleted"],
-        errors=why.mask(silent, "nothing is remembered of it"),
+        errors=errors.mask(silent, "nothing is remembered of it"),
         fails=failed.any(),
     )

@@ -1,4 +1,4 @@
-"""Commands that show a store in pictures: ``report``, and ``lab`` with the notebooks."""
+"""The commands ``report``, which draws charts, and ``lab``, which opens the notebooks."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from memlab.views.bundled import store_path
 from memlab.views.drawing import CHARTS, draw
 
 _CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
-    f"  {name:<15} {one.shows}" for name, one in CHARTS.items()
+    f"  {name:<15} {drawing.shows}" for name, drawing in CHARTS.items()
 )
 
 
@@ -66,12 +66,13 @@ def report(
         from memlab.sources.opening import open_source
 
         check_writable(file)
-        drawn = draw(name, memlab.views.examine(path, now=now, **asked))
-        output.write_picture(drawn.at(width=NARROW) if narrow else drawn, file, open_source(path))
-        output.print_lines(f"chart: {file}", f"  {drawn.title}")
+        chart = draw(name, memlab.views.examine(path, now=now, **asked))
+        picture = chart.at(width=NARROW) if narrow else chart
+        output.write_picture(picture, file, open_source(path))
+        output.print_lines(f"chart: {file}", f"  {chart.title}")
         return
-    found = memlab.report(path, file, record=record, now=now, progress=watch, **asked)
-    output.print_result(found, is_example=store is None)
+    written = memlab.report(path, file, record=record, now=now, progress=watch, **asked)
+    output.print_result(written, is_example=store is None)
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
@@ -113,7 +114,11 @@ def lab(
         output.print_lines(f"wrote {path}")
     server = [sys.executable, "-m", "jupyterlab", str(folder)]
     server += [f"--LabApp.default_url=/lab/tree/{START}"]
-    server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
-    server += [f"--port={port}"] if port else []
+    if no_browser:
+        server.append("--no-browser")
+    if allow_root:
+        server.append("--allow-root")
+    if port:
+        server.append(f"--port={port}")
     output.clear_progress()
     os.execv(server[0], server)  # noqa: S606 - it hears Ctrl-C itself, and asks before it stops

@@ -1,4 +1,4 @@
-"""Commands that ask something of a store, or look for stores; all but harvest only read."""
+"""Commands that report on a store or find stores. Only harvest and size --save write files."""
 
 import sys
 from pathlib import Path
@@ -31,8 +31,8 @@ def show(store: Path | None, example: bool, **asked: Any) -> None:
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
     path, now = options.store_and_moment(store)
-    found = memlab.show(path, now=now, **asked)
-    output.print_result(found, is_example=store is None)
+    overview = memlab.show(path, now=now, **asked)
+    output.print_result(overview, is_example=store is None)
 
 
 _BY: Final = ("tokens", "age", "reads", "references", "need")
@@ -136,9 +136,10 @@ def doctor(store: Path, backlog: int | None, strict: bool) -> None:
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
     output.show_progress("looking at the store and its archive")
-    found = memlab.doctor(store, backlog=backlog)
-    output.print_result(found)
-    output.fail_if(found.status in ({"WARN", "FAIL"} if strict else {"FAIL"}))
+    health = memlab.doctor(store, backlog=backlog)
+    output.print_result(health)
+    failing = {"WARN", "FAIL"} if strict else {"FAIL"}
+    output.fail_if(health.status in failing)
 
 
 @click.command(short_help="Recommend a keep_recent, with evidence.")
@@ -176,11 +177,11 @@ def size(store: Path | None, save: bool, **asked: Any) -> None:
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")
     output.show_progress("reading the store and sizing it")
-    found = memlab.size(store or store_path("two_years"), **asked)
-    output.print_result(found, is_example=store is None)
+    recommendation = memlab.size(store or store_path("two_years"), **asked)
+    output.print_result(recommendation, is_example=store is None)
     if save:
-        click.echo(f"\n{for_terminal(found.save())}", err=True)
-        output.fail_if(found.advice.policy is None)
+        click.echo(f"\n{for_terminal(recommendation.save())}", err=True)
+        output.fail_if(recommendation.advice.policy is None)
 
 
 @click.command(short_help="Gather what an agent read into an access log.")
@@ -212,12 +213,12 @@ def harvest(source: str, log: Path | None, transcripts: Path | None) -> None:
     memlab size memory.db --log reads.log
     """  # noqa: D301 - \b keeps the lines below it apart
     with output.bar("harvest", "B", scale=True) as progress:
-        found = memlab.harvest(source, log, transcripts=transcripts, progress=progress)
-    output.print_result(found)
+        harvest = memlab.harvest(source, log, transcripts=transcripts, progress=progress)
+    output.print_result(harvest)
 
 
 _OF_SIZE: Final = {"count": "recent", "age": "ttl", "tokens": "tokens"}
-"""What a size that is given without a policy is a size of."""
+"""The policy of each size option that is given without ``--policy``."""
 
 
 @click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
@@ -286,17 +287,17 @@ def compare(
     sizes = {name: asked.pop(name) for name in ("count", "age", "tokens")}
     policies = None
     if policy_names or given or any(sizes.values()):
-        tried = policy_names or tuple(_OF_SIZE[name] for name, some in sizes.items() if some)
-        policies = made_each(tried or ("recent",), sizes, given, both=retire)
+        names = policy_names or tuple(_OF_SIZE[name] for name, values in sizes.items() if values)
+        policies = made_each(names or ("recent",), sizes, given, both=retire)
         if not policy_names:
             policies = with_remembered(policies, source)
     output.clear_progress()
     with faults_of(*(policies or ())):
-        found = memlab.compare(
+        comparison = memlab.compare(
             store, policies=policies, retire=retire, progress=sys.stderr.isatty(), **asked
         )
     if chart is not None:
         from memlab.charts import plot_comparison
 
-        output.write_picture(plot_comparison(found.table).figure, chart, source)
-    output.print_result(found)
+        output.write_picture(plot_comparison(comparison.table).figure, chart, source)
+    output.print_result(comparison)
