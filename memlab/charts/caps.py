@@ -1,4 +1,4 @@
-"""Charts of caps: what each serves, and what it costs."""
+"""Charts of caps: the share of references that each serves, and its cost in tokens."""
 
 from typing import Any, Final
 
@@ -11,13 +11,13 @@ from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
 _ROUND: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
-"""Caps that are named along a line."""
+"""Caps that can be labelled along a line."""
 _WIDE_RANGE: Final = 20
-"""From how many times its least the cost of a trade-off is drawn on a logarithmic axis."""
+"""Ratio of the largest to the smallest cost from which the axis of tokens is logarithmic."""
 _PARTS: Final = (0.5, 0.9)
-"""What a title speaks of where no target is set."""
+"""Shares of references in a title if no target is set."""
 _WITH_NUMBERS: Final = (Verdict.OK, Verdict.FROM_OTHER_PROJECTS)
-"""Verdicts whose numbers are a title; the others' meaning is."""
+"""Verdicts with numbers, which the title shows; for others it shows the meaning."""
 _NOTHING: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
 
@@ -30,11 +30,28 @@ def plot_cap_curve(
     bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what share of references every cap serves, with limits, and the two parts of it.
+    """Draw the share of references that every cap serves, with its limits.
 
-    `curve` is from :func:`memlab.sizing.cap_curve`. Lines ``estimated``, ``lower limit``, ``this
-    store`` where it has references and ``other projects``, and the limits as a shade. `bare` leaves
-    out what :func:`mark_cap_curve` marks, and the note below.
+    The lines are ``estimated``, ``lower limit``, ``other projects`` and, if the store has
+    references, ``this store``. A shade shows the limits.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        The curve from :func:`memlab.sizing.cap_curve`: one row a cap, shares from 0 to 1.
+    advice : Advice, optional
+        The recommendation, whose target, budget and caps are marked.
+    cap : int, optional
+        Another cap to mark, in memories.
+    bare : bool, optional
+        Whether to leave out the marks of :func:`mark_cap_curve` and the note below.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
@@ -72,7 +89,19 @@ def plot_cap_curve(
 def mark_cap_curve(
     ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
 ) -> None:
-    """Mark target, budget and caps on a curve: for a picture drawn once and marked many times."""
+    """Mark the target, the budget and the caps on axes with a curve.
+
+    The sizing panel draws the curve once and its marks after every change.
+
+    Parameters
+    ----------
+    ax : Axes
+        The axes that :func:`plot_cap_curve` returned.
+    curve : DataFrame
+        The same curve.
+    advice, cap
+        As for :func:`plot_cap_curve`.
+    """
     if len(curve) < 2:
         return
     plot = Plot(ax)
@@ -86,9 +115,10 @@ def mark_cap_curve(
     for row, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
         plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
         if marked.value > curve.index[-1]:
-            continue  # of what will be written: the curve does not go so far yet
-        place = marked.value, _served(_row(curve, marked.value), marked, paint)
-        ax.plot(*place, "o", color=marked.colour, label="_chosen", zorder=3, clip_on=False)
+            continue  # a cap for later growth; the curve ends before it
+        served = _served(_row(curve, marked.value), marked, paint)
+        look: dict[str, Any] = {"label": "_chosen", "zorder": 3, "clip_on": False}
+        ax.plot(marked.value, served, "o", color=marked.colour, **look)
 
 
 @on_its_own
@@ -100,11 +130,24 @@ def plot_trade_off(
     bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the share of references served against the tokens it costs: what people choose on.
+    """Draw the share of references that caps serve against their cost in tokens.
 
-    `curve` is from :func:`memlab.sizing.cap_curve`. Lines ``estimated`` and ``lower limit`` of the
-    share against the 95th percentile of boot tokens, on a logarithmic axis where the costliest cap
-    costs twenty times the cheapest. `bare`: without what :func:`mark_trade_off` marks.
+    The lines ``estimated`` and ``lower limit`` are over the 95th percentile of boot tokens. The
+    axis of tokens is logarithmic if the largest cost is twenty times the smallest.
+
+    Parameters
+    ----------
+    curve : DataFrame
+        The curve from :func:`memlab.sizing.cap_curve`.
+    advice, cap, ax
+        As for :func:`plot_cap_curve`.
+    bare : bool, optional
+        Whether to leave out the marks of :func:`mark_trade_off` and the note below.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
@@ -121,9 +164,11 @@ def plot_trade_off(
     what = plot.by_start("boot context in tokens", "tokens to recall from")
     _tokens_across(plot, tokens, budget, f"{what} (only 5% of the moments had more)")
     if tokens.iloc[0] > ax.get_xlim()[0]:
-        ends = ax.get_xlim()[0], float(tokens.iloc[0])
-        below = shade(paint.load_bearing) | {"label": "load-bearing: no cap goes below"}
-        key.append(ax.axvspan(*ends, zorder=0, **below))
+        left = ax.get_xlim()[0]
+        floor = float(tokens.iloc[0])
+        below = shade(paint.load_bearing)
+        below["label"] = "load-bearing: no cap goes below"
+        key.append(ax.axvspan(left, floor, zorder=0, **below))
     plot.percent_axis(ax.yaxis, "share of references served")
     plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
@@ -135,13 +180,16 @@ def plot_trade_off(
 def mark_trade_off(
     ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
 ) -> None:
-    """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget, caps by name."""
+    """Mark the target, the budget and the caps on axes of :func:`plot_trade_off`.
+
+    The parameters are those of :func:`mark_cap_curve`.
+    """
     if len(curve) < 2:
         return
     plot = Plot(ax)
     paint = plot.paint
     names = Names(plot)
-    # A cost of nothing stands at the edge of a logarithmic axis.
+    # A cost of zero is drawn at the edge of a logarithmic axis.
     tokens = curve["boot_tokens_p95"].clip(lower=ax.get_xlim()[0])
     curve = curve.assign(boot_tokens_p95=tokens)
     if advice is not None:
@@ -154,46 +202,52 @@ def mark_trade_off(
         if marked.value > curve.index[-1]:
             continue
         row = _row(curve, marked.value)
-        place = float(row["boot_tokens_p95"]), _served(row, marked, paint)
+        x = float(row["boot_tokens_p95"])
+        y = _served(row, marked, paint)
         look: dict[str, Any] = {"markersize": 7, "label": "_cap", "zorder": 3, "clip_on": False}
-        ax.plot(*place, "o", color=marked.colour, **look)
-        names.keep_clear(*place)
+        ax.plot(x, y, "o", color=marked.colour, **look)
+        names.keep_clear(x, y)
         above = marked.colour == paint.likely
-        if note := names.name(*place, marked.name, marked.colour, above=above):
-            note.set_fontweight("bold")
+        label = names.name(x, y, marked.name, marked.colour, above=above)
+        if label is not None:
+            label.set_fontweight("bold")
     for round_cap in curve.index.intersection(_ROUND):
         row = _row(curve, int(round_cap))
-        place = float(row["boot_tokens_p95"]), float(row["served"])
-        if names.name(*place, f"{round_cap:,}", paint.muted) is not None:
-            ax.plot(*place, "o", color=paint.likely, markersize=4, label="_named", clip_on=False)
+        x = float(row["boot_tokens_p95"])
+        y = float(row["served"])
+        if names.name(x, y, f"{round_cap:,}", paint.muted) is not None:
+            ax.plot(x, y, "o", color=paint.likely, markersize=4, label="_named", clip_on=False)
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
-    """Return the line that holds at `cap`: the nearest at or below it, else the first."""
+    """Return the row of a curve for a cap: the nearest at or below it, else the first."""
     return curve.loc[: max(cap, curve.index[0])].iloc[-1]
 
 
 def _served(row: "pd.Series[float]", marked: MarkedCap, paint: Palette) -> float:
-    """Return how high a cap is marked: the safe one on the lower limit, others on the estimate."""
+    """Return the share at which a cap is marked: the lower limit for the safe cap."""
     return float(row["low" if marked.colour == paint.safe else "served"])
 
 
 def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
-    """Set an axis of tokens from zero, or a logarithmic one where they range widely."""
+    """Set the x axis for tokens; it is logarithmic if they range widely."""
     ax = plot.ax
     most = max(1.0, float(tokens.iloc[-1]), budget or 0)
-    least = float(tokens[tokens > 0].min())  # no number where there is none
+    least = float(tokens[tokens > 0].min())  # NaN if all are zero
     if most >= _WIDE_RANGE * least:
-        limits = 0.7 * min(least, budget or least), 1.25 * most
-        plot.log_axis(ax.xaxis, f"{name}, log scale", limits)
+        left = 0.7 * min(least, budget or least)
+        plot.log_axis(ax.xaxis, f"{name}, log scale", (left, 1.25 * most))
         return
-    room = 1.02 * most
-    # Where the floor is most of it, the caps would be squeezed into what is left.
-    ax.set_xlim(least - 0.15 * (room - least) if least > most / 2 else 0, room)
+    right = 1.02 * most
+    left = 0.0
+    if least > most / 2:  # a large floor: an axis from zero would leave the caps little room
+        left = least - 0.15 * (right - least)
+    ax.set_xlim(left, right)
     plot.count_axis(ax.xaxis, name)
 
 
 def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
+    """Return the title of a curve: its finding on the cap, or on the recommended ones."""
     if cap is not None:
         row = _row(curve, cap)
         low, high = (f"{100 * row[limit]:.0f}" for limit in ("low", "high"))
@@ -210,7 +264,7 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
 
 
 def _curve_note(advice: Advice | None) -> str:
-    """Say how to read the lines and the shade."""
+    """Return the note on how to read the lines and the shade."""
     if advice is None:
         return "A cap is for the store as it grows on: limits are for its next stretch."
     ahead = f"A cap is for the store as it grows on, until {advice.until:,} memories are written."
@@ -219,12 +273,13 @@ def _curve_note(advice: Advice | None) -> str:
 
 
 def _cap_serving(curve: pd.DataFrame, part: float) -> int:
-    """Return the smallest cap that is expected to serve a part; the largest, where none is."""
-    return int(curve.index[min(int((curve["served"] < part).sum()), len(curve) - 1)])
+    """Return the smallest cap that is expected to serve a share; the largest if none does."""
+    too_small = int((curve["served"] < part).sum())
+    return int(curve.index[min(too_small, len(curve) - 1)])
 
 
 def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
-    """Say what is bought and what it costs, as far as it is known."""
+    """Return the title of a trade-off: the share that is served, and its cost."""
     if cap is not None:
         row = _row(curve, cap)
         at_most = f"at most {counted(row['boot_tokens_p95'], 'tokens')}"
@@ -243,6 +298,6 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
 
 
 def _meaning(advice: Advice) -> str:
-    """Return the title of what has no numbers to speak of."""
+    """Return the title for a verdict without numbers."""
     meaning = advice.verdict.meaning
     return meaning[0].upper() + meaning[1:]

@@ -1,4 +1,4 @@
-"""Charts of policies side by side, and of age beside use: what they serve, cost and lose."""
+"""Charts that compare policies, and charts that compare age with use as predictors of reads."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import fill
@@ -17,18 +17,33 @@ from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
 from memlab.text import counted, for_terminal
 
 BEST: Final = "the best that could be done"
+"""Label of the optimal offline bound."""
 ALL: Final = "all"
+"""Name of the policy that keeps all memories."""
 _MOST_ANNOTATED: Final = 16
+"""Largest number of policies whose shares are written into the cells of an overlap."""
 
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
 
 @on_its_own
 def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw the share of references served against the boot tokens it costs, one line a policy.
+    """Draw the share of references that policies serve against their boot tokens.
 
-    `table` is from :func:`memlab.compare`. One line for each family of settings, labelled with its
-    name, a line at what keeping all costs, and a shade that no policy of the same size can reach.
+    Each family of settings is a line with its name as label. A dotted line marks the cost of
+    keeping all memories. The grey area is above the optimal offline bound for that size.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The result of :func:`memlab.compare`, one row a policy.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     title = "What each policy serves and costs"
     plot = parts.Plot(ax, table, height=5.0)
@@ -47,7 +62,8 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     for (name, path, style), width in zip(drawn, _widths(len(drawn)), strict=True):
         look = style.drawn(paint, width)
         if path["retire"].all():
-            look |= {"markerfacecolor": paint.paper, "markeredgecolor": look["color"]}
+            look["markerfacecolor"] = paint.paper
+            look["markeredgecolor"] = look["color"]
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         plot.end(float(path["served"].iloc[-1]), text, look["color"])
@@ -64,17 +80,18 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             for by, colour in sorted({(style.goes_by, style.of(paint)) for *_, style in drawn})
         ],
     )
-    plot.figure.draw_without_rendering()  # where all of this leaves room is known now
+    plot.figure.draw_without_rendering()  # computes the layout, which the labels need
     _name_settings(plot, drawn)
     return ax
 
 
 def _widths(count: int) -> parts.Numbers:
+    """Return line widths in points, the first the widest, so that lines that coincide show."""
     return np.linspace(min(4.8, 1.5 + 1.1 * (count - 1)), 1.5, count)
 
 
 def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
-    """Show every mark with room around it; a few marks do not pretend to a narrow range."""
+    """Set the limits of the axes around the marks; with few marks, shares start at zero."""
     costs = table["boot_tokens_mean"]
     tokens = plot.by_start("boot tokens", "tokens to recall from")
     across = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
@@ -86,7 +103,7 @@ def _set_limits(plot: parts.Plot, table: pd.DataFrame) -> None:
 
 
 def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
-    """Draw what no policy of the same size can reach, as far to the right as the axes go."""
+    """Draw the optimal offline bound, and shade the area above it."""
     ax = plot.ax
     grey = plot.paint.grey
     bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
@@ -98,15 +115,17 @@ def _draw_bound(plot: parts.Plot, table: pd.DataFrame) -> None:
 
 
 def _name_settings(plot: parts.Plot, drawn: Families) -> None:
-    """Write the setting beside each mark that has room, the first and last of each line first."""
+    """Label marks with their setting if there is room, first those at the ends of lines."""
     names = parts.Names(plot)
     marks = []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
-            at = row["boot_tokens_mean"], row["served"]
-            names.keep_clear(*at)
+            x = row["boot_tokens_mean"]
+            y = row["served"]
+            names.keep_clear(x, y)
             setting = str(label).removeprefix(str(row["policy"])).strip()
-            marks.append((min(place, len(path) - 1 - place), *at, setting, style))
+            from_end = min(place, len(path) - 1 - place)
+            marks.append((from_end, x, y, setting, style))
     for _, x, y, setting, style in sorted(marks, key=lambda mark: mark[0]):
         if 0 < len(setting) < 11:
             names.name(x, y, setting, style.of(plot.paint))
@@ -116,11 +135,29 @@ def _name_settings(plot: parts.Plot, drawn: Families) -> None:
 def plot_overlap(
     shares: pd.DataFrame, *, of: Literal["deleted", "lost"] = "deleted", ax: Axes | None = None
 ) -> Axes:
-    """Draw how much of what one policy deletes, or loses, another does too.
+    """Draw the overlap of what policies delete, or lose, as a matrix.
 
-    `shares` are from :func:`memlab.replay.overlap` with ``share=True``, of the same `of`;
-    ValueError of counts. One cell a pair, as opaque as its share (``Patch.get_alpha``); up to
-    sixteen policies have their shares written in.
+    The opacity of a cell (``Patch.get_alpha``) grows with its share. For up to sixteen policies the
+    share is written into the cell.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        The result of :func:`memlab.replay.overlap` with ``share=True``, square, from 0 to 1.
+    of : {"deleted", "lost"}, optional
+        The same as for :func:`memlab.replay.overlap`.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
+
+    Raises
+    ------
+    ValueError
+        If `shares` holds counts.
     """
     if shares.gt(1).any(axis=None):
         raise ValueError("shares holds counts; make it with memlab.replay.overlap(.., share=True)")
@@ -151,8 +188,9 @@ def plot_overlap(
         for number, name in enumerate(map(str, shares.index), start=1)
     ]
     ax.set_yticks(ticks, labels=names, parse_math=False)
-    some = ticks[:: 1 + (plot.is_narrow and len(shares) > _MOST_ANNOTATED)]
-    ax.set_xticks(some, labels=[str(number) for number in some + 1])
+    is_crowded = plot.is_narrow and len(shares) > _MOST_ANNOTATED
+    labelled = ticks[::2] if is_crowded else ticks
+    ax.set_xticks(labelled, labels=[str(number) for number in labelled + 1])
     ax.tick_params(length=0, labeltop=False)
     what = "memories deleted" if of == "deleted" else "references lost"
     plot.heading(
@@ -164,9 +202,19 @@ def plot_overlap(
 
 @on_its_own
 def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) -> Axes:
-    """Draw how many references found their memory gone as time went by, one line a policy.
+    """Draw the number of references to deleted memories over time, one line a policy.
 
-    `regrets` has a label for each policy, which its line gets, and its ``regret_over_time``.
+    Parameters
+    ----------
+    regrets : Mapping
+        The ``regret_over_time`` of each replay, by the label of its line.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     known = {label: regret for label, regret in regrets.items() if len(regret)}
     plot = parts.Plot(ax, *(known or regrets).values(), height=4.2)
@@ -197,22 +245,35 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
 
 _NO_READS: Final = "No read of a memory of an earlier day is known"
 _LEAST: Final = 0.05
-"""The smallest chance that an axis goes to; none has no dot, only its limit."""
+"""Smallest chance on an axis; a chance of zero has no dot, only its limit."""
 
 
 @on_its_own
 def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
-    """Draw how likely memories are to be read next, by how often they were read and by age.
+    """Draw the chance that a memory is read next, by the number of its reads and by its age.
 
-    A row for each of the ``chances`` that :func:`memlab.evidence.age_or_use` found: dots ``by use``
-    and ``by age`` with their limits as bars, and lines ``other stores``.
+    Each row of ``chances`` has a dot, ``by use`` or ``by age``, with its limits as a bar. The lines
+    ``other stores`` are for comparison.
+
+    Parameters
+    ----------
+    found : AgeOrUse
+        The result of :func:`memlab.evidence.age_or_use`.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = parts.Plot(ax, found.chances, height=4.6)
     if not found.reads:
         return plot.empty("Whether age or use says what is read next", _NO_READS)
     ax = plot.ax
     paint = plot.paint
-    places = np.arange(len(found.chances)) + (np.arange(len(found.chances)) >= len(TIMES))
+    rows = np.arange(len(found.chances))
+    places = rows + (rows >= len(TIMES))  # a free row between use and age
     table = found.chances.assign(row=places)
     shown = table[["chance", "other_stores"]].to_numpy()
     least = 0.7 * max(shown[shown > 0].min(), _LEAST)
@@ -221,10 +282,11 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     use = table.iloc[: len(TIMES)]
     age = table.iloc[len(TIMES) :]
     key: list[Any] = []
-    for rows, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
+    for group, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
         beside: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
-        ax.plot(rows["other_stores"], rows["row"], color=paint.grey, label="other stores", **beside)
-        known = rows[rows["expected"] > 0]
+        look: dict[str, Any] = {"color": paint.grey, "label": "other stores", **beside}
+        ax.plot(group["other_stores"], group["row"], **look)
+        known = group[group["expected"] > 0]
         limits = known["row"], known["low"].clip(lower=least), known["high"]
         ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
         key += ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
@@ -248,10 +310,21 @@ def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
 
 @on_its_own
 def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
-    """Draw what share of reads found their memory by the share of the tokens that were loaded.
+    """Draw the share of reads that are served against the share of the tokens that is loaded.
 
-    Lines ``by age`` and ``by use`` of what :func:`memlab.evidence.age_or_use` found ``served``, and
-    ``by chance`` for comparison.
+    The lines are ``by age``, ``by use`` and, for comparison, ``by chance``.
+
+    Parameters
+    ----------
+    found : AgeOrUse
+        The result of :func:`memlab.evidence.age_or_use`.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = parts.Plot(ax, found.served, height=4.6)
     if not found.reads:
@@ -269,8 +342,8 @@ def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
     ):
         line = served[column]
         key += ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
-        for at in line.items():
-            names.keep_clear(*at)
+        for size, part in line.items():
+            names.keep_clear(size, part)
         for size, part in line.loc[[*SIZES]].items():
             ax.plot(size, part, "o", color=colour, markersize=6, label="_size", clip_on=False)
             is_best = part == served.loc[size].max()

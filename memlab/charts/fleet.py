@@ -1,4 +1,4 @@
-"""Charts of many stores: what they load, how they grew, where a cap helps."""
+"""Charts of a fleet of stores: tokens at start, growth, and the stores where a cap helps."""
 
 from typing import Any, Final
 
@@ -12,16 +12,27 @@ from memlab.charts.figure import on_its_own
 from memlab.text import counted
 
 _DRAWN: Final = 800
-"""Dots that are drawn at most."""
+"""Maximum number of dots."""
 _NO_STORE: Final = "No store could be read"
 
 
 @on_its_own
 def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw what each store costs an agent at start, largest first, and its load-bearing part.
+    """Draw the tokens at start of each store, largest first, and their load-bearing part.
 
-    `stores` are from :func:`memlab.fleet.survey`; those with an error are left out. Dots ``tokens
-    at start`` and ``floor``.
+    The dots have the labels ``tokens at start`` and ``floor``.
+
+    Parameters
+    ----------
+    stores : DataFrame
+        The result of :func:`memlab.fleet.survey`; stores with an error are left out.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = parts.Plot(ax, height=4.2)
     there = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
@@ -33,7 +44,7 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     tokens = ordered["boot_tokens"].to_numpy(float)
     place = np.linspace(0, len(ordered) - 1, min(len(ordered), _DRAWN)).round().astype(np.int64)
     drawn = ordered.iloc[place]
-    size = float(np.clip(40 / np.sqrt(len(place)), 4, 8))  # smaller where there are more
+    size = float(np.clip(40 / np.sqrt(len(place)), 4, 8))  # many dots are smaller
     dots: Any = {"linestyle": "none", "markersize": size, "alpha": 0.75, "markeredgewidth": 0}
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
     key = ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
@@ -45,17 +56,31 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         f"Half of all tokens at start are in {half:,} of {counted(len(ordered), 'stores')}",
         key=key[::-1],
     )
-    some = f"{len(place):,} stores are drawn, evenly spread over the order."
-    zero = "Zero is drawn as 1." if (drawn["floor_tokens"] == 0).any() else ""
-    return plot.footnote(some if len(place) < len(ordered) else "", zero)
+    notes = []
+    if len(place) < len(ordered):
+        notes.append(f"{len(place):,} stores are drawn, evenly spread over the order.")
+    if (drawn["floor_tokens"] == 0).any():
+        notes.append("Zero is drawn as 1.")
+    return plot.footnote(*notes)
 
 
 @on_its_own
 def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw how many memories all stores together held at the end of each week.
+    """Draw the number of memories of all stores at the end of each week.
 
-    `weeks` has ``week`` (UTC), and how many more ``memories`` and ``load_bearing`` in each. Lines
-    ``all`` and ``load-bearing``.
+    The lines have the labels ``all`` and ``load-bearing``.
+
+    Parameters
+    ----------
+    weeks : DataFrame
+        Columns ``week`` (UTC), and ``memories`` and ``load_bearing``, the increase in each week.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = parts.Plot(ax, height=3.6)
     if len(weeks) < 2:
@@ -82,11 +107,23 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 @on_its_own
 def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw for each store what a cap can cut beside the floor that none can.
+    """Draw the prunable tokens of each store against its floor.
 
-    `sizes` are from :func:`memlab.fleet.size`; stores with an error are left out. Dots ``the safe
-    cap helps``, ``only the likely cap helps``, ``the floor is the problem``, where it is more than
-    half of what is loaded, and ``no cap helps yet``, each as large as its stores are many.
+    The dots have the labels ``the safe cap helps``, ``only the likely cap helps``, ``the floor is
+    the problem`` (the floor is more than half of what is loaded) and ``no cap helps yet``. The area
+    of a dot grows with its number of stores.
+
+    Parameters
+    ----------
+    sizes : DataFrame
+        The result of :func:`memlab.fleet.size`; stores with an error are left out.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = parts.Plot(ax, height=4.6)
     there = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]
@@ -107,7 +144,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         (~below & ~safe & ~likely, "D", paint.grey, "no cap helps yet"),
     )
     points = np.maximum(np.column_stack([floor, rest]), 1.0)
-    ends = float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5
+    ends = (float(points.min()) / 1.5, max(float(points.max()), 10.0) * 1.5)
     plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories", ends)
     plot.log_axis(ax.yaxis, "tokens of prunable memories", ends)
     ax.plot(ends, ends, color=paint.grey, linewidth=0.8, zorder=0)

@@ -1,4 +1,4 @@
-"""Charts of growth, boot context and what a compaction changes."""
+"""Charts of the growth of a store, of its boot context, and of the effect of a compaction."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from memlab.charts.figure import on_its_own
 from memlab.text import counted
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
-"""The end of every axis of time."""
+"""Latest end of an axis of time."""
 
 
 @on_its_own
@@ -24,11 +24,31 @@ def plot_growth(
     cap: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how prunable, load-bearing, superseded and retired memories grew.
+    """Draw the growth of prunable, load-bearing, superseded and retired memories.
 
-    `curve` is from :func:`memlab.growth.growth_curve`, `measure` "memories" or "tokens"; what lies
-    beyond a `cap` in memories is shaded. One line each for ``prunable``, ``load_bearing`` and,
-    where there are any, ``superseded`` and ``retired``, so labelled (``Line2D.get_label``).
+    The lines have the labels ``prunable``, ``load_bearing`` and, if there are any, ``superseded``
+    and ``retired`` (``Line2D.get_label``).
+
+    Parameters
+    ----------
+    curve : DataFrame
+        The result of :func:`memlab.growth.growth_curve`.
+    measure : {"memories", "tokens"}, optional
+        The unit of the y axis.
+    cap : int, optional
+        A cap in memories, beyond which prunable memories are shaded.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
+
+    Raises
+    ------
+    ValueError
+        If `measure` is unknown, or "tokens" with a cap.
     """
     parts.check_measure(measure)
     if cap is not None and measure != "memories":
@@ -65,7 +85,7 @@ def plot_growth(
         beyond = parts.shade(paint.prunable, 0.2)
         ax.fill_between(times, cap, above, step="post", **beyond)
         plot.draw_across(cap, f"keep_recent = {cap:,}")
-    ax.margins(x=0.015)  # a little beyond now
+    ax.margins(x=0.015)  # leaves room for the last point
     end_of_axes = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
     ax.set_xlim(times[0], min(ax.get_xlim()[1], end_of_axes))
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax, 1.06 * (cap or 0)))
@@ -86,10 +106,22 @@ def plot_growth(
 
 @on_its_own
 def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw what an agent loads at start, part by part, as shares of memories and of tokens.
+    """Draw the parts of the boot context, as shares of its memories and of its tokens.
 
-    `context` is from :func:`memlab.growth.boot_context`. Two bars a part that is not empty: its
-    share of the memories above its share of the tokens.
+    Each part that is not empty has two bars: its share of the memories, and below it its share of
+    the tokens.
+
+    Parameters
+    ----------
+    context : DataFrame
+        The result of :func:`memlab.growth.boot_context`.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
     there = context[context[c.MEMORIES] > 0]
@@ -103,10 +135,10 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             part = row[measure] / totals[measure] if totals[measure] else 0.0
-            ax.barh(place + offset, part, height=0.36, color=colour, alpha=alpha)
+            y = place + offset
+            ax.barh(y, part, height=0.36, color=colour, alpha=alpha)
             text = f"{counted(row[measure], measure)} · {parts.share(part)}"
-            at = part, place + offset
-            plot.write(text, at, (5, 0), va="center", annotation_clip=False)
+            plot.write(text, (part, y), (5, 0), va="center", annotation_clip=False)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
         for part, row in there.iterrows()
@@ -127,9 +159,21 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the boot context before and after a compaction.
 
-    `before` and `after` are from :func:`memlab.growth.boot_context`, for a store and the same store
-    compacted, or a preview of that (:func:`memlab.compaction.survivors`). Four stacked bars,
-    memories then tokens, before then after: load-bearing, then prunable, as shares of before.
+    Four stacked bars show the load-bearing and the prunable part, as shares of the context before:
+    memories before and after, then tokens before and after.
+
+    Parameters
+    ----------
+    before, after : DataFrame
+        Results of :func:`memlab.growth.boot_context`, for a store and for the same store compacted,
+        or what :func:`memlab.compaction.survivors` leaves of it.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
     plot = parts.Plot(ax, before, height=3.4)
@@ -154,7 +198,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
 
 
 def _share_across(plot: parts.Plot, name: str) -> None:
-    """Set a share across, of what stands in rows from the top down."""
+    """Set the axes for rows from top to bottom, with shares along the x axis."""
     ax = plot.ax
     ax.invert_yaxis()
     ax.set_xlim(0, 1)
@@ -166,7 +210,7 @@ def _share_across(plot: parts.Plot, name: str) -> None:
 def _stack(
     plot: parts.Plot, place: float, context: pd.DataFrame, measure: str, *, total: int
 ) -> None:
-    """Draw one bar of load-bearing and prunable, with its numbers."""
+    """Draw one stacked bar of the load-bearing and the prunable part, with labels."""
     ax = plot.ax
     paint = plot.paint
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())

@@ -1,4 +1,4 @@
-"""Charts of a history: how far back references reach, what caps would have cost, the law."""
+"""Charts of a store's history: age ranks of references, past costs of caps, backtests, the law."""
 
 from typing import Any, Final
 
@@ -13,13 +13,13 @@ from memlab.sizing import Advice
 from memlab.text import counted
 
 _DASHES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
-
+"""Line styles of caps."""
 
 _LAWS: Final = {
     "references": ("public projects", "Pull requests that a later one names"),
     "reads": ("public stores", "Notes that agents found by searching"),
 }
-"""Where each kind of needs was seen, and what they were."""
+"""By kind of evidence: the name of the observed stores, and what their needs were."""
 
 
 @on_its_own
@@ -31,12 +31,28 @@ def plot_age_ranks(
     cap: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how far back each reference reached, along the history, on a logarithmic scale.
+    """Draw the age rank of each reference along the history, on a logarithmic scale.
 
-    `ranks` are from :func:`memlab.sizing.age_ranks`, `quantiles` from
-    :func:`memlab.sizing.age_rank_quantiles`. Dots ``references``, each as large as the references
-    it stands for are many, and for each part of the history its ``p50`` and ``p90``. Those above a
-    `cap` would not have been served.
+    The area of a dot grows with its number of ``references``. Bars show the ``p50`` and ``p90`` of
+    each part of the history. A cap serves the references below it.
+
+    Parameters
+    ----------
+    ranks : DataFrame
+        The result of :func:`memlab.sizing.age_ranks`.
+    quantiles : DataFrame, optional
+        The result of :func:`memlab.sizing.age_rank_quantiles`.
+    advice : Advice, optional
+        The recommendation, whose caps are marked.
+    cap : int, optional
+        Another cap to mark, in memories.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     bound = ranks[ranks["age_rank"] > 0]
     plot = parts.Plot(ax, ranks, height=4.6)
@@ -60,10 +76,12 @@ def plot_age_ranks(
         dots, among=len(dots), color=paint.muted, marker="o", label="references"
     )
     half, nine = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
+    meaning = "A dot is a later reference to a prunable memory"
+    if most > 1:
+        meaning += f", a larger one up to {most:,} that coincide"
     plot.heading(
         f"Half of the references reach back at most {half:,.0f} memories, nine in ten {nine:,.0f}",
-        "A dot is a later reference to a prunable memory"
-        + (f", a larger one up to {most:,} that coincide" if most > 1 else ""),
+        meaning,
         "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
     )
     free = len(ranks) - len(bound)
@@ -82,11 +100,28 @@ def plot_boot_over_time(
     advice: Advice | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the boot context along the history, had each cap been held, and with none.
+    """Draw the boot context along the history under several caps, and without one.
 
-    `timeline` is from :func:`memlab.sizing.boot_over_time`, `measure` "memories" or "tokens", and
-    `budget` a limit to draw in it. One line a cap, labelled such as ``keep 1,000`` or ``likely
-    445``, and one labelled ``no cap``. Each says its end, and its most if a tenth more.
+    Each cap has a line with a label such as ``keep 1,000`` or ``likely 445``; the line without a
+    cap is ``no cap``. A label has the last value, and the maximum if it is a tenth larger.
+
+    Parameters
+    ----------
+    timeline : DataFrame
+        The result of :func:`memlab.sizing.boot_over_time`.
+    measure : {"memories", "tokens"}, optional
+        The unit of the y axis.
+    budget : int, optional
+        A token budget to draw.
+    advice : Advice, optional
+        The recommendation, which names its caps.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     parts.check_measure(measure)
     plot = parts.Plot(ax, timeline, height=4.4)
@@ -99,7 +134,9 @@ def plot_boot_over_time(
         why = parts.NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
         return plot.empty(title, why)
     lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
-    known: dict[Any, parts.MarkedCap] = {m.value: m for m in plot.caps_to_mark(advice, None)}
+    known: dict[Any, parts.MarkedCap] = {}
+    for marked in plot.caps_to_mark(advice, None):
+        known[marked.value] = marked
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     for number, (cap, held) in enumerate(lines):
         free = pd.isna(cap)
@@ -131,10 +168,21 @@ def plot_boot_over_time(
 
 @on_its_own
 def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw caps chosen at cuts of the history beside the caps that the next fifth took.
+    """Draw a backtest: the caps chosen at cuts of the history, beside the caps needed after them.
 
-    `backtest` is from :func:`memlab.sizing.backtest_cap`. A line ``chosen`` and a line ``needed``
-    of marks, one place a cut, each with its cap.
+    Each cut is a row with a mark ``chosen`` and a mark ``needed``.
+
+    Parameters
+    ----------
+    backtest : DataFrame
+        The result of :func:`memlab.sizing.backtest_cap`.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     measured = backtest[backtest["needed"].notna()]
     plot = parts.Plot(ax, backtest, height=0.62 * len(backtest) + 1.9)
@@ -171,11 +219,24 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 def plot_law(
     lines: pd.DataFrame, *, store: pd.DataFrame | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw how the cap that serves a share of references grows with a store.
+    """Draw the cap that serves a share of references against the size of a store.
 
-    `lines` are from :func:`memlab.evidence.law_lines`. A `store` beside them has columns
-    ``memories`` and ``cap``, a row for each moment to draw; one row is a point. A line ``law``, its
-    limits as a shade, a thin line for each project or store by its name, and ``this store``.
+    The line ``law`` has its limits as a shade. Each public project has a thin line with its name as
+    label, and the store has the line ``this store``.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        The result of :func:`memlab.evidence.law_lines`.
+    store : DataFrame, optional
+        Columns ``memories`` and ``cap``, one row a moment; a single row is drawn as a point.
+    ax : Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    Axes
+        The axes.
     """
     plot = parts.Plot(ax, height=5.0)
     ax = plot.ax
@@ -192,8 +253,8 @@ def plot_law(
     drawn = [lines] if store is None else [lines, store]
     sizes = pd.concat([part["memories"] for part in drawn])
     caps = pd.concat([lines["high"], lines["low"], *(part["cap"] for part in drawn)])
-    across = 0.9 * max(sizes.min(), 1), 1.02 * sizes.max()
-    up = max(0.8 * caps.min(), 0.8), 1.25 * caps.max()  # a cap below one is drawn at one
+    across = (0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
+    up = (max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
     plot.log_axis(ax.xaxis, "memories written", across)
     plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", up, most=9)
     for name, words, colour in (
@@ -227,7 +288,7 @@ def plot_law(
 
 
 def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
-    """Draw median and 90th percentile of each part below the dots, and name the last ones."""
+    """Draw the median and the 90th percentile of each part, and label the last ones."""
     for name, words, style in (("p50", "median", "-"), ("p90", "90th percentile", (0, (4, 1)))):
         level = quantiles[name].astype("float64")
         part = quantiles["first"], quantiles["last"]
@@ -238,7 +299,7 @@ def _draw_quantiles(plot: parts.Plot, quantiles: pd.DataFrame) -> None:
 
 
 def _dumbbell(plot: parts.Plot, place: float, row: Any) -> None:
-    """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
+    """Draw one cut of a backtest: the chosen cap, the needed one, and the share served."""
     ax = plot.ax
     paint = plot.paint
     text = "no references followed"
