@@ -1,4 +1,4 @@
-"""Stores and notebooks that come with memlab, to be read; copies of notebooks for a store."""
+"""The stores and notebooks that are bundled with memlab, and copies of notebooks for a store."""
 
 import ast
 import hashlib
@@ -22,29 +22,31 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 DATA: Final = "../data/"
-"""How a notebook names what lies in the bundled folder beside it."""
+"""Prefix of the paths in notebooks that name bundled data."""
 
 START: Final = "00_start.ipynb"
-"""The notebook that says which of the others answers which question."""
+"""The notebook that lists which notebook answers which question."""
 
 BUNDLED: Final = "bundled"
-"""Tag of a cell that speaks of bundled data."""
+"""Tag of a cell that is about bundled data."""
 
 NEEDS: Final = "needs-"
-"""How a tag begins that names what a store must have for a cell to say something of it."""
+"""Prefix of the tags that name what a cell needs from a store."""
 
 UNANSWERED: Final = "unanswered"
-"""Tag of the cell that stands where a store cannot answer."""
+"""Tag of the cell that replaces those that a store cannot answer."""
 
 WHOSE: Final = "store.txt"
-"""The file beside the notebooks that says whose they are."""
+"""File beside the notebooks with the name of their store."""
 
 
 class StoreFacts(NamedTuple):
-    """What a store's notebooks are filled in with, and which needs of their cells it meets."""
+    """The parameters of a store's notebooks, and what the store has for their cells."""
 
     parameters: Mapping[str, Any]
+    """Values of the cell with the tag ``parameters``, by name."""
     has: frozenset[str]
+    """The needs that the store meets, such as ``"references"``."""
 
 
 def store_names() -> tuple[str, ...]:
@@ -59,9 +61,22 @@ def store_names() -> tuple[str, ...]:
 
 
 def store_path(name: str) -> Path:
-    """Return where a bundled store lies, readable where nothing can be written.
+    """Return the path of a bundled store, which can be read on a read-only file system.
 
-    `name` is one of :func:`memlab.views.store_names`.
+    Parameters
+    ----------
+    name : str
+        One of :func:`memlab.views.store_names`.
+
+    Returns
+    -------
+    Path
+        The path.
+
+    Raises
+    ------
+    ValueError
+        If no bundled store has this name.
 
     Examples
     --------
@@ -69,25 +84,27 @@ def store_path(name: str) -> Path:
     'two_years.db'
     """
     expect(name, str, call="memlab.store_path", name="name")
-    # A name is looked up, never read as a path.
+    # The name is looked up and never used as a path.
     if name not in store_names():
         raise ValueError(f"name must be one of {', '.join(store_names())}, not {name!r}")
     return folder_of("data") / f"{name}.db"
 
 
 def notebook_paths() -> tuple[Path, ...]:
-    """Return where the notebooks lie, in reading order."""
+    """Return the paths of the bundled notebooks, in reading order."""
     return tuple(sorted(folder_of("notebooks").glob("[0-9]*.ipynb")))
 
 
 def folder_of(name: str) -> Path:
-    """Return a bundled folder: inside an installed package, beside a checkout's."""
+    """Return a bundled folder, which is in an installed package or beside it in a checkout."""
     installed = _PACKAGE / "_bundled" / name
-    return installed if installed.is_dir() else _PACKAGE.parent / name
+    if installed.is_dir():
+        return installed
+    return _PACKAGE.parent / name
 
 
 def folder_for(store: str) -> Path:
-    """Return the name of a store's own folder of notebooks: the same for the same store.
+    """Return the folder for the notebooks of a store, which depends on the store's name alone.
 
     >>> folder_for("/agents/one/memory.db") == folder_for("/agents/two/memory.db")
     False
@@ -101,24 +118,22 @@ def folder_for(store: str) -> Path:
 
 
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
-    """Put `parameters` into the cell tagged ``parameters``; keep what is stated of bundled data."""
+    """Set the values in the cell with the tag ``parameters``; other values in it stay."""
     for cell in notebook.cells:
         if "parameters" in cell.metadata.get("tags", ()):
             cell.source = _with_values(cell.source, parameters)
 
 
 def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> StoreFacts:
-    """Look at a store, and return what its notebooks are filled in with and can answer."""
+    """Return the parameters of a store's notebooks, and the needs of cells that it meets."""
     name = str(store_file(source.name).resolve()) if source.is_native_format else source.name
     parameters: dict[str, Any] = {"store": name, "now": now.isoformat(timespec="seconds")}
     logs = settings_of(source).log if log is None else (log.resolve(),)
     parameters["reads"] = str(logs[0]) if logs else None
     parameters["stores"] = [name]
-    parameters["projects"] = (
-        str(source.permissions_template.parent.parent)
-        if source.permissions_template is not None
-        else None
-    )
+    parameters["projects"] = None
+    if source.permissions_template is not None:
+        parameters["projects"] = str(source.permissions_template.parent.parent)
     from memlab.evidence.references import (
         collect_evidence,  # names of bundled stores need no pandas
     )
@@ -141,10 +156,27 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
 
 
 def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
-    """Copy the bundled notebooks into `folder`, without outputs and filled in for a store.
+    """Copy the bundled notebooks into a folder, without outputs and with a store's parameters.
 
-    What is said of bundled data is left out where the store is another, and what the store cannot
-    answer gives way to one cell that says so.
+    Cells about bundled data are left out for another store. Cells that the store cannot answer are
+    replaced by one that explains why. Notebooks that exist already are not changed.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    facts : StoreFacts, optional
+        The store's facts; by default the notebooks are for the bundled stores.
+
+    Returns
+    -------
+    list of Path
+        The notebooks that were written.
+
+    Raises
+    ------
+    MemlabError
+        If the folder holds notebooks of another store.
     """
     nbformat = import_extra("nbformat", extra="lab")
     store = str(store_path("two_years")) if facts is None else facts.parameters["store"]
@@ -175,10 +207,10 @@ def copy_notebooks(folder: Path, facts: StoreFacts | None = None) -> list[Path]:
 
 
 def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[NotebookNode]":
-    """Return the cells that are true of a store; one in place of those it cannot answer."""
+    """Return the cells for a store, with one explanation for each need that it does not meet."""
     nbformat = import_extra("nbformat", extra="lab")
     kept: list[NotebookNode] = []
-    said: set[str] = set()
+    explained: set[str] = set()
     for cell in cells:
         tags = cell.metadata.get("tags", ())
         if BUNDLED in tags:
@@ -187,17 +219,17 @@ def _cells_for(cells: "list[NotebookNode]", facts: StoreFacts) -> "list[Notebook
         missing = [need for need in needs if need not in facts.has]
         if not missing:
             kept.append(cell)
-        elif missing[0] not in said:
-            said.add(missing[0])
+        elif missing[0] not in explained:
+            explained.add(missing[0])
             code = f'import memlab\n\nprint(memlab.views.unanswered(store, "{missing[0]}"))'
-            place = nbformat.v4.new_code_cell(code)
-            place.metadata.tags = [UNANSWERED]
-            kept.append(place)
+            explanation = nbformat.v4.new_code_cell(code)
+            explanation.metadata.tags = [UNANSWERED]
+            kept.append(explanation)
     return kept
 
 
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
-    """Return code with the values of the names that it assigns, each assigned once."""
+    """Return code with new values in its assignments; paths of bundled data become absolute."""
     lines = source.splitlines()
     for node in reversed(ast.parse(source).body):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):

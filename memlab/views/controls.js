@@ -1,4 +1,4 @@
-// Controls of the sizing panel: a browser's own, so that a screen reader hears name and value.
+// Controls of the sizing panel, as native inputs with labels for screen readers.
 
 function named(el, model, kind) {
   const id = `memlab-control-${Math.random().toString(36).slice(2)}`;

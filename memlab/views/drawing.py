@@ -1,4 +1,4 @@
-"""The one table of charts that are drawn of a store: command, help and report read it."""
+"""The table of a store's charts, which the command ``report``, its help and the report use."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 
 class Drawing(NamedTuple):
-    """What a chart of a store shows, how `memlab.charts` draws it, and where the report has it."""
+    """A chart of a store."""
 
     shows: str
+    """What the chart shows, for the help."""
     draw: "Callable[[Any, Findings], Any]"
+    """Takes :mod:`memlab.charts` and the findings, and returns the axes."""
     section: str = ""
+    """Anchor of the report's section with the chart; empty if the report leaves it out."""
 
 
 def draw(name: str, findings: "Findings") -> "Chart":
-    """Return one of the charts of :data:`CHARTS`."""
+    """Return a chart by its name in :data:`CHARTS`."""
     from memlab import charts
 
     figure: Chart = CHARTS[name].draw(charts, findings).figure
@@ -29,37 +32,49 @@ def draw(name: str, findings: "Findings") -> "Chart":
 
 
 def draw_section(section: str, findings: "Findings") -> "Iterator[Chart]":
-    """Yield the charts that a section of the report shows."""
-    return (draw(name, findings) for name, one in CHARTS.items() if one.section == section)
+    """Yield the charts of a section of the report."""
+    for name, drawing in CHARTS.items():
+        if drawing.section == section:
+            yield draw(name, findings)
 
 
 def _growth(charts: Any, findings: "Findings", **how: Any) -> Any:
+    """Draw the growth of the store."""
     return charts.plot_growth(growth.growth_curve(findings.evidence.past), **how)
 
 
 def _before_after(charts: Any, findings: "Findings") -> Any:
+    """Draw the boot context before and after the cap; raise a MemlabError if none fits."""
     if findings.cap is None and findings.asked.token_budget is not None:
         raise MemlabError(
             "no cap fits the budget, so that there is no after; name one with --keep-recent"
         )
-    return charts.plot_before_after(*map(growth.boot_context, (findings.present, findings.left)))
+    before = growth.boot_context(findings.present)
+    after = growth.boot_context(findings.left)
+    return charts.plot_before_after(before, after)
 
 
 def _age_ranks(charts: Any, findings: "Findings") -> Any:
-    found = findings.evidence.past, findings.evidence.references
-    ranks = sizing.age_ranks(*found)
-    quantiles = sizing.age_rank_quantiles(*found)
-    marks = {"advice": findings.advice, "cap": findings.other_cap}
-    return charts.plot_age_ranks(ranks, quantiles=quantiles, **marks)
+    """Draw the age ranks of references."""
+    past = findings.evidence.past
+    references = findings.evidence.references
+    return charts.plot_age_ranks(
+        sizing.age_ranks(past, references),
+        quantiles=sizing.age_rank_quantiles(past, references),
+        advice=findings.advice,
+        cap=findings.other_cap,
+    )
 
 
 def _of_caps(name: str) -> "Callable[[Any, Findings], Any]":
+    """Return a function that draws the curve of caps with the named plot function."""
     return lambda charts, findings: getattr(charts, name)(
         findings.sizing.curve, advice=findings.advice, cap=findings.other_cap
     )
 
 
 def _boot_over_time(charts: Any, findings: "Findings") -> Any:
+    """Draw the boot context along the history under the recommended caps."""
     caps = findings.advice.likely, findings.advice.keep_recent, findings.cap
     known = sorted({cap for cap in caps if cap is not None})
     timeline = sizing.boot_over_time(findings.evidence.past, known)
@@ -68,31 +83,36 @@ def _boot_over_time(charts: Any, findings: "Findings") -> Any:
 
 
 def _law(charts: Any, findings: "Findings") -> Any:
+    """Draw the law of public projects, and the store's caps along its history."""
     target = findings.asked.target
-    until = findings.asked.until
-    found = findings.evidence
+    store = findings.evidence
     lines = evidence.law_lines(
         target, evidence="reads" if findings.sizing.reads > 0.5 else "references"
     )
-    along = sizing.caps_along(found.past, found.references, share=target, until=until)
-    return charts.plot_law(lines, store=along)
+    caps = sizing.caps_along(store.past, store.references, share=target, until=findings.asked.until)
+    return charts.plot_law(lines, store=caps)
 
 
 def _comparison(charts: Any, findings: "Findings") -> Any:
-    found = findings.evidence.past, findings.evidence.references
-    return charts.plot_comparison(replay.summarise(*found, _replays(findings)))
+    """Draw what policies serve and cost."""
+    past = findings.evidence.past
+    references = findings.evidence.references
+    return charts.plot_comparison(replay.summarise(past, references, _replays(findings)))
 
 
 def _overlap(charts: Any, findings: "Findings") -> Any:
+    """Draw the overlap of what policies delete."""
     return charts.plot_overlap(replay.overlap(_replays(findings), share=True))
 
 
 def _regret(charts: Any, findings: "Findings") -> Any:
-    replays = _replays(findings)
-    return charts.plot_regret({replay.label_of(o.policy): o.regret_over_time for o in replays})
+    """Draw the references that policies lose over time."""
+    regrets = {replay.label_of(run.policy): run.regret_over_time for run in _replays(findings)}
+    return charts.plot_regret(regrets)
 
 
 def _replays(findings: "Findings") -> "list[replay.Replay]":
+    """Replay the policies that charts compare on the store's history."""
     compared = (
         *map(policies.KeepRecent, (50, 200, 500)),
         *(policies.TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
@@ -145,4 +165,4 @@ CHARTS: Final = {
     "overlap": Drawing("how much of what one deletes another does too", _overlap),
     "regret": Drawing("what they lose as time goes by", _regret),
 }
-"""By name, in the order in which help lists them."""
+"""The charts by name, in the order of the help."""

@@ -1,4 +1,4 @@
-"""The sizing panel: move a cap, a target or a token budget, and see what it serves and costs."""
+"""The sizing panel: a widget that shows what a cap serves and costs."""
 
 import html
 from base64 import b64encode
@@ -30,17 +30,27 @@ from memlab.sources.opening import SourceLike, open_source, remember, settings_o
 from memlab.text import command, counted, for_terminal
 
 LISTED: Final = 20
-"""Memories that are shown of those that would go: the costliest."""
+"""Number of memories in the list of those that a cap deletes; the costliest come first."""
 
 ANY_STORE: Final = "STORE"
-"""Stands in commands for a store whose file is not known."""
+"""Placeholder in commands for a store whose file is unknown."""
 
 Mark = Callable[..., None]
 Plot = Callable[..., Axes]
 
 
 class Picture:
-    """A chart drawn once, and a copy of it with the marks of the moment."""
+    """A chart that is drawn once, and copied for each change of its marks.
+
+    Parameters
+    ----------
+    plot : callable
+        Draws the chart of a curve without its marks.
+    mark : callable
+        Draws the marks on its axes.
+    curve : DataFrame
+        The curve from :func:`memlab.sizing.cap_curve`.
+    """
 
     def __init__(self, plot: Plot, mark: Mark, curve: pd.DataFrame) -> None:
         figure = Chart(partial(plot, curve, bare=True), width=5.4)
@@ -54,12 +64,13 @@ class Picture:
         self._drawn = self._canvas.copy_from_bbox(figure.bbox)  # type: ignore[no-untyped-call]
 
     def png(self, *, advice: Advice, cap: int) -> bytes:
-        """Return the chart with these marks."""
+        """Return the chart with its marks as a PNG file."""
         self._canvas.restore_region(self._drawn)  # type: ignore[no-untyped-call]
         before = set(self._axes.get_children())
         self._mark(self._axes, self._curve, advice=advice, cap=cap)
         marks = [artist for artist in self._axes.get_children() if artist not in before]
-        for artist in sorted(marks, key=lambda artist: artist.get_zorder()):
+        marks.sort(key=lambda artist: artist.get_zorder())
+        for artist in marks:
             self._axes.draw_artist(artist)
             artist.remove()
         buffer = BytesIO()
@@ -69,25 +80,26 @@ class Picture:
 
 
 class SizingPanel:
-    """Controls, pictures and numbers for choosing a cap, and a button that remembers it.
+    """Controls, charts and numbers for choosing a cap, and a button that saves the choice.
 
-    Shows itself as the last expression of a notebook's cell. Every control takes the keyboard, and
-    setting its ``value`` is the same as moving it.
+    The panel is displayed as the last expression of a cell. Every control can be used with the
+    keyboard. Setting the ``value`` of a control has the same effect as moving it.
 
     Attributes
     ----------
     slider, keep_recent
-        The cap: in steps that people ask for, and a box with the exact one.
+        A slider over round caps, and a box for the exact cap.
     target, token_budget
-        A slider with the share of references to serve, and a box; None is no budget.
+        A slider for the share of references to serve, and a box for the budget; None is none.
     use_recommended, copy, save
-        Buttons: the recommended cap, copy the command, write the choice into ``memlab.toml``.
+        Buttons that select the recommended cap, copy the command, and write the choice into
+        ``memlab.toml``.
     curve_picture, trade_off_picture, numbers, recommendation, command, going, saved
-        What is shown.
+        The widgets with the output.
     widget
-        All of it together.
+        The widget that contains all others.
     advice : Advice
-        What is recommended for the target and the budget.
+        The recommendation for the target and the budget.
     """
 
     def __init__(
@@ -121,23 +133,25 @@ class SizingPanel:
 
     @property
     def cap(self) -> int:
-        """The cap that is looked at."""
+        """The selected cap."""
         return int(self.keep_recent.value or 0)
 
     @property
     def text(self) -> str:
-        """What the panel says, as plain text."""
+        """The content of the panel as plain text."""
         lines = [f"{name}: {value}" for name, value in self._facts().items()]
         return "\n".join([*lines, *self._advice_lines(), self.command_line or self.against])
 
     @property
     def command_line(self) -> str:
-        """The command that shows what the cap would delete; empty where all speaks against it."""
-        return "" if self.against else command("compact", self._store, "--keep-recent", self.cap)
+        """The command that shows what the cap would delete; empty if there is no such command."""
+        if self.against:
+            return ""
+        return command("compact", self._store, "--keep-recent", self.cap)
 
     @property
     def against(self) -> str:
-        """Say what speaks against carrying the cap out; empty where nothing does."""
+        """The reason why there is no command for the cap; empty if there is one."""
         cap = self.cap
         budget = self.token_budget.value
         if self.advice.verdict in (Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.HISTORY_INCOMPLETE):
@@ -150,31 +164,38 @@ class SizingPanel:
         return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        """Show the widget; where there is none to see, the text."""
+        """Return the widget, and its text for pages that cannot show widgets."""
         bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)
-        return bundle | {"text/plain": self.text}
+        return {**bundle, "text/plain": self.text}
 
     def _make_widgets(self, target: float, token_budget: int | None) -> None:
+        """Create the controls and the widgets for the output."""
         widgets = import_extra("ipywidgets", extra="lab")
         import_extra("anywidget", extra="lab")
         from memlab.views.controls import CopyButton, NumberBox, Slider
 
         most = max(1, self._sizing.present.prunable)
-        cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
+        cap = most
+        if self.advice.keep_recent is not None:
+            cap = min(most, self.advice.keep_recent)
         steps = sorted({*cap_steps(most), cap})
         texts = [f"{step:,}" for step in steps]
         self.slider = Slider(name="keep_recent", values=steps, texts=texts, value=cap)
         self.keep_recent = NumberBox(name="exactly", most=most, value=cap)
         targets = sorted({round(0.01 * percent, 2) for percent in range(50, 100)} | {target})
-        texts = [f"{100 * each:.4g}%" for each in targets]
+        texts = [f"{100 * share:.4g}%" for share in targets]
         self.target = Slider(name="target", values=targets, texts=texts, value=target)
-        budget: Any = {"nothing": "no budget", "least": 1, "value": token_budget}
-        self.token_budget = NumberBox(name="token budget", **budget)
+        self.token_budget = NumberBox(
+            name="token budget", nothing="no budget", least=1, value=token_budget
+        )
         auto = widgets.Layout(width="auto")
         self.use_recommended = widgets.Button(description="Use the recommended cap", layout=auto)
         picture = widgets.Layout(width="540px", max_width="100%")
-        self.curve_picture, self.trade_off_picture = (widgets.HTML(layout=picture) for _ in "12")
-        self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
+        self.curve_picture = widgets.HTML(layout=picture)
+        self.trade_off_picture = widgets.HTML(layout=picture)
+        self.numbers = widgets.HTML()
+        self.recommendation = widgets.HTML()
+        self.command = widgets.HTML()
         self.going = widgets.HTML()
         self.saved = widgets.HTML()
         self.copy = CopyButton()
@@ -196,10 +217,12 @@ class SizingPanel:
         self.widget.add_class("memlab-sizing")
 
     def _slider_moved(self, change: Any) -> None:
+        """Copy the slider's cap into the box."""
         if self.cap != change["new"]:
             self.keep_recent.value = change["new"]
 
     def _cap_changed(self, change: Any) -> None:
+        """Move the slider to the cap of the box, and show the cap; an empty box is reset."""
         if change["new"] is None:
             self.keep_recent.value = change["old"]
             return
@@ -207,39 +230,45 @@ class SizingPanel:
         self._show()
 
     def _question_changed(self, _: Any) -> None:
+        """Compute the recommendation for the new target or budget, and show it."""
         self.advice = advise(
             self._sizing, target=self.target.value, token_budget=self.token_budget.value
         )
         self._show()
 
     def _recommended_asked(self, _: Any) -> None:
+        """Select the recommended cap."""
         if self.advice.keep_recent is not None:
             self.keep_recent.value = self.advice.keep_recent
 
     def _save_asked(self, _: Any) -> None:
-        """Remember the cap, target and budget; a recommended cap with until when it speaks."""
+        """Save the cap, the target and the budget; a recommended cap with its horizon."""
         cap = self.cap
         advice = self.advice
         policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
         if cap == advice.keep_recent:
             at = now_utc().replace(microsecond=0)
             policy[SIZED] = Sized(at, advice.memories, advice.until).to_setting()
-        chosen = {"target": advice.target, "token_budget": advice.token_budget}
-        kept = {name: value for name, value in chosen.items() if value is not None}
+        settings: dict[str, Any] = {"policy": policy}
+        if advice.target is not None:
+            settings["target"] = advice.target
+        if advice.token_budget is not None:
+            settings["token_budget"] = advice.token_budget
         try:
-            file = remember(open_source(self._store), {"policy": policy, **kept})
-            said = f"keep_recent = {cap:,} is remembered in {file}"
+            file = remember(open_source(self._store), settings)
+            message = f"keep_recent = {cap:,} is remembered in {file}"
         except MemlabError as error:
-            said = str(error)
-        self.saved.value = f"<p>{html.escape(said)}</p>"
+            message = str(error)
+        self.saved.value = f"<p>{html.escape(message)}</p>"
 
     def _show(self) -> None:
+        """Update the output for the selected cap and the recommendation."""
         cap = self.cap
-        places = self.curve_picture, self.trade_off_picture
-        for shown, picture in zip(places, self._pictures, strict=True):
+        widgets = (self.curve_picture, self.trade_off_picture)
+        for widget, picture in zip(widgets, self._pictures, strict=True):
             png = b64encode(picture.png(advice=self.advice, cap=cap)).decode()
             alt = html.escape(self._alt(picture))
-            shown.value = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
+            widget.value = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
         self.use_recommended.disabled = self.advice.keep_recent is None
         self.numbers.value = _table(self._facts().items())
         self.recommendation.value = "".join(
@@ -254,7 +283,7 @@ class SizingPanel:
         self.command.value = f"<pre>{offered}</pre>" if offered else f"<p>{against}</p>"
 
     def _going(self) -> str:
-        """Return a table of the costliest memories that the cap would let go."""
+        """Return an HTML table of the costliest memories that the cap deletes."""
         going = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
         if going.empty:
             return ""
@@ -267,34 +296,38 @@ class SizingPanel:
         return f'<p>{title}</p><div class="going">{rows}</div>'
 
     def _alt(self, picture: Picture) -> str:
+        """Return the text alternative of a picture."""
         facts = self._facts()
-        said = [
+        phrases = [
             picture.title,
             f"keep_recent = {facts['keep_recent']} serves {facts['references served']}",
             f"over the history {facts['over the history']}",
             f"target {100 * self.advice.target:.4g}%",
             self.advice.numbers,
         ]
-        return "; ".join(part for part in said if part)
+        return "; ".join(phrase for phrase in phrases if phrase)
 
     def _facts(self) -> dict[str, str]:
+        """Return the figures of the selected cap by name."""
         present = self._sizing.present
         row = self._sizing.at([self.cap]).iloc[0]
-        known = dict(row, tokens=present.tokens, prunable=present.prunable)
+        values = dict(row, tokens=present.tokens, prunable=present.prunable)
+        has_own_references = not pd.isna(row["served_own"])
         facts = {"keep_recent": f"{self.cap:,}"}
-        for name, words in (_SAID_RECALLED if present.recalled else _SAID).items():
-            if not pd.isna(row["served_own"]) or name not in {"this store alone", "in the past"}:
-                facts[name] = words.format(**known)
+        for name, form in (_FACTS_RECALLED if present.recalled else _FACTS).items():
+            if has_own_references or name not in _OWN_FACTS:
+                facts[name] = form.format(**values)
         return facts
 
     def _advice_lines(self) -> list[str]:
-        """Say what is recommended, and the first thing that would change it."""
+        """Return the recommendation, its evidence, and the first thing that would change it."""
         advice = self.advice
-        usage = self._usage
         title = str(advice).partition("\n")[0]
         lines = [f"For a target of {100 * advice.target:.4g}%: {title}", advice.evidence]
-        lines += filter(None, [advice.track_record])
-        lines += [usage.answer] if usage is not None and usage.decided else []
+        if advice.track_record:
+            lines.append(advice.track_record)
+        if self._usage is not None and self._usage.decided:
+            lines.append(self._usage.answer)
         return [*lines, *advice.would_change[:1]]
 
 
@@ -306,29 +339,42 @@ def explore(
     token_budget: int | None = None,
     until: float | None = None,
 ) -> SizingPanel:
-    """Open the sizing panel: sliders for the cap and the target, a box for the token budget.
+    """Return the sizing panel: sliders for the cap and the target, and a box for the token budget.
 
-    Moving one updates the pictures, the numbers, what would go and the command to run. Nothing is
-    written before the choice is saved.
+    Moving a control updates the charts, the numbers, the list of deleted memories and the command.
+    The panel writes only if its button Save is pressed.
 
     Parameters
     ----------
     source : path, URL, SqliteMemoryStore, Source or DataFrame
         A store, or the frame that ``memlab.load`` or ``memlab.load_past`` returned.
     references : DataFrame, optional
-        What ``find_references`` returns; found in the frame, and in the access logs that
-        ``memlab.toml`` remembers, when not given.
+        The result of ``find_references``; by default those in the store, and those in the access
+        logs that ``memlab.toml`` names.
     target : float, optional
-        Share of references to serve at first, from 0.5 to 0.99; by default as remembered, else 0.9.
+        Initial share of references to serve, from 0.5 to 0.99; by default that of ``memlab.toml``,
+        else 0.9.
     token_budget, until
-        As for :func:`memlab.recommend_cap`; by default the remembered ones.
+        As for :func:`memlab.recommend_cap`; by default those of ``memlab.toml``.
+
+    Returns
+    -------
+    SizingPanel
+        The panel, which a notebook displays.
+
+    Raises
+    ------
+    ValueError
+        If the target is outside its limits.
+    MemlabError
+        If the store cannot be read, or the extra ``lab`` is not installed.
     """
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
     asked = SizingGoal.of(settings, token_budget=token_budget, until=until)
     if target is None:
-        target = min(max(asked.target, 0.5), 0.99)  # as far as the slider goes
+        target = min(max(asked.target, 0.5), 0.99)  # the limits of the slider
     if not 0.5 <= arguments.share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
@@ -344,7 +390,7 @@ def explore(
 
 
 def cap_steps(most: int) -> list[int]:
-    """Return caps from 0 to `most` that people ask for: every one to 100, then two digits.
+    """Return round caps from 0 to `most`: all up to 100, then those with two digits.
 
     >>> cap_steps(125)[-5:]
     [99, 100, 110, 120, 125]
@@ -353,7 +399,7 @@ def cap_steps(most: int) -> list[int]:
     return sorted(cap for cap in caps | set(range(10)) | {most} if cap <= most)
 
 
-_SAID: Final = {
+_FACTS: Final = {
     "references served": "{served:.1%} (limits {low:.1%} to {high:.1%})",
     "other projects alone": "{served_elsewhere:.1%}",
     "this store alone": "{served_own:.1%}",
@@ -366,13 +412,20 @@ _SAID: Final = {
     "would go now": "{pruned:,.0f} of {prunable:,} prunable memories",
     "memory kept": "{days:,.1f} days",
 }
-"""What is said of a cap, by the columns of a curve."""
-_SAID_RECALLED: Final = {
-    name.replace("boot context", "to recall from"): words.replace("starts", "moments")
-    for name, words in _SAID.items()
+"""The figures of a cap by name, as formats of the columns of a curve."""
+_FACTS_RECALLED: Final = {
+    name.replace("boot context", "to recall from"): form.replace("starts", "moments")
+    for name, form in _FACTS.items()
 }
+"""The same for a store that is only searched."""
+_OWN_FACTS: Final = {"this store alone", "in the past"}
+"""Figures that need references of the store itself."""
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> str:
-    cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+    """Return rows as an HTML table."""
+    lines = []
+    for row in rows:
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
+    return f"<table>{''.join(lines)}</table>"
