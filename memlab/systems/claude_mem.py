@@ -1,8 +1,9 @@
-"""claude-mem's observations: one SQLite file, of one project or of all. Read, and never changed.
+"""The observations of a claude-mem database, of one project or of all. The source is read-only.
 
-A start loads the newest observations of a project, decisions among them, as many as
-``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: so all are episodic here. A deletion by SQL would go past
-its replication. A read is an id that a call of ``get_observations`` asked for in a later session.
+A start loads the newest observations of a project, of any type, up to the number
+``CLAUDE_MEM_CONTEXT_OBSERVATIONS``. Therefore all observations are episodic. A deletion by SQL
+would bypass claude-mem's replication. A read is an id that a later session requested with
+``get_observations``.
 """
 
 import json
@@ -33,7 +34,7 @@ SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
 
 _LARGEST: Final = 2**20
-"""Bytes of a file of settings."""
+"""Maximum size in bytes of a settings file."""
 _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
     "types": (
         "bugfix",
@@ -56,12 +57,13 @@ _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
         "trade-off",
     ),
 }
-"""Types and concepts of the mode ``code`` and its translations, in claude-mem 13."""
+"""Types and concepts of the mode ``code`` and of its translations in claude-mem 13."""
 
 DATABASE: Final = "claude-mem.db"
 KNOWN_SCHEMA: Final = 52
-"""The newest ``schema_versions`` that this adapter was tried on."""
+"""The newest version in ``schema_versions`` that this adapter was tested with."""
 LISTED: Final = 10
+"""Number of projects on the page."""
 
 _TABLE: Final = "observations"
 _SHAPE: Final = fields({"id": integer(), "place": fields({"loaded": boolean})}, others=stored)
@@ -69,6 +71,7 @@ _SHAPE: Final = fields({"id": integer(), "place": fields({"loaded": boolean})}, 
 _OF_MODE: Final = """type IN (SELECT value FROM json_each(:types)) AND EXISTS (
 SELECT 1 FROM json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END)
 WHERE value IN (SELECT value FROM json_each(:concepts)))"""
+"""Condition for the observations whose type and concepts a mode loads."""
 
 _TOOL: Final = "get_observations"
 _ALL_ALONG: Final = datetime.min.replace(tzinfo=UTC)
@@ -79,14 +82,27 @@ JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
 
 
 class Start(NamedTuple):
-    """What a start loads."""
+    """The settings that determine which observations a start loads.
+
+    Attributes
+    ----------
+    newest : int
+        Maximum number of observations of a project.
+    said : str
+        Where that number was read, in words.
+    file : Path
+        The settings file.
+    mode : str
+        The mode.
+    lists : mapping of str to str
+        The types and the concepts of the mode as JSON; empty for an unknown mode.
+    """
 
     newest: int
     said: str
     file: Path
     mode: str
     lists: Mapping[str, str]
-    """The types and the concepts of the mode, as JSON; empty of a mode that is not known."""
 
 
 class ClaudeMem(TableSource):
@@ -116,20 +132,20 @@ class ClaudeMem(TableSource):
 
     @property
     def name(self) -> str:
-        """The path with its scheme, which says that a start loads no more than some of it."""
+        """Absolute path with the scheme, and the project if there is one."""
         return self._name_of(self.project)
 
     @property
-    def start(self) -> "Start":
-        """What a start loads today."""
+    def start(self) -> Start:
+        """The current settings of a start."""
         return start_of(self.path.parent)
 
     def reader(self, connection: sqlite3.Connection) -> "ObservationReader":
-        """Return a reader of the observations, or of one project's."""
+        """Return a reader of the observations of the project, or of all projects."""
         return ObservationReader(connection, self)
 
     def changing(self) -> AbstractContextManager[Writer]:
-        """Refuse, with the reason and the setting."""
+        """Raise UnsafeDeletionError with the setting to use instead."""
         raise UnsafeDeletionError(
             f"memlab deletes nothing from {self.name}: SQL would go past claude-mem's replication "
             f"and its vectors; nothing was changed: load fewer by {SETTING}=n in "
@@ -138,21 +154,21 @@ class ClaudeMem(TableSource):
         )
 
     def retiring(self) -> AbstractContextManager[Writer]:
-        """Refuse as :meth:`changing` does: the setting says how much a start loads."""
+        """Raise UnsafeDeletionError like :meth:`changing`."""
         return self.changing()
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an observation as a row, by its columns and whether a start loads it."""
+        """Return the record of an observation as a row."""
         key = said["id"]
         epoch = said.get("created_at_epoch")
         title = text_of(said.get("title"))
         tags = [text_of(said.get("type")), *_strings(said.get("concepts"))]
-        told = [text_of(said.get("subtitle")), text_of(said.get("narrative"))]
-        told += _strings(said.get("facts"))
-        body = "\n".join(part for part in told if part) or text_of(said.get("text"))
+        parts = [text_of(said.get("subtitle")), text_of(said.get("narrative"))]
+        parts += _strings(said.get("facts"))
+        body = "\n".join(part for part in parts if part) or text_of(said.get("text"))
         position = _place(key, epoch)
         at = reads.moment_of_seconds(epoch / 1_000 if isinstance(epoch, int) else None)
-        undated = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
+        fault = (position, "created_at", f"created_at_epoch {epoch!r:.80} is no time")
         return {
             "position": position,
             "key": key,
@@ -167,18 +183,21 @@ class ClaudeMem(TableSource):
             "namespace": text_of(said.get("merged_into_project") or said.get("project")) or None,
             "thread_id": text_of(said.get("memory_session_id")) or None,
             "agent_id": text_of(said.get("agent_id")) or None,
-            "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # whenever, it costs as much
+            "at_start": f"{key} 12:00pm * {title or 'Untitled'}\n",  # every time has this length
             "loaded_at_start": said["place"]["loaded"],
-            "faults": [undated] if at is None else [],
+            "faults": [fault] if at is None else [],
         }
 
     def cap_now(self) -> int:
-        """Return how many observations a start loads at most today."""
+        """Return the maximum number of observations that a start loads."""
         return self.start.newest
 
     def native_cap_instructions(self, keep: int) -> list[str]:
-        """Say what to do with a cap: where the setting is, or which project to ask about."""
-        if self.project is None and len(projects := self.extra_report().said["projects"]) > 1:
+        """Return the lines that explain how to set a cap, or to ask about one project."""
+        projects = []
+        if self.project is None:
+            projects = self.extra_report().said["projects"]
+        if len(projects) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
                 f"{len(projects):,}: over all together the number is too large for each"
@@ -198,7 +217,7 @@ class ClaudeMem(TableSource):
 
 
 class ObservationReader(TableReader):
-    """Observations at one moment."""
+    """Reader of the observations at one moment."""
 
     system = "claude-mem"
     table = _TABLE
@@ -209,12 +228,13 @@ class ObservationReader(TableReader):
         self._name = source.name
         self._project = source.project
         self._start = source.start
-        merged = " OR merged_into_project = :project"
-        self._of = f"(project = :project{merged if 'merged_into_project' in self.columns else ''})"
+        self._of = "(project = :project)"
+        if "merged_into_project" in self.columns:
+            self._of = "(project = :project OR merged_into_project = :project)"
 
     @cached_property
     def _loaded(self) -> dict[int, str]:
-        """The observations that a start of each project loads, and of which it is."""
+        """The project of each observation that a start of that project loads."""
         of_mode = _OF_MODE if self._start.lists and "concepts" in self.columns else "1"
         query = (
             f"SELECT id FROM {_TABLE} WHERE {self._of} AND {of_mode} "
@@ -223,32 +243,32 @@ class ObservationReader(TableReader):
         projects = [(self._project,)]
         if self._project is None:
             projects = self._asked(f"SELECT DISTINCT project FROM {_TABLE}")
-        return {
-            key: str(project)
-            for (project,) in projects
-            for (key,) in self._asked(
+        loaded = {}
+        for (project,) in projects:
+            newest = self._asked(
                 query, project=project, newest=self._start.newest, **self._start.lists
             )
-        }
+            loaded.update({key: str(project) for (key,) in newest})
+        return loaded
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        found = self._asked(
+        rows = self._asked(
             f"SELECT id, created_at_epoch FROM {_TABLE} WHERE :project IS NULL OR {self._of}"
         )
-        return ((_place(key, epoch), key) for key, epoch in found)
+        return ((_place(key, epoch), key) for key, epoch in rows)
 
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         return super()._row({**stored, "place": {"loaded": stored["id"] in self._loaded}})
 
     def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
-        return {
-            key: with_place(encoded(row), {"loaded": key in self._loaded})
-            for key, row in rows.items()
-            if self._project in (None, row.get("project"), row.get("merged_into_project"))
-        }
+        records = {}
+        for key, row in rows.items():
+            if self._project in (None, row.get("project"), row.get("merged_into_project")):
+                records[key] = with_place(encoded(row), {"loaded": key in self._loaded})
+        return records
 
     def about(self) -> About:
-        """Return what is said of the database beside its frame."""
+        """Return a report on the settings and the projects."""
         start = self._start
         loaded = list(self._loaded.values())
         counts = self._asked(
@@ -271,7 +291,7 @@ class ObservationReader(TableReader):
         if newer := sqlite_rows.newer(schema, KNOWN_SCHEMA):
             facts.append(("schema", f"{newer}; what it knows is read"))
         header = ("project", "observations", "loaded at start")
-        said = {
+        fields = {
             "store": self._name,
             "setting": setting,
             "newest": start.newest,
@@ -282,69 +302,74 @@ class ObservationReader(TableReader):
             "projects": projects,
         }
         table = Table("", header, projects).first(LISTED)
-        return About(TextPage("claude-mem", facts, [table]), said)
+        return About(TextPage("claude-mem", facts, [table]), fields)
 
     def _asked(self, query: str, **values: Any) -> list[Any]:
+        """Return the rows of a query, which may use ``:project``."""
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()
 
 
 def _place(key: int, epoch: object) -> int:
+    """Return the position of an observation by its id and its time in milliseconds."""
     return position_from_timestamp(epoch if isinstance(epoch, int) else 0, key)
 
 
 def _strings(value: object) -> list[str]:
-    texts = [each for each in sequence(reads.parsed(text_of(value))) if isinstance(each, str)]
-    return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
+    """Return the texts of a list in JSON, with lone surrogates replaced."""
+    texts = [item for item in sequence(reads.parsed(text_of(value))) if isinstance(item, str)]
+    return [text.encode("utf-8", "surrogatepass").decode(errors="replace") for text in texts]
 
 
 def start_of(folder: Path) -> Start:
-    """Return what a start loads by the settings in a folder; the environment comes first."""
+    """Return the settings of a start, from the environment, else the file in a folder."""
     file = folder / _FILE
-    both = {**_written(file), **{name: value for name, value in os.environ.items() if value}}
-    number = str(both.get(SETTING, "")).strip()
+    settings = _settings_in(file)
+    settings.update({name: value for name, value in os.environ.items() if value})
+    number = str(settings.get(SETTING, "")).strip()
     newest = 50
-    said = "its default"
+    origin = "its default"
     if number.isdecimal():
         newest = int(number)
-        said = f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
-    mode = str(both.get("CLAUDE_MEM_MODE") or "code")
+        origin = f"in {'the environment' if os.environ.get(SETTING) else _FILE}"
+    mode = str(settings.get("CLAUDE_MEM_MODE") or "code")
     lists = {}
     if mode.partition("--")[0] == "code":
         for name, known in _OF_CODE.items():
-            chosen = str(both.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
-            named = map(str.strip, chosen.split(","))
-            lists[name] = json.dumps([each for each in named if each in known] or known)
-    return Start(newest, said, file, mode, lists)
+            value = str(settings.get(f"CLAUDE_MEM_CONTEXT_OBSERVATION_{name.upper()}", ""))
+            chosen = [word for word in map(str.strip, value.split(",")) if word in known]
+            lists[name] = json.dumps(chosen or known)
+    return Start(newest=newest, said=origin, file=file, mode=mode, lists=lists)
 
 
-def _written(file: Path) -> dict[str, Any]:
-    """Return the settings of a file; those of older versions lie under ``env``."""
+def _settings_in(file: Path) -> dict[str, Any]:
+    """Return the settings of a file; older versions store them under ``env``."""
     try:
         with ordinary_file(file, most=_LARGEST) as opened:
-            found = mapping(reads.parsed(opened.read(_LARGEST).decode("utf-8-sig")))
+            content = mapping(reads.parsed(opened.read(_LARGEST).decode("utf-8-sig")))
     except (OSError, ValueError):
         return {}
-    return {**mapping(found.get("env")), **found}
+    return {**mapping(content.get("env")), **content}
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is claude-mem's database or the folder that it lies in."""
+    """Return whether the source is a claude-mem database or the folder with one."""
     return {"observations", "sdk_sessions"} <= set(sqlite_rows.tables_of(_database(asked.path)))
 
 
 def find(asked: Asked) -> Found:
-    """Return the observations that were fetched."""
+    """Return the reads of observations in transcripts."""
     database = _database(asked.path).resolve()
     beside = database.parent.parent / ".claude" / "projects"
-    rows = sqlite_rows.rows_in(database, _SESSIONS)
-    wrote = (Read(each, _ALL_ALONG, f"wrote {each}", "", session, WRITE) for each, session in rows)
-    before = {**asked.before, **{each.id: each for each in wrote}}
+    before = dict(asked.before)
+    for key, session in sqlite_rows.rows_in(database, _SESSIONS):
+        write = Read(key, _ALL_ALONG, f"wrote {key}", "", session, WRITE)
+        before[write.id] = write
     look = Look(lambda line: _TOOL.encode() in line, _fetches)
     return uses_in(replace(asked, before=before), look, "claude-mem", str(database), beside=beside)
 
 
 def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
-    """Yield what the calls of a line fetch."""
+    """Yield the observations that the calls of a line request."""
     for call, tool, given in calls_in(line):
         if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
             for number in _ids(given.get("ids")):
@@ -352,13 +377,14 @@ def _fetches(line: dict[str, Any]) -> Iterator[Touch]:
 
 
 def _ids(given: object) -> Iterator[str]:
-    """Yield the ids of a list, or of a text that claude-mem takes for one: JSON, or commas."""
+    """Yield the ids of a list, of a JSON list in a text, or of a text with commas."""
     listed = sequence(reads.parsed(given) if isinstance(given, str) else given)
-    for each in listed or reads.text(given).split(","):
-        number = str(each).strip() if isinstance(each, int | str) else ""
-        if number.isdecimal() and len(number) < 20:  # as SQLite's largest has
+    for value in listed or reads.text(given).split(","):
+        number = str(value).strip() if isinstance(value, int | str) else ""
+        if number.isdecimal() and len(number) < 20:  # the largest integer of SQLite has 19 digits
             yield str(int(number))
 
 
 def _database(path: Path) -> Path:
+    """Return the path of the database of a folder, or the path."""
     return path / DATABASE if path.is_dir() else path

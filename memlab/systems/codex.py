@@ -1,4 +1,4 @@
-"""Codex: citations, in which the model says which remembered threads it used."""
+"""Harvest Codex's citations, in which the model names the threads whose memory it used."""
 
 import re
 from collections import Counter
@@ -13,6 +13,7 @@ from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, LineReader, Re
 from memlab.sources.sqlite_rows import tables_of
 
 _FOLDERS: Final = ("sessions", "archived_sessions")
+"""Folders of Codex's home that hold the sessions."""
 _BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
 _IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
 
@@ -22,11 +23,11 @@ COPIES: Final = "copies of a citation that is counted"
 
 
 _Session = tuple[str, str, list[Read]]
-"""Who speaks in a rollout file, from whose history it was forked, and what it cites."""
+"""Id of the session of a rollout file, id of the session it was forked from, and citations."""
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is Codex's folder, its sessions, or its database of memories."""
+    """Return whether the source is Codex's folder, its sessions, or its database of memories."""
     path = asked.path
     if path.is_dir():
         return bool(_sessions(path)) and any(_rollouts(path))
@@ -34,7 +35,7 @@ def recognises(asked: Asked) -> bool:
 
 
 def find(asked: Asked) -> Found:
-    """Return the threads that were cited."""
+    """Return the citations of threads as reads."""
     found = Found()
     home = asked.path if asked.path.is_dir() else asked.path.resolve().parent
     files = list(_rollouts(asked.transcripts or home))
@@ -50,57 +51,75 @@ def find(asked: Asked) -> Found:
 
 
 def _session(file: Path, lines: LineReader, found: Found) -> _Session:
-    """Return whose file it is, and what it cites; ids still lack the session."""
+    """Return the session of a rollout file. The ids of its citations lack the session."""
     session = file.stem
     forked_from = ""
-    said: Counter[str] = Counter()
-    cited: list[Read] = []
-    for line in lines.objects(file, lambda each: b"-citation" in each or b'"session_meta"' in each):
+    occurrences: Counter[str] = Counter()
+    citations: list[Read] = []
+    for line in lines.objects(file, _is_of_interest):
         payload = mapping(line.get("payload"))
         if line.get("type") == "session_meta" and session == file.stem:
             session = reads.text(payload.get("id")) or file.stem
             forked_from = reads.text(payload.get("forked_from_id"))
-        elif message := _message(line, payload):
-            threads = _threads(message, found)
-            told = sha256(message.encode()).hexdigest()[:16]
-            said[told] += 1
-            at = reads.moment(line.get("timestamp"), found)
-            if at is None:
-                found.left_out[WITHOUT_TIME] += len(threads)
-                continue
-            name = f"{told}:{said[told]}"
-            cited += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
-    return session, forked_from, cited
+            continue
+        message = _message(line, payload)
+        if not message:
+            continue
+        threads = _threads(message, found)
+        digest = sha256(message.encode()).hexdigest()[:16]
+        occurrences[digest] += 1
+        at = reads.moment(line.get("timestamp"), found)
+        if at is None:
+            found.left_out[WITHOUT_TIME] += len(threads)
+            continue
+        for thread in threads:
+            read_id = f"{digest}:{occurrences[digest]}:{thread}"
+            citations.append(Read(thread, at, read_id, "citation"))
+    return session, forked_from, citations
+
+
+def _is_of_interest(line: bytes) -> bool:
+    """Return whether a line may hold a citation or the metadata of a session."""
+    return b"-citation" in line or b'"session_meta"' in line
 
 
 def _keep_each_once(sessions: list[_Session], found: Found) -> None:
-    """Give each citation to the session that made it; forks repeat the history they come from."""
+    """Add each citation once, with the session that made it; a fork repeats its parent's."""
     parents = {session: forked_from for session, forked_from, _ in sessions}
     kept: dict[str, Read] = {}
-    for session, _, cited in sessions:
+    for session, _, citations in sessions:
         root = _root(session, parents)
-        for read in cited:
-            name = f"codex:{root}:{read.id}"
-            kind = OWN_SESSION if read.memory_id == session else READ
-            whole = read._replace(id=name, session=session, kind=kind)
-            before = kept.get(name)
-            found.left_out[COPIES] += before is not None
-            if before is None or read.at < before.at:
-                kept[name] = whole
+        for citation in citations:
+            read_id = f"codex:{root}:{citation.id}"
+            kind = OWN_SESSION if citation.memory_id == session else READ
+            known = kept.get(read_id)
+            if known is not None:
+                found.left_out[COPIES] += 1
+            if known is None or citation.at < known.at:
+                kept[read_id] = citation._replace(id=read_id, session=session, kind=kind)
     for read in sorted(kept.values(), key=lambda read: read.at):
-        (found.reads if read.kind == READ else found.apart).append(read)
+        if read.kind == READ:
+            found.reads.append(read)
+        else:
+            found.apart.append(read)
 
 
 def _root(session: str, parents: dict[str, str]) -> str:
-    passed = {session}
-    while (parent := parents.get(session)) and parent not in passed:
+    """Return the session from which a session was forked first, or itself."""
+    visited = {session}
+    parent = parents.get(session)
+    while parent and parent not in visited:
         session = parent
-        passed.add(parent)
+        visited.add(parent)
+        parent = parents.get(session)
     return session
 
 
 def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
-    """Return what the assistant said, from the line that Codex itself goes on from."""
+    """Return the assistant's message of a line; empty for another line.
+
+    Codex itself resumes a session from these lines.
+    """
     kind = line.get("type"), payload.get("type"), payload.get("role")
     if kind != ("response_item", "message", "assistant"):
         return ""
@@ -109,21 +128,27 @@ def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
 
 
 def _threads(message: str, found: Found) -> list[str]:
-    cited: dict[str, None] = {}
+    """Return the threads that a message cites, without duplicates."""
+    threads: dict[str, None] = {}
     for block in _BLOCK.finditer(message):
-        ids = [each.strip() for match in _IDS.finditer(block[1]) for each in match[2].split("\n")]
-        if not any(ids):
+        ids: list[str] = []
+        for match in _IDS.finditer(block[1]):
+            ids += filter(None, map(str.strip, match[2].split("\n")))
+        if not ids:
             found.left_out[WITHOUT_THREAD] += 1
-        cited |= dict.fromkeys(each for each in ids if each)
-    return list(cited)
+        threads.update(dict.fromkeys(ids))
+    return list(threads)
 
 
 def _sessions(path: Path) -> list[Path]:
-    below = [path / name for name in _FOLDERS if (path / name).is_dir()]
-    return below or ([path] if path.name in _FOLDERS else [])
+    """Return the folders of sessions in Codex's home, or the path if it is such a folder."""
+    folders = [path / name for name in _FOLDERS if (path / name).is_dir()]
+    if folders:
+        return folders
+    return [path] if path.name in _FOLDERS else []
 
 
 def _rollouts(path: Path) -> Iterator[Path]:
-    """Yield the rollout files of Codex's folder, of its sessions, or of any folder of such."""
+    """Yield the rollout files in Codex's home, in its sessions, or in another folder."""
     for folder in _sessions(path) or [path]:
         yield from folder.rglob("rollout-*.jsonl")

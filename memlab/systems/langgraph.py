@@ -1,4 +1,4 @@
-"""LangGraph's store: every read puts off the expiry, which so tells of the last one alone."""
+"""Harvest the reads of LangGraph's store. A read postpones the expiry, so the last one is known."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -12,6 +12,7 @@ from memlab.sources.sqlite_rows import rows_in, tables_of
 _COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
 
 Row = tuple[str, str, Any, Any, float | None]
+"""The values of a memory in the order of the query."""
 
 WITHOUT_EXPIRY: Final = "memories without a time to live, whose reads leave no trace"
 NOT_READ: Final = "memories not read since they were written"
@@ -19,9 +20,9 @@ WITHOUT_TIME: Final = "memories whose times cannot be read"
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is such a store, in SQLite or on PostgreSQL."""
-    on = tables_on(asked.source) if is_server(asked.source) else tables_of(asked.path)
-    return on.get("store", set()) >= _COLUMNS
+    """Return whether the source is such a store, in SQLite or on PostgreSQL."""
+    tables = tables_on(asked.source) if is_server(asked.source) else tables_of(asked.path)
+    return tables.get("store", set()) >= _COLUMNS
 
 
 def find(asked: Asked) -> Found:
@@ -40,17 +41,18 @@ def find(asked: Asked) -> Found:
             found.left_out[WITHOUT_EXPIRY] += 1
             continue
         try:
-            written, ends = (moment_and_zone(str(at))[0] for at in (updated_at, expires_at))
-            last = ends - timedelta(minutes=minutes)
-        except (TypeError, ValueError, OverflowError):  # no moment, or none of this calendar
+            written, _ = moment_and_zone(str(updated_at))
+            expiry, _ = moment_and_zone(str(expires_at))
+            last_read = expiry - timedelta(minutes=minutes)
+        except (TypeError, ValueError, OverflowError):  # not a time, or out of range
             found.left_out[WITHOUT_TIME] += 1
             continue
-        if last - written <= timedelta(seconds=2):  # a write notes its moment twice
+        if last_read - written <= timedelta(seconds=2):  # a write stores both times
             found.left_out[NOT_READ] += 1
         else:
             memory_id = f"{prefix}/{key}"
-            name = f"langgraph:{memory_id}:{last.isoformat()}"
-            found.reads.append(Read(memory_id, last, name, "expiry put off"))
+            read_id = f"langgraph:{memory_id}:{last_read.isoformat()}"
+            found.reads.append(Read(memory_id, last_read, read_id, "expiry put off"))
     found.notes.append(
         "only the last read of each memory is known: harvest often, and the log keeps the others"
     )

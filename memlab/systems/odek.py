@@ -1,7 +1,7 @@
-"""odek's episodes: one Markdown file each, and ``index.json``; vectors are odek's to make anew.
+"""odek's episodes: one Markdown file per episode, listed in ``index.json``.
 
-odek's own lock is taken for a change; end a running odek of before August 2026 first, for it writes
-its index back. The file goes before the index.
+A change holds odek's lock. Versions of odek before August 2026 have no lock and overwrite the list:
+stop them first. Files are deleted before their entries. odek rebuilds its vectors itself.
 """
 
 import json
@@ -30,23 +30,27 @@ from memlab.text import command, counted, refused
 
 INDEX: Final = "index.json"
 EPISODES: Final = "episodes"
-"""The folder below odek's memory folder that holds them, in versions that have one."""
+"""The subfolder of odek's memory folder that holds the episodes in some versions."""
 
 _PLACE_OF_MEMORY: Final = (".odek", "memory")
 LOCK: Final = "episodes.lock"
-"""Beside the list; odek has it since its versions of August 2026."""
+"""Lock file beside the list, in odek since August 2026."""
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PATIENCE: Final = 30.0
-"""Seconds for which odek's lock is waited for."""
+"""Timeout in seconds for odek's lock."""
 _PAUSE: Final = 0.05
+"""Seconds between two attempts to take the lock."""
 
 _APPROVED: Final = ("user_approved", "auto_approved")
-"""Flags of an episode that odek recalls although its sources are not trusted."""
+"""Flags with which odek recalls an episode of untrusted sources."""
+_LARGEST_INDEX: Final = 2**24
+"""Maximum size in bytes of a list that is read to recognise a folder."""
 _SPACE: Final = " \t\r\n"
+"""White space of JSON."""
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 _NO_MORE: Final = ("before", "after", "head", "tail", "whole")
-"""What older archives say of the layout of the list, which is odek's own."""
+"""Fields in older archives that describe the layout of the list. They are no longer used."""
 _SAID: Final = fields(
     {
         "at": integer(0, 2**31),
@@ -56,12 +60,12 @@ _SAID: Final = fields(
     },
     absent={*_NO_MORE},
 )
-"""What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's."""
+"""Shape of one entry of :meth:`EpisodeIndex.said` in an archive. The input may be untrusted."""
 _PLACE: Final = fields({"position": integer(), "said": non_empty(list_of(_SAID))})
 
 
 def _has_episodes(path: Path) -> bool:
-    """Whether a folder has an ``index.json`` that is odek's, of which there are many others."""
+    """Return whether a folder has an ``index.json`` that lists episodes of odek."""
     with suppress(StoreError), opened_folder(path) as folder:
         files = folder.listing().files
         return INDEX in files and _lists_episodes(folder, files[INDEX].size)
@@ -91,36 +95,40 @@ class Odek(FolderSource):
 
     @classmethod
     def folder_meant(cls, path: Path) -> Path:
-        """Return the folder of the index, to which no link below the path leads."""
-        below = path / EPISODES
-        is_below = not (path / INDEX).is_file() and (below / INDEX).is_file()
-        return below if is_below and not below.is_symlink() else path
+        """Return the folder of the index: the path, or its subfolder if that is not a link."""
+        folder = cls.folder_in(path)
+        if folder != path and folder.is_symlink():
+            return path
+        return folder
 
     @staticmethod
     def folder_in(path: Path) -> Path:
-        """Return the folder of the index."""
+        """Return the folder of the index: the path or its subfolder."""
         is_below = not (path / INDEX).is_file() and (path / EPISODES / INDEX).is_file()
         return path / EPISODES if is_below else path
 
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the episodes of the index."""
         raw = b"" if moment.index is None else moment.index.data
-        here = set(moment.names)
-        found = []
-        for key, said in EpisodeIndex.read(raw).said().items():
+        file_names = set(moment.names)
+        episodes = []
+        for key, entries in EpisodeIndex.read(raw).said().items():
             name = self.file_of(key)
-            place = {"position": _position(key, json.loads(said[-1]["text"], strict=False))}
-            found.append(Found(key, name if name in here else "", said, place))
-        return found
+            if name not in file_names:
+                name = ""
+            place = {"position": _position(key, json.loads(entries[-1]["text"], strict=False))}
+            episodes.append(Found(key, name, entries, place))
+        return episodes
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return an episode as a row; its summary's first line is the title."""
+        """Return an episode as a row; the first line of its text is the title."""
         fields = json.loads(found.said[-1]["text"], strict=False)
         provenance = fields.get("provenance")
         flags = provenance if isinstance(provenance, dict) else {}
-        text = (
-            str(fields.get("summary") or "") if file is None else file.data.decode(errors="replace")
-        )
+        if file is None:
+            text = str(fields.get("summary") or "")
+        else:
+            text = file.data.decode(errors="replace")
         title, _, body = text.strip().partition("\n")
         created = fields.get("created_at")
         position = found.place["position"]
@@ -140,88 +148,98 @@ class Odek(FolderSource):
         }
 
     def file_of(self, key: str) -> str:
-        """Return the name of an episode's file; empty where the id could name one elsewhere."""
+        """Return the name of an episode's file; empty if the id is no valid file name."""
         return f"{key}.md" if is_session_id(key) else ""
 
     def key_of(self, name: str) -> str:
-        """Return the session of an episode's file."""
+        """Return the session id of an episode's file."""
         return name.removesuffix(".md")
 
     def check_place(self, found: Found) -> None:
-        """Check what an archive's record says of an episode's entry in the list, and no other's."""
+        """Check that an archived record has list entries of its own episode only."""
         super().check_place(found)
-        for each in found.said:
+        for entry in found.said:
             try:
-                entries = _parsed(f"[{each['text']}]").entries
+                entries = _parsed(f"[{entry['text']}]").entries
             except RecursionError:
                 raise ValueError("its entry is nested too deep") from None
-            if [entry.session_id for entry in entries] != [found.key]:
+            if [parsed.session_id for parsed in entries] != [found.key]:
                 raise ValueError(f"its entry in {INDEX} is of another episode")
             check_depth(entries[0].fields, 32)
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Open the folder for a change that lasts when the block ends, and not where it raises.
+        """Open the folder for a change that is durable when the block ends.
 
-        odek's own lock is held until it is over: a running odek waits with what it writes.
+        If the block raises, the folder is unchanged. odek's lock is held during the block, so that
+        a running odek waits.
         """
         with _odek_held(self.path), changed_folder(self.path, self) as change:
             yield EpisodeWriter(self, change)
 
     def diagnostics(self) -> list[Trouble]:
-        """Return which entries of the list have no file."""
+        """Return the diagnostic of list entries without a file."""
 
         def look(moment: FolderMoment) -> tuple[int, list[str]]:
-            found = self.memories(moment)
-            return len(found), [each.key for each in found if not each.name]
+            episodes = self.memories(moment)
+            return len(episodes), [episode.key for episode in episodes if not episode.name]
 
         count, fileless = self.seen(look)
-        words = ""
+        summary = f"all {count:,} entries have a file"
         if fileless:
             many = counted(len(fileless), "entries")
-            words = f"{many} of {INDEX} without a file ({fileless[0]} first)"
+            summary = f"{many} of {INDEX} without a file ({fileless[0]} first)"
         advice = (
             f"{command('restore', self.name, 'DIGEST')} puts back a file that memlab archived; "
             "odek drops the others when it prunes"
         )
         return [
-            Trouble("entries", len(fileless), words or f"all {count:,} entries have a file", advice)
+            Trouble(name="entries", found=len(fileless), summary=summary, advice=advice),
         ]
 
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
-        """Return the list without some episodes."""
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - an entry has the session id
+        """Return the list without the episodes in `said`."""
         index = EpisodeIndex.read(raw)
         kept = tuple(entry for entry in index.entries if entry.session_id not in said)
         if len(kept) == len(index.entries):
             return raw
         return EpisodeIndex(kept, index.end).to_bytes()
 
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
-        """Return the list with what it said of some episodes, each after the one before it."""
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - an entry has the session id
+        """Return the list with the missing entries in `said`, each after its former predecessor."""
         index = EpisodeIndex.read(raw)
         listed = {entry.session_id for entry in index.entries}
-        back = sorted(
-            ((each, key) for key, places in said.items() if key not in listed for each in places),
-            key=lambda pair: int(pair[0]["at"]),
-        )
-        if not back:
+        returning = []
+        for key, places in said.items():
+            if key not in listed:
+                returning += [(place, key) for place in places]
+        if not returning:
             return raw
+        returning.sort(key=lambda pair: int(pair[0]["at"]))
         entries = list(index.entries)
-        for each, key in back:
-            ids = [entry.session_id for entry in entries]
-            at = int(each["at"])
-            above = each["above"]
-            if at and ids[at - 1 : at] != [above]:  # others have come or gone
-                at = ids.index(above) + 1 if above is not None and above in ids else len(ids)
-            entries.insert(at, Entry(key, str(each["text"]), None))
+        for place, key in returning:
+            at = _place_for(place, [entry.session_id for entry in entries])
+            entries.insert(at, Entry(key, str(place["text"]), None))
         return EpisodeIndex(tuple(entries), index.end).to_bytes()
 
 
+def _place_for(place: Mapping[str, Any], ids: list[str | None]) -> int:
+    """Return the index at which to insert an entry into a list with the session ids `ids`."""
+    at = int(place["at"])
+    above = place["above"]
+    is_in_place = at == 0 or ids[at - 1 : at] == [above]
+    if is_in_place:
+        return at
+    if above is not None and above in ids:
+        return ids.index(above) + 1
+    return len(ids)
+
+
 class EpisodeWriter(FolderWriter):
-    """A folder of episodes that is locked and being changed."""
+    """Writer of a locked folder of episodes."""
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Delete episodes, where the list is laid out as odek leaves it after one."""
+        """Delete episodes if the list has odek's layout, so that a restore is exact."""
         moment = self._now()
         index = b"" if moment.index is None else moment.index.data
         parsed = EpisodeIndex.read(index)
@@ -238,8 +256,8 @@ class EpisodeWriter(FolderWriter):
 def _odek_held(folder: Path) -> Iterator[None]:
     """Hold the lock under which odek writes, promotes, discards and prunes episodes.
 
-    An odek that takes it leaves its file there for good: where there is none, no such odek has
-    written yet, and the folder is left as it is.
+    odek never removes the lock file. Without one, no odek that locks has written yet, and no file
+    is made.
     """
     lock = folder / LOCK
     try:
@@ -260,12 +278,13 @@ def _odek_held(folder: Path) -> Iterator[None]:
 
 
 def _wait_for(descriptor: int, lock: Path) -> None:
-    until = time.monotonic() + _PATIENCE
+    """Take the lock of an open file; raise StoreError after a timeout."""
+    deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             return flock(descriptor, LOCK_EX | LOCK_NB)
         except BlockingIOError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise StoreError(
                     f"odek is writing: it holds {lock}; nothing was changed: try again when it is "
                     "done, or end it"
@@ -274,7 +293,17 @@ def _wait_for(descriptor: int, lock: Path) -> None:
 
 
 class Entry(NamedTuple):
-    """An episode in the list."""
+    """An entry of the list.
+
+    Attributes
+    ----------
+    session_id : str or None
+        Id of the session; None for an entry without a valid one.
+    text : str
+        The JSON text of the entry.
+    fields : object
+        The parsed entry.
+    """
 
     session_id: str | None
     text: str
@@ -283,15 +312,15 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class EpisodeIndex:
-    """The list, taken apart."""
+    """The parsed list of episodes."""
 
     entries: tuple[Entry, ...]
     end: str
-    """What stands behind it."""
+    """The text after the list."""
 
     @classmethod
     def read(cls, raw: bytes) -> "EpisodeIndex":
-        """Take a list apart; an empty file and ``null``, as Go writes no list, are empty ones."""
+        """Return the parsed list. An empty file and ``null``, Go's nil slice, are empty lists."""
         text = raw.decode("utf-8", "surrogateescape")
         if text.strip(_SPACE) in ("", "null"):
             return cls((), "")
@@ -304,44 +333,54 @@ class EpisodeIndex:
             ) from error
 
     def to_bytes(self) -> bytes:
-        """Return the list as odek lays it out."""
-        texts = ",\n  ".join(entry.text for entry in self.entries)
-        whole = f"[\n  {texts}\n]" if texts else "[]"
-        return f"{whole}{self.end}".encode("utf-8", "surrogateescape")
+        """Return the list in odek's layout."""
+        entries = ",\n  ".join(entry.text for entry in self.entries)
+        text = f"[\n  {entries}\n]" if entries else "[]"
+        return f"{text}{self.end}".encode("utf-8", "surrogateescape")
 
     def said(self) -> dict[str, list[dict[str, Any]]]:
-        """Return what the list says of each episode and where, as JSON values."""
-        said: dict[str, list[dict[str, Any]]] = {}
+        """Return the entries and places of each episode in the list, as JSON values."""
+        entries: dict[str, list[dict[str, Any]]] = {}
         above: str | None = None
         for at, entry in enumerate(self.entries):
-            if (key := entry.session_id) is not None:
-                said.setdefault(key, []).append({"at": at, "text": entry.text, "above": above})
-            above = entry.session_id
-        return said
+            key = entry.session_id
+            if key is not None:
+                entries.setdefault(key, []).append({"at": at, "text": entry.text, "above": above})
+            above = key
+        return entries
 
 
 def _parsed(text: str) -> EpisodeIndex:
+    """Return a parsed list; raise ValueError if the text is no list in JSON."""
     if text.lstrip(_SPACE)[:1] != "[":
         raise ValueError("it does not begin with [")
     entries: list[Entry] = []
-    ends = text.index("[") + 1
+    end = text.index("[") + 1
     for _ in _DECODER.decode(text):
-        at = next(at for at in range(ends, len(text)) if text[at] not in f"{_SPACE},")
-        fields, ends = _DECODER.raw_decode(text, at)
-        entries.append(Entry(_id_of(fields), text[at:ends], fields))
-    return EpisodeIndex(tuple(entries), text[ends:].partition("]")[2])
+        start = end
+        while text[start] in f"{_SPACE},":
+            start += 1
+        fields, end = _DECODER.raw_decode(text, start)
+        entries.append(Entry(_id_of(fields), text[start:end], fields))
+    return EpisodeIndex(tuple(entries), text[end:].partition("]")[2])
 
 
 def _id_of(fields: Any) -> str | None:
-    found = fields.get("session_id") if isinstance(fields, dict) else None
-    is_text = isinstance(found, str) and not any("\ud800" <= c <= "\udfff" for c in found)
-    return found if is_text else None
+    """Return the session id of a parsed entry; None for none or one with lone surrogates."""
+    session_id = fields.get("session_id") if isinstance(fields, dict) else None
+    if not isinstance(session_id, str):
+        return None
+    if any("\ud800" <= character <= "\udfff" for character in session_id):
+        return None
+    return session_id
 
 
 def _lists_episodes(folder: Folder, size: int) -> bool:
-    """Whether an ``index.json`` lists episodes."""
+    """Return whether the ``index.json`` of a folder lists episodes."""
+    if size > _LARGEST_INDEX:
+        return False
     try:
-        index = EpisodeIndex.read(folder.read(INDEX).data if size <= 2**24 else b"x")
+        index = EpisodeIndex.read(folder.read(INDEX).data)
     except (StoreError, ChangedWhileReadError, FileNotFoundError):
         return False
     if not index.entries:
@@ -353,7 +392,7 @@ def _lists_episodes(folder: Folder, size: int) -> bool:
 
 
 def is_session_id(text: str) -> bool:
-    r"""Whether odek takes a text for a session's id: it names a file, and none elsewhere.
+    r"""Return whether odek accepts a text as a session id: it names a file of the folder.
 
     >>> [is_session_id(text) for text in ("20260101-a", "../victim", "a\\b", ".", "")]
     [True, False, False, False, False]
@@ -363,24 +402,30 @@ def is_session_id(text: str) -> bool:
 
 
 def _tags(provenance: Mapping[str, Any]) -> list[str]:
-    sources = provenance.get("sources")
-    named = sources if isinstance(sources, list) else []
+    """Return the flags and the sources of an episode as tags."""
     flags = [flag for flag in ("untrusted", *_APPROVED) if provenance.get(flag)]
-    return [flag.replace("_", "-") for flag in flags] + [readable(str(each)) for each in named]
+    tags = [flag.replace("_", "-") for flag in flags]
+    sources = provenance.get("sources")
+    if isinstance(sources, list):
+        tags += [readable(str(source)) for source in sources]
+    return tags
 
 
 def _position(session_id: str, fields: Mapping[str, Any]) -> int:
-    """Return where an episode stands by its time of writing, which is all that odek goes by."""
+    """Return the position of an episode: by its time of writing, then by its session id."""
     at = _microseconds(fields.get("created_at"))
     if at is None:
         return position_from_timestamp(0, session_id)
-    own = position_from_timestamp(0, session_id) & 0x3FF
-    return position_from_timestamp(at // 1_000, (at % 1_000) << 10 | own)
+    tie = position_from_timestamp(0, session_id) & 0x3FF
+    return position_from_timestamp(at // 1_000, (at % 1_000) << 10 | tie)
 
 
 def _microseconds(created: object) -> int | None:
+    """Return a timestamp in microseconds since 1970; None if it is not valid."""
+    if not isinstance(created, str):
+        return None
     try:
-        moment = moment_of(created) if isinstance(created, str) else None
+        moment = moment_of(created)
     except ValueError:
         return None
-    return None if moment is None else int(moment.timestamp()) * 1_000_000 + moment.microsecond
+    return int(moment.timestamp()) * 1_000_000 + moment.microsecond

@@ -1,9 +1,11 @@
-"""OpenClaw's workspace: ``MEMORY.md``, load-bearing, and daily notes; reads are logged hits."""
+"""OpenClaw's workspace: ``MEMORY.md``, which is load-bearing, and daily notes.
+
+Reads are the search hits that OpenClaw logs.
+"""
 
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +25,9 @@ from memlab.text import counted
 INDEX: Final = "MEMORY.md"
 NOTES: Final = "memory"
 SKIPPED: Final = "memory.recall.skipped"
-"""The event of a search for hits on notes without a date in their name, since June 2026."""
+"""Event for hits on notes without a date in their name, since June 2026."""
 _HOW: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
+"""The kind of a read by the type of its event."""
 
 SWEEPS: Final = "recalls by background sweeps"
 AGAIN: Final = "further hits on a note on the same day"
@@ -32,12 +35,12 @@ OTHER_EVENTS: Final = "events of recalls of another kind"
 WITHOUT_TIME: Final = "recalls without a time"
 NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no note"
 _SWEEP: Final = "__dreaming"
-"""How the searches of background sweeps begin."""
+"""Prefix of the queries of background sweeps."""
 
 _MOST: Final = 20_000
-"""Characters of a file that a start loads unless it is set otherwise; 12,000 in some versions."""
+"""Maximum number of characters of a file that a start loads by default; 12,000 in some versions."""
 _LONG_TERM: Final = (INDEX, "SOUL.md")
-"""Beside one of these, daily notes are an agent's."""
+"""Files of which a folder with daily notes needs one to be recognised as a workspace."""
 _AGENTS_FILES: Final = (
     "AGENTS.md",
     "SOUL.md",
@@ -46,10 +49,11 @@ _AGENTS_FILES: Final = (
     "IDENTITY.md",
     "HEARTBEAT.md",
 )
-"""Files that a workspace begins with; beside MEMORY.md two of them are evidence."""
+"""Files that OpenClaw creates in a new workspace."""
 _NOT_NOTES: Final = ("dreaming", "events")
-"""Folders of the notes' folder that hold reports of sweeps and logs."""
+"""Subfolders of the notes' folder that hold reports of sweeps and logs."""
 _ENOUGH: Final = 2
+"""Number of `_AGENTS_FILES` that are evidence beside ``MEMORY.md``."""
 _STATE: Final = ".openclaw"
 _WORKSPACE: Final = "workspace"
 _DREAMS: Final = ".dreams"
@@ -59,45 +63,57 @@ _DAY: Final = timedelta(days=1)
 
 
 def logs_of(workspace: Path) -> list[Path]:
-    """Return the recall events of a workspace."""
-    return sorted(log for name in _LOGS for log in workspace.glob(name))
+    """Return the logs of recall events of a workspace."""
+    logs: list[Path] = []
+    for pattern in _LOGS:
+        logs += workspace.glob(pattern)
+    return sorted(logs)
 
 
 def _day_of(name: str) -> date | None:
+    """Return the date in the name of a note; None for an undated note."""
     dated = _DATED.fullmatch(name.rpartition("/")[2])
-    with suppress(ValueError):
-        return date.fromisoformat(dated[1]) if dated else None
-    return None
+    if dated is None:
+        return None
+    try:
+        return date.fromisoformat(dated[1])
+    except ValueError:
+        return None
 
 
 def _is_workspace_of_state(folder: Path) -> bool:
-    """Whether a folder is a workspace of ``.openclaw``, or of the folder in its stead."""
-    named = os.environ.get("OPENCLAW_STATE_DIR", "")
-    states = spellings(Path(named).expanduser()) if named else []
-    return any(
-        path.name.partition("-")[0] == _WORKSPACE
-        and any(parent.name == _STATE or parent in states for parent in path.parents)
-        for path in spellings(folder)
-    )
+    """Return whether a folder is a workspace in ``.openclaw`` or in ``OPENCLAW_STATE_DIR``."""
+    state = os.environ.get("OPENCLAW_STATE_DIR", "")
+    states = spellings(Path(state).expanduser()) if state else []
+    for path in spellings(folder):
+        is_workspace = path.name.partition("-")[0] == _WORKSPACE
+        if is_workspace and any(
+            parent.name == _STATE or parent in states for parent in path.parents
+        ):
+            return True
+    return False
 
 
 def _has_recall_state(folder: Path) -> bool:
+    """Return whether a folder has the state or the logs of searches."""
     return (folder / NOTES / _DREAMS).is_dir() or bool(logs_of(folder))
 
 
 def _has_daily_notes(folder: Path) -> bool:
+    """Return whether a folder has a long-term file and dated notes."""
     if not any((folder / name).is_file() for name in _LONG_TERM):
         return False
     try:
         next((folder / NOTES).iterdir(), None)
-    except PermissionError:  # reading it says what is wrong
+    except PermissionError:  # the error is reported when the folder is read
         return True
     except OSError:
         return False
-    return any(map(_day_of, files_below(folder / NOTES, _NOT_NOTES)))
+    return any(_day_of(name) is not None for name in files_below(folder / NOTES, _NOT_NOTES))
 
 
 def _has_agents_files(folder: Path) -> bool:
+    """Return whether a folder has ``MEMORY.md`` and enough of the files of a new workspace."""
     if not (folder / INDEX).is_file():
         return False
     return sum((folder / name).is_file() for name in _AGENTS_FILES) >= _ENOUGH
@@ -128,7 +144,7 @@ EVIDENCE: Final = (
 
 
 class OpenClaw(NotesSource):
-    """The notes of a workspace."""
+    """The notes and ``MEMORY.md`` of a workspace."""
 
     scheme = "openclaw"
     default_locations = ("OPENCLAW_STATE_DIR", _STATE)
@@ -136,18 +152,22 @@ class OpenClaw(NotesSource):
 
     @staticmethod
     def enters(name: str) -> bool:
-        """Whether notes may lie in a folder."""
+        """Return whether a subfolder may hold notes."""
         first, *below = name.split("/")
         is_hidden = any(part.startswith(".") for part in below)
         return first == NOTES and not is_hidden and "".join(below[:1]) not in _NOT_NOTES
 
     @staticmethod
     def folder_in(path: Path) -> Path:
-        """Return the workspace, where its folder of notes was named, too."""
+        """Return the workspace of a path, which may be its folder of notes."""
         return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
 
     def memories(self, moment: FolderMoment) -> list[FoundNote]:
-        """Return the notes, and ``MEMORY.md`` as old as the oldest: its own time is the last's."""
+        """Return the notes and ``MEMORY.md``.
+
+        The time of ``MEMORY.md`` is that of the oldest note, because its own is that of its last
+        edit.
+        """
         if NOTES in moment.listing.others:
             raise StoreError(
                 f"{self.path / NOTES} is no folder, and memlab follows no link in a workspace: "
@@ -155,59 +175,73 @@ class OpenClaw(NotesSource):
             )
         now = today()
         records_all = self._records_all()
-        found = []
-        born = []
         committed = self.born(moment)
+        births = []
+        notes = []
         for name in filter(self.is_note, moment.names):
             day = _day_of(name)
-            written = known_since(moment, name, committed)
-            at = written if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
-            born.append(written if at - written > _DAY else at)  # a day to come is no birth
+            birth = known_since(moment, name, committed)
+            if day is not None:
+                midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+                if midnight - birth <= _DAY:  # a date in the future is ignored
+                    birth = midnight
+            births.append(birth)
             loaded = day is not None and now - _DAY <= day <= now
             judged = day is not None or records_all
-            found.append(note_of(name, born[-1], loaded=loaded, judged=judged))
+            notes.append(note_of(name, birth, loaded=loaded, judged=judged))
         if INDEX in moment.names:
-            oldest = min([known_since(moment, INDEX, committed), *born])
-            found.append(note_of(INDEX, oldest, loaded=True, judged=False))
-        return found
+            oldest = min([known_since(moment, INDEX, committed), *births])
+            notes.append(note_of(INDEX, oldest, loaded=True, judged=False))
+        return notes
 
     def at_start(self, name: str, text: str) -> str | None:
-        """Return what a start loads because of a file: all of a note."""
+        """Return the loaded part of ``MEMORY.md``; None for a note, which is loaded whole."""
         return text[:_MOST] if name == INDEX else None
 
     def facts(self, moment: FolderMoment) -> dict[str, str]:
-        """Return what is loaded, and what of the notes cannot be judged."""
+        """Return how much is loaded, and how undated notes are treated, as lines of the page."""
         now = today()
-        found = {}
-        notes = [each for each in self.memories(moment) if each.name != INDEX]
+        facts = {}
+        notes = [note for note in self.memories(moment) if note.name != INDEX]
         if INDEX in moment.listing.others:
-            found[INDEX] = "not read, for it is a link or no file"
+            facts[INDEX] = "not read, for it is a link or no file"
         if INDEX in moment.names:
             length = _length_of_index(moment)
-            found[INDEX] = f"{min(length, _MOST):,} of its {length:,} characters are loaded"
-        loaded = counted(sum(each.place["loaded"] for each in notes), "notes")
-        found["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
-        if undated := sum(_day_of(each.name) is None for each in notes):
-            what = "judged like the others, for OpenClaw records hits on them"
+            facts[INDEX] = f"{min(length, _MOST):,} of its {length:,} characters are loaded"
+        loaded = counted(sum(note.place["loaded"] for note in notes), "notes")
+        facts["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
+        undated = sum(_day_of(note.name) is None for note in notes)
+        if undated:
+            treatment = "judged like the others, for OpenClaw records hits on them"
             if not self._records_all():
-                what = f"kept, for no hit on them is recorded: there is no {SKIPPED}"
-            found["undated"] = f"{counted(undated, 'notes')} without a date in the name, {what}"
-        return found | super().facts(moment)
+                treatment = f"kept, for no hit on them is recorded: there is no {SKIPPED}"
+            many = counted(undated, "notes")
+            facts["undated"] = f"{many} without a date in the name, {treatment}"
+        return facts | super().facts(moment)
 
     def diagnostics(self) -> list[Trouble]:
-        """Return how much of ``MEMORY.md`` a start leaves out."""
+        """Return the diagnostic of the part of ``MEMORY.md`` that a start does not load."""
         cut = max(self.seen(_length_of_index) - _MOST, 0)
-        words = f"{cut:,} characters of {INDEX} stand below what is loaded" if cut else ""
-        whole = f"{INDEX} is shorter than the {_MOST:,} characters that a start loads"
+        summary = f"{INDEX} is shorter than the {_MOST:,} characters that a start loads"
+        if cut:
+            summary = f"{cut:,} characters of {INDEX} stand below what is loaded"
         advice = f"shorten {INDEX}, or move what is below into notes, which are searched"
-        return [Trouble("index_cut", int(cut > 0), words or whole, advice, cut)]
+        return [
+            Trouble(
+                name="index_cut",
+                found=int(cut > 0),
+                summary=summary,
+                advice=advice,
+                chars_cut=cut,
+            )
+        ]
 
     def without_reads(self) -> str:
-        """Say where OpenClaw writes down what was read."""
+        """Return the message for a workspace without a log of searches."""
         return f"{self.path / _LOGS[0]} is not there: OpenClaw has recorded no search here yet"
 
     def searches(self) -> Iterator[Search]:
-        """Yield what agents searched for, without background sweeps."""
+        """Yield the searches of agents, without those of background sweeps."""
         for event in _events(LineReader(logs_of(self.path))):
             at = reads.moment(event.get("timestamp"))
             words = reads.text(event.get("query"))
@@ -215,21 +249,24 @@ class OpenClaw(NotesSource):
                 yield Search(at, words)
 
     def _records_all(self) -> bool:
-        """Whether hits on notes without a date are recorded, by the end of the recall events."""
+        """Return whether the end of a log has events for hits on undated notes."""
         return any(SKIPPED.encode() in read_end(log, 2**22) for log in logs_of(self.path))
 
 
 def _length_of_index(moment: FolderMoment) -> int:
-    return len(moment.read(INDEX).data.decode(errors="replace")) if INDEX in moment.names else 0
+    """Return the number of characters of ``MEMORY.md``; 0 without the file."""
+    if INDEX not in moment.names:
+        return 0
+    return len(moment.read(INDEX).data.decode(errors="replace"))
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is a workspace, even before its first log."""
+    """Return whether the source is a workspace, which need not have a log yet."""
     return OpenClaw.recognise(asked.path, {}) is not None
 
 
 def find(asked: Asked) -> Found:
-    """Return what was recalled."""
+    """Return the logged search hits as reads."""
     workspace = OpenClaw(asked.path)
     found = Found(store=workspace.name)
     lines = LineReader(logs_of(workspace.path), asked.progress, found)
@@ -238,8 +275,10 @@ def find(asked: Asked) -> Found:
     for event in _events(lines):
         kinds.add(reads.text(event.get("type")))
         for read in _reads(event, found):
-            found.left_out[AGAIN] += read.id in kept
-            kept.setdefault(read.id, read)
+            if read.id in kept:
+                found.left_out[AGAIN] += 1
+            else:
+                kept[read.id] = read
     found.reads = list(kept.values())
     found.notes.append(
         "OpenClaw 2026.4.24 did not record searches by agents, and no version records memory_get: "
@@ -254,11 +293,13 @@ def find(asked: Asked) -> Found:
 
 
 def _events(lines: LineReader) -> Iterator[dict[str, Any]]:
+    """Yield the recall events in logs."""
     for file in lines.files:
         yield from lines.objects(file, lambda line: b"memory.recall." in line)
 
 
 def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
+    """Yield the reads of an event; count the hits that are left out."""
     how = _HOW.get(reads.text(event.get("type")))
     if how is None:
         found.left_out[OTHER_EVENTS] += 1
@@ -272,7 +313,8 @@ def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
         return
     results = map(reads.mapping, reads.sequence(event.get("results")))
     paths = [reads.text(result.get("path")) for result in results]
-    for path in dict.fromkeys(each.replace("\\", "/").removeprefix("./") for each in paths):
+    normalized = [path.replace("\\", "/").removeprefix("./") for path in paths]
+    for path in dict.fromkeys(normalized):
         if OpenClaw.is_note(path):
             yield Read(path, at, f"openclaw:{at:%Y-%m-%d}:{path}", how)
         else:

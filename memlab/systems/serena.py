@@ -1,4 +1,4 @@
-"""Serena's memories: Markdown files below ``.serena/memories``, and their reads by transcripts."""
+"""Serena's memories, Markdown files below ``.serena/memories``, and their reads in transcripts."""
 
 import os
 from collections.abc import Iterator
@@ -25,17 +25,17 @@ _WRITERS: Final = ("write_memory", "edit_memory")
 
 
 def _homes() -> list[Path]:
-    """Return the folder that ``SERENA_HOME`` names, if it names one."""
-    named = os.environ.get("SERENA_HOME", "")
-    return spellings(Path(named).expanduser()) if named else []
+    """Return the spellings of the folder in ``SERENA_HOME``; none if it is not set."""
+    home = os.environ.get("SERENA_HOME", "")
+    return spellings(Path(home).expanduser()) if home else []
 
 
 def _is_memories(folder: Path) -> bool:
-    """Whether Serena would put memories into such a folder."""
+    """Return whether Serena puts memories into a folder of this path."""
     if folder.name != MEMORIES.name:
         return False
-    around = folder.parent
-    return around.name == MEMORIES.parent.name or around in _homes()
+    parent = folder.parent
+    return parent.name == MEMORIES.parent.name or parent in _homes()
 
 
 EVIDENCE: Final = (
@@ -57,18 +57,18 @@ class Serena(NotesSource):
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
-        if _is_memories(self.given):  # which may be a link to a folder of another name
+        if _is_memories(self.given):  # it may be a link to a folder of another name
             with suppress(OSError, RuntimeError):
                 self.path = self.given.parent.resolve() / self.given.name
 
     @classmethod
     def folder_meant(cls, path: Path) -> Path:
-        """Return the path: a project is not its memories unless a scheme says so."""
+        """Return the path. The folder of a project means its memories only after a scheme."""
         return path
 
     @staticmethod
     def folder_in(path: Path) -> Path:
-        """Return the folder of the memories, there or not, where its project was named, too."""
+        """Return the folder of memories of a path, which may be that of the project."""
         if _is_memories(path):
             return path
         if path.name == MEMORIES.parent.name or path in _homes():
@@ -76,53 +76,56 @@ class Serena(NotesSource):
         return path / MEMORIES
 
     def check_there(self) -> None:
-        """Refuse a project without memories: its other files are its own."""
+        """Raise StoreError for a project without a folder of memories."""
         if self.puts_back or self.path.is_dir():
             return
-        how = "is not there"
+        problem = "is not there"
         if self.path.is_symlink() and not self.path.exists():
-            how = "is a link that leads nowhere"
+            problem = "is a link that leads nowhere"
         elif self.path.exists():
-            how = "is no folder"
+            problem = "is no folder"
         raise StoreError(
-            f"{self.path} {how}, and Serena keeps a project's memories nowhere else; check the "
+            f"{self.path} {problem}, and Serena keeps a project's memories nowhere else; check the "
             "path, or let Serena write a memory first"
         )
 
-    def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002 - of any file
-        """Whether an archived file lay outside of where Serena puts memories."""
+    def is_document(self, key: Key, record: bytes) -> bool:  # noqa: ARG002 - the folder decides
+        """Return whether an archived file was in a folder that is not Serena's."""
         return not _is_memories(self.path)
 
     @staticmethod
     def enters(name: str) -> bool:
-        """Whether memories may lie in a folder."""
+        """Return whether a folder below may hold memories."""
         return not any(part.startswith(".") for part in name.split("/"))
 
     def memories(self, moment: FolderMoment) -> list[FoundNote]:
         """Return the memories."""
-        names = filter(self.is_note, moment.names)
         born = self.born(moment)
-        return [note_of(n, known_since(moment, n, born), loaded=True, judged=True) for n in names]
+        notes = []
+        for name in filter(self.is_note, moment.names):
+            since = known_since(moment, name, born)
+            notes.append(note_of(name, since, loaded=True, judged=True))
+        return notes
 
-    def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - the name alone
-        """Return the name, as it is listed."""
+    def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - only names are loaded
+        """Return the name of a memory, which a start lists."""
         return name.removesuffix(NOTE)
 
 
 def recognises(asked: Asked) -> bool:
-    """Whether the source is the memories of a project, or a project that has some."""
+    """Return whether the source is a project with memories, or their folder."""
     return Serena.recognise(Serena(asked.path).path, {}) is not None
 
 
 def find(asked: Asked) -> Found:
-    """Return the memories that were read."""
+    """Return the reads of memories in transcripts."""
     source = Serena(asked.path)
     look = Look(lambda line: b"_memory" in line, partial(_touches, source.path.parents[1]))
     return uses_in(asked, look, source.scheme, source.name)
 
 
 def _touches(project: Path, line: dict[str, Any]) -> Iterator[Touch]:
-    """Yield what the calls of a line do with the memories of a project."""
+    """Yield the reads and writes of memories of a project in a line of a transcript."""
     outcome = None if Path(text(line.get("cwd"))).is_relative_to(project) else ELSEWHERE
     for call, called, given in calls_in(line):
         tool = called.rpartition("__")[2]

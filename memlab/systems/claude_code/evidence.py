@@ -1,7 +1,7 @@
-"""Evidence that a folder is Claude Code's memory, and which of its files are memories.
+"""Decide whether a folder is Claude Code's memory, and which of its files are memories.
 
-In a folder that Claude Code's configuration points to, every Markdown file is a memory. In any
-other folder a file is one where its front matter says so. Files with a document's name never are.
+In a folder to which Claude Code's configuration points, every Markdown file is a memory. In another
+folder, the front matter decides. A file with the name of a document is never a memory.
 """
 
 import json
@@ -23,23 +23,23 @@ TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
 """Types of Claude Code's memories."""
 
 AGENTS_FILES: Final = frozenset({"AGENTS.md", "CLAUDE.md", "SOUL.md", "USER.md", "TOOLS.md"})
-"""Files that tell an agent who it is and how to work, in capitals as agents read them."""
+"""Files with instructions for agents. Agents read them under these names in capitals only."""
 DOCUMENTS: Final = frozenset({"readme.md", "license.md", "changelog.md"})
-"""A project's documents, by their names in lower case."""
+"""Names of documents of a project, in lower case."""
 
 _CONFIGURATION: Final = ".claude"
 _PROJECTS: Final = "projects"
 _MEMORY: Final = "memory"
 _OF_AGENTS: Final = ("agent-memory", "agent-memory-local")
-"""Folders of a configuration folder that hold a folder of memory for each subagent."""
+"""Folders in a configuration folder with a memory folder for each subagent."""
 _SLUG: Final = re.compile(r"-|[A-Za-z]--")
-"""How a project's folder begins: with what becomes of the root of a path, or of a drive."""
+"""Prefix of a project's folder: the encoded root of a path, or of a drive."""
 _MANAGED: Final = Path("/etc/claude-code/managed-settings.json")
 _SETTING: Final = "autoMemoryDirectory"
 _LARGEST: Final = 2**20
-"""Bytes of a file of settings beyond which it is not read."""
+"""Maximum size in bytes of a settings file."""
 _MOST_READ: Final = 2**18
-"""Bytes of a memory that are read for its front matter."""
+"""Number of bytes of a memory that are searched for front matter."""
 
 _TOP: Final = re.compile(r"type[ \t]*:(?P<value>.*)", re.IGNORECASE)
 _METADATA: Final = re.compile(r"metadata[ \t]*:[ \t]*(?P<inline>\{.*)?")
@@ -49,7 +49,7 @@ _WORD: Final = re.compile(r"[\w-]+")
 
 
 def is_kept_by_name(name: str) -> bool:
-    """Whether a file is a document by its name, which is no memory in any folder.
+    """Return whether a file has the name of a document, so that it is never a memory.
 
     >>> [is_kept_by_name(name) for name in ("README.md", "Readme.md", "SOUL.md", "soul-search.md")]
     [True, True, True, False]
@@ -58,7 +58,7 @@ def is_kept_by_name(name: str) -> bool:
 
 
 def has_claude_type(text: str) -> bool:
-    r"""Whether front matter gives one of Claude Code's types as ``type`` or ``metadata.type``.
+    r"""Return whether ``type`` or ``metadata.type`` in front matter is a type of Claude Code.
 
     >>> has_claude_type("---\nname: a\nmetadata:\n  type: user\n---\n")
     True
@@ -67,12 +67,13 @@ def has_claude_type(text: str) -> bool:
     """
     head = read_front_matter(text)
     values = [*_types_in(text[: head.text_at])]
-    if not head.text_at:  # it does not end, and was read as far as it goes
+    if not head.text_at:  # the front matter has no end, and was read as far as possible
         values = [head.fields.get("type", "")]
     return any(words and words <= TYPES for words in map(_words, values))
 
 
 def _words(value: str) -> set[str]:
+    """Return the words of a value in lower case, without a comment."""
     return {word.lower() for word in _WORD.findall(value.partition(" #")[0])}
 
 
@@ -80,52 +81,65 @@ def _types_in(block: str) -> Iterator[str]:
     """Yield the values of ``type`` and ``metadata.type`` in a block of front matter."""
     is_in_metadata = False
     for line in block.splitlines():
-        if found := _TOP.match(line):
-            yield found["value"]
-        elif found := _METADATA.match(line):
-            yield from (inline["value"] for inline in _INLINE.finditer(found["inline"] or ""))
-        elif is_in_metadata and (found := _NESTED.match(line)):
-            yield found["value"]
+        top = _TOP.match(line)
+        metadata = _METADATA.match(line)
+        nested = _NESTED.match(line)
+        if top:
+            yield top["value"]
+        elif metadata:
+            yield from (inline["value"] for inline in _INLINE.finditer(metadata["inline"] or ""))
+        elif is_in_metadata and nested:
+            yield nested["value"]
         if line.strip() and not line.startswith((" ", "\t")):
-            is_in_metadata = _METADATA.match(line) is not None
+            is_in_metadata = metadata is not None
 
 
 def is_placed(folder: Path) -> bool:
-    """Whether a folder is where Claude Code puts its memory, or its settings name it."""
-    found = strongest(PLACES, folder)
-    return found is not None
+    """Return whether a folder is a default or configured memory location of Claude Code."""
+    return strongest(PLACES, folder) is not None
 
 
 def _is_configuration(folder: Path) -> bool:
+    """Return whether a folder is a configuration folder of Claude Code."""
     return folder.name == _CONFIGURATION or folder in _configurations(os.environ)
 
 
 def _configurations(known: Mapping[str, str]) -> list[Path]:
-    """Return the configuration folders of whoever runs this."""
+    """Return the configuration folders of the current user, in all spellings."""
     home = Path(known.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - never raises
-    named = [Path(text).expanduser() for text in filter(None, [known.get("CLAUDE_CONFIG_DIR")])]
-    return [path for folder in (*named, home / _CONFIGURATION) for path in spellings(folder)]
+    folders = [home / _CONFIGURATION]
+    configured = known.get("CLAUDE_CONFIG_DIR")
+    if configured:
+        folders.insert(0, Path(configured).expanduser())
+    paths = []
+    for folder in folders:
+        paths += spellings(folder)
+    return paths
+
+
+def _is_memory_of_project(path: Path) -> bool:
+    """Return whether a path is that of the memory folder of a project."""
+    return path.name == _MEMORY and path.parent.parent.name == _PROJECTS
 
 
 def _is_of_configuration(folder: Path) -> bool:
+    """Return whether a folder is a project's memory in a configuration folder."""
     return any(
-        path.name == _MEMORY
-        and path.parent.parent.name == _PROJECTS
-        and _is_configuration(path.parent.parent.parent)
+        _is_memory_of_project(path) and _is_configuration(path.parent.parent.parent)
         for path in spellings(folder)
     )
 
 
 def _has_slug(folder: Path) -> bool:
+    """Return whether a folder is a project's memory, by the form of the project's name."""
     return any(
-        path.name == _MEMORY
-        and path.parent.parent.name == _PROJECTS
-        and _SLUG.match(path.parent.name) is not None
+        _is_memory_of_project(path) and _SLUG.match(path.parent.name) is not None
         for path in spellings(folder)
     )
 
 
 def _is_of_agent(folder: Path) -> bool:
+    """Return whether a folder is the memory of a subagent."""
     return any(
         path.parent.name in _OF_AGENTS and _is_configuration(path.parent.parent)
         for path in spellings(folder)
@@ -133,7 +147,7 @@ def _is_of_agent(folder: Path) -> bool:
 
 
 def _is_linked_from_configuration(folder: Path) -> bool:
-    """Whether the memory of a project in a configuration folder is a link to a folder."""
+    """Return whether the memory of a project in a configuration folder is a link to a folder."""
     real = os.path.realpath(folder)
     for configuration in _configurations(os.environ):
         with suppress(OSError):
@@ -146,10 +160,10 @@ def _is_linked_from_configuration(folder: Path) -> bool:
 
 
 def _is_named_by_settings(folder: Path) -> bool:
-    """Whether ``autoMemoryDirectory`` names a folder.
+    """Return whether ``autoMemoryDirectory`` names a folder.
 
-    Claude Code takes it from a user's, local and managed settings, never from a project's shared
-    ones, which may be anybody's.
+    Claude Code reads it from user, local and managed settings, and not from the shared settings of
+    a project, which may be untrusted.
     """
     real = os.path.realpath(folder)
     return any(os.path.realpath(named) == real for named in memory_directories(folder))
@@ -161,36 +175,39 @@ def memory_directories(folder: Path | None = None) -> list[Path]:
     Parameters
     ----------
     folder : Path, optional
-        Local settings of the projects around it are read too.
+        A folder whose own and parent folders' local settings are read too.
     """
     files = [_MANAGED]
     for configuration in _configurations(os.environ):
         files += [configuration / "settings.json", configuration / "settings.local.json"]
     if folder is not None:
-        around = (parent for path in spellings(folder) for parent in (path, *path.parents))
-        files += [parent / _CONFIGURATION / "settings.local.json" for parent in around]
-    found = (_directory_in(file) for file in dict.fromkeys(files))
-    return [path for path in found if path is not None]
+        for path in spellings(folder):
+            for parent in (path, *path.parents):
+                files.append(parent / _CONFIGURATION / "settings.local.json")
+    directories = (_directory_in(file) for file in dict.fromkeys(files))
+    return [directory for directory in directories if directory is not None]
 
 
 def _directory_in(file: Path) -> Path | None:
-    """Return what a file of settings says of the memory's folder; None where it says nothing."""
+    """Return the memory folder that a settings file names; None if it names no valid one."""
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:
             return None
-        said = json.loads(file.read_bytes())
+        settings = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    named = said.get(_SETTING) if isinstance(said, dict) else None
-    if not isinstance(named, str) or not named.startswith(("/", "~/")) or "\0" in named:
+    directory = settings.get(_SETTING) if isinstance(settings, dict) else None
+    if not isinstance(directory, str) or "\0" in directory:
+        return None
+    if not directory.startswith(("/", "~/")):
         return None
     with suppress(RuntimeError):
-        return Path(named).expanduser()
+        return Path(directory).expanduser()
     return None
 
 
 def has_typed_memories(folder: Path) -> bool:
-    """Whether most files that the index names have front matter with a type of Claude Code's."""
+    """Return whether most files that the index names have front matter with a Claude Code type."""
     with (
         suppress(StoreError, ChangedWhileReadError, FileNotFoundError),
         opened_folder(folder) as at,
@@ -206,9 +223,9 @@ def has_typed_memories(folder: Path) -> bool:
 
 
 def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[set[str], set[str]]:
-    """Return the files that indexes name, in one step or by a hub, and those with a type.
+    """Return the files that indexes name, directly or by a hub, and those of them with a type.
 
-    A hub, a file that is mostly a list of links, is index itself.
+    Hubs, which are part of the index, are not returned.
     """
     waiting = [name for raw in indexes for name in MemoryIndex(raw).named(names)]
     named = set[str]()
@@ -231,6 +248,7 @@ def _named_by(indexes: list[bytes], folder: Folder, names: FileNames) -> tuple[s
 
 
 def _beginning(folder: Folder, name: str) -> str:
+    """Return the beginning of a file; empty if it cannot be read."""
     try:
         return folder.read(name).data[:_MOST_READ].decode(errors="replace")
     except (StoreError, FileNotFoundError):

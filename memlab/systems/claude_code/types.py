@@ -1,8 +1,8 @@
-"""Which type a memory file says it has, and whether that can be doubted.
+"""Read the type of a memory file, and decide whether the type is in doubt.
 
-What a person told an agent, its types ``user`` and ``feedback``, must not be lost because it is
-written in another way than Claude Code writes it. A file that may say so and does not say it
-plainly is in doubt, and counts as load-bearing until a person settles it.
+Instructions of a person have the types ``user`` and ``feedback``. They must not be lost because
+their type is written in another form than Claude Code's. A file that may be an instruction and has
+no plain type is in doubt: it counts as load-bearing until a person settles its type.
 """
 
 import re
@@ -13,24 +13,25 @@ from memlab.items import MemoryKind
 from memlab.systems.claude_code.markdown import LONGEST, FrontMatter
 
 PLAIN: Final = frozenset({"project", "reference"})
-"""The types of Claude Code's own that are no instruction."""
+"""Claude Code's types that are no instructions."""
 SETTLE: Final = (
     "write type: project or type: feedback into their front matter; a type of your own is settled "
     "for all in memlab.toml: kinds = { TYPE = 'episodic' } below [store.NAME.claude]"
 )
-"""How a person settles what is in doubt."""
+"""Advice on how to settle a doubtful type."""
 
 _TYPE: Final = "type"
 _OTHER_KEYS: Final = frozenset({"kind", "category", "memory_type", "memory-type", "memorytype"})
-"""What else people call the type, without case."""
+"""Other keys that people use for the type, in lower case."""
 _DEEPEST: Final = 20
+"""Maximum depth of front matter that is searched."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _BARE_LINE: Final = re.compile(r"""(?m)^[ \t]*type:[ \t]*["']?(\w+)["']?[ \t]*(?:#.*)?\r?$""")
 _LOOSE: Final = re.compile(
     r"(?im)(?:^[^\S\n]*(?:-[^\S\n]+)?|[{,][^\S\n]*)[\"']?"
     r"(?P<key>type|kind|category|memory[_-]?type)[\"']?[^\S\n]*[:：=](?P<value>[^\n,}]*)"
 )
-"""A type as it is written where no YAML says it; some write a colon of full width."""
+"""A type outside of valid YAML. Some people write a full-width colon."""
 _BEFORE: Final = re.compile(r"\ufeff?(?:\s|<!--.*?-->)*", re.DOTALL)
 _FENCED: Final = re.compile(
     r"(?P<fence>-{3,}|\+{3,})[^\S\n]*\n(?P<head>.*?)(?:^(?P=fence)|^\s*$|\Z)",
@@ -38,16 +39,22 @@ _FENCED: Final = re.compile(
 )
 
 Statement = tuple[str, str | None]
-"""A key, and the type that it says; None for what is no text."""
+"""A key and the type that is its value; None if the value is not text."""
 
 
 class MemoryType(NamedTuple):
-    """The type of a memory."""
+    """The type of a memory.
+
+    Attributes
+    ----------
+    name : str
+        The type in the file, in lower case; empty for none.
+    doubt : str
+        Why the type is in doubt; empty for no doubt.
+    """
 
     name: str
-    """As the file says it, in lower case; empty where it says none."""
     doubt: str = ""
-    """Why it counts as load-bearing until a person says otherwise; empty for no doubt."""
 
 
 def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -> MemoryType:
@@ -56,13 +63,13 @@ def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -
     Parameters
     ----------
     stem : str
-        The file's name without its ending.
+        Name of the file without its suffix.
     text : str
-        All of the file.
+        Content of the file.
     head : FrontMatter
-        What :func:`memlab.systems.claude_code.markdown.read_front_matter` found in it.
+        The result of :func:`memlab.systems.claude_code.markdown.read_front_matter`.
     kinds : mapping of str to str
-        Type -> kind of memory, of which all but "episodic" are load-bearing.
+        The kind of memory of each type. All kinds but "episodic" are load-bearing.
 
     Examples
     --------
@@ -74,14 +81,14 @@ def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -
     name = head.fields.get(_TYPE, "").strip().lower()
     guarding = {known for known, kind in kinds.items() if kind != MemoryKind.EPISODIC}
     plain = (PLAIN | kinds.keys()) - guarding
-    said = [value for _, value in _statements(text, head, guarding)]
-    if not said:
+    types = [value for _, value in _statements(text, head, guarding)]
+    if not types:
         return MemoryType(name, _doubt_without_type(stem, head, guarding))
-    for value in said:
+    for value in types:
         if value not in guarding and value not in plain:
             return MemoryType(name, _unclear(value))
-    guards = [value for value in said if value in guarding]
-    if guards and not plain.isdisjoint(said):
+    guards = [value for value in types if value in guarding]
+    if guards and not plain.isdisjoint(types):
         return MemoryType(name, f"it says {guards[0]} and another type")
     if guards and name not in guarding:
         return MemoryType(name, f"it says {guards[0]} where Claude Code would not look")
@@ -89,7 +96,7 @@ def type_of(stem: str, text: str, head: FrontMatter, kinds: Mapping[str, str]) -
 
 
 def _doubt_without_type(stem: str, head: FrontMatter, guarding: Collection[str]) -> str:
-    """Return why a file that says no type may be an instruction; empty for no sign of that."""
+    """Return why a file without a type may be an instruction; empty if nothing suggests it."""
     if head.problem:
         return f"its front matter cannot be read ({head.problem})"
     first = _WORD.match(stem)
@@ -99,32 +106,39 @@ def _doubt_without_type(stem: str, head: FrontMatter, guarding: Collection[str])
 
 
 def _unclear(value: str | None) -> str:
+    """Return why a type is in doubt that is neither an instruction nor a plain type."""
     if value is None:
         return "its type is a list"
-    return f"its type is {value!r:.40}, which is not known" if value else "its type is empty"
+    if not value:
+        return "its type is empty"
+    return f"its type is {value!r:.40}, which is not known"
 
 
 def _statements(text: str, head: FrontMatter, guarding: Collection[str]) -> Iterator[Statement]:
-    """Yield what a file says of its type: under other keys only what may be an instruction."""
+    """Yield the types in a file; those under other keys only if they may be an instruction."""
     if head.tree is not None:
-        yield from (each for each in _in_tree(head.tree) if _counts(each, guarding))
-        lines = _BARE_LINE.findall(text[: head.text_at])  # of a key that stands twice one is read
-        yield from ((_TYPE, line.lower()) for line in lines)
+        for statement in _in_tree(head.tree):
+            if _counts(statement, guarding):
+                yield statement
+        # The tree has only the last value of a repeated key.
+        for value in _BARE_LINE.findall(text[: head.text_at]):
+            yield _TYPE, value.lower()
         return
-    for found in _LOOSE.finditer(_loose_head(text, head)):
-        value = found["value"].partition("#")[0].strip().strip("\"'").strip().lower()
-        statement = found["key"].lower(), value
+    for match in _LOOSE.finditer(_loose_head(text, head)):
+        value = match["value"].partition("#")[0].strip().strip("\"'").strip().lower()
+        statement = (match["key"].lower(), value)
         if _counts(statement, guarding):
             yield statement
 
 
 def _counts(statement: Statement, guarding: Collection[str]) -> bool:
+    """Return whether a key is ``type``, or its value has the name of an instruction's type."""
     key, value = statement
     return key == _TYPE or not set(guarding).isdisjoint(_WORD.findall(value or ""))
 
 
 def _in_tree(tree: Any, depth: int = 0) -> Iterator[Statement]:
-    """Yield each type that front matter says, at any depth."""
+    """Yield the types in parsed front matter, at any depth."""
     if not isinstance(tree, Mapping) or depth > _DEEPEST:
         return
     for key, value in tree.items():
@@ -136,9 +150,11 @@ def _in_tree(tree: Any, depth: int = 0) -> Iterator[Statement]:
 
 
 def _loose_head(text: str, head: FrontMatter) -> str:
-    """Return what stands where front matter should, and may have been meant as such."""
+    """Return the beginning of a file that may be meant as front matter."""
     if head.text_at:
         return text[: head.text_at]
     start = text[:LONGEST]
     fenced = _FENCED.match(start, pos=_BEFORE.match(start).end())  # type: ignore[union-attr]  # it may be empty
-    return fenced["head"] if fenced else ""
+    if fenced is None:
+        return ""
+    return fenced["head"]

@@ -1,8 +1,8 @@
-"""Every row of ``memory_items`` as Arrow columns, without a Python object per value.
+"""Read ``memory_items`` into Arrow columns, without a Python object per value.
 
-SQLite joins a column's texts of some thousand rows with a separator; Arrow splits them again. Rows
-that such a round trip could garble are read one by one. Only the standard library's SQLite opens
-the file: another copy would drop the locks of a store that this process has open.
+SQLite concatenates the texts of a column over a batch of rows with a separator, and Arrow splits
+them. Rows that this would change are read one by one. Only the SQLite of the standard library
+opens the file: a second copy of the library in this process would release the locks of the first.
 """
 
 import json
@@ -31,26 +31,30 @@ from memlab.store.signals import SIGNALS as SIDE_TABLE
 from memlab.text import shortened
 
 Range = tuple[int, int]
-"""The first and the last rowid of some rows."""
+"""The first and the last rowid of a batch."""
 
 _ROWS_AT_ONCE: Final = 2**14
+"""Maximum number of rows in a batch."""
 _BYTES_AT_ONCE: Final = 2**22
+"""Size of a batch in bytes of the file, on average."""
 _MOST_JOINED: Final = 2**23
-"""Bytes that the texts of one column may have together to be joined."""
+"""Maximum size in bytes of the concatenated texts of one column."""
 _PIECE: Final = 2**20
-"""Bytes of a large text that are read at once."""
+"""Number of bytes of a large text that are read at once."""
 _RECORDS_AT_ONCE: Final = 4096
+"""Number of archived records in a batch."""
 _MOST_GAPS: Final = 4
-"""Rowids for each row, up to which rows are taken to lie close together."""
+"""Rowids per row below which the batches are ranges of equal length."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 BETWEEN: Final = "FROM memory_items NOT INDEXED WHERE rowid BETWEEN ? AND ?"
-"""Finds rows in their order: an index may have another."""
+"""Selects rows in rowid order; an index may have another order."""
 SEPARATOR: Final = "\x1f"
-"""Stands between a column's texts where these are one text."""
+"""Separates the concatenated texts of a column."""
 NULL: Final = "\x1e"
-"""Stands for a NULL among them."""
+"""Represents NULL in the concatenated texts."""
 _DECIMALS: Final = 10_000.0
+"""Confidences with up to four decimals are read as whole multiples of its inverse."""
 _SOUND: Final = " AND ".join(  # blobs sort after every text
     f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in tables.TEXTS
 )
@@ -74,7 +78,7 @@ SELECT
     {_JOINED}
 {BETWEEN}
 """
-"""Joins the rows between two rowids."""
+"""Selects the concatenated columns of the rows between two rowids."""
 
 _TYPES: Final[dict[type, str]] = {
     type(None): "NULL",
@@ -88,9 +92,12 @@ _COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *tables.TEXTS
 def scan_rows(
     connections: Sequence[sqlite3.Connection], *, with_body: bool = True
 ) -> Iterator[Rows]:
-    """Yield all rows of ``memory_items``, some at a time, in rowid order; a thread a connection."""
+    """Yield all rows of ``memory_items`` in batches, in rowid order.
+
+    With several connections, each of them reads in a thread of its own.
+    """
     ranges = list(_ranges(connections[0]))
-    readers = [partial(_read, each, [], with_body=with_body) for each in connections]
+    readers = [partial(_read, connection, [], with_body=with_body) for connection in connections]
     if len(readers) == 1:
         yield from map(readers[0], ranges)
         return
@@ -100,70 +107,85 @@ def scan_rows(
         turns = cycle(zip(pools, readers, strict=True))
         for rowids, (pool, read) in zip(ranges, turns, strict=False):
             running.append(pool.submit(read, rowids))
-            if len(running) > 2 * len(pools):  # what is read must not pile up
+            if len(running) > 2 * len(pools):  # limits the memory of unread batches
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
 
 
 def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
-    count, start, highest, room = connection.execute(
+    """Yield the ranges of rowids that make up the batches."""
+    count, start, highest, file_size = connection.execute(
         "SELECT (SELECT count(*) FROM memory_items), (SELECT min(rowid) FROM memory_items), "
         "(SELECT max(rowid) FROM memory_items), page_count * page_size "
         "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
-    size = min(max(_BYTES_AT_ONCE * count // room, 1), _ROWS_AT_ONCE)
+    size = min(max(_BYTES_AT_ONCE * count // file_size, 1), _ROWS_AT_ONCE)
     if start is not None and highest - start < _MOST_GAPS * count:
-        firsts = range(start, highest + 1, size)
-        yield from ((first, min(first + size - 1, highest)) for first in firsts)
+        for first in range(start, highest + 1, size):
+            yield first, min(first + size - 1, highest)
         return
-    following = "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?"
+    next_start = "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?"
     while start is not None:
-        (after,) = connection.execute(following, (start, size)).fetchone() or (None,)
-        yield start, highest if after is None else after - 1
-        start = after
+        row = connection.execute(next_start, (start, size)).fetchone()
+        if row is None:
+            yield start, highest
+            return
+        (following,) = row
+        yield start, following - 1
+        start = following
 
 
 def _read(
     connection: sqlite3.Connection, kept: list[Any], rowids: Range, *, with_body: bool
 ) -> Rows:
-    """Read some rows; in halves where their texts together are too large to be joined.
+    """Return a batch of rows. A batch whose texts are too large to be joined is read in halves.
 
-    What was read before is `kept` so long: its memory would go back to the system, and be fetched
-    from it again page by page, which takes as long as the reading.
+    `kept` holds the joined texts of the previous batch until those of this batch are read. Freed
+    memory would go back to the system, and allocating it again takes as long as the reading.
     """
-    first, last = rowids
     connection.text_factory = bytes
     try:
         with values_up_to(connection, _MOST_JOINED):
-            found = connection.execute(SELECT_JOINED, rowids).fetchone()
+            joined = connection.execute(SELECT_JOINED, rowids).fetchone()
     except sqlite3.DataError:
+        first, last = rowids
         if first < last:
-            middle = first + (last - first) // 2
-            parts = ((first, middle), (middle + 1, last))
-            halves = [_read(connection, kept, part, with_body=with_body) for part in parts]
-            together = pa.concat_tables([half.table for half in halves], promote_options="default")
-            return Rows(together, [fault for half in halves for fault in half.faults])
-        alone = one_by_one if with_body else without_reading_body
-        rows = alone(connection, rowids)
-    else:
-        table = _apart(connection, rowids, found)
-        kept[:] = found
-        rows = one_by_one(connection, rowids) if table is None else Rows(table)
+            return _read_halves(connection, kept, rowids, with_body=with_body)
+        if with_body:
+            return one_by_one(connection, rowids)
+        return _without_body(without_reading_body(connection, rowids))
+    table = _split_joined(connection, rowids, joined)
+    kept[:] = joined
+    rows = one_by_one(connection, rowids) if table is None else Rows(table)
     return rows if with_body else _without_body(rows)
 
 
-def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Any | None:
-    """Take apart again what :data:`SELECT_JOINED` found; None where that could garble a value."""
-    count, sound, decimal, position, confidence, *rest = found
+def _read_halves(
+    connection: sqlite3.Connection, kept: list[Any], rowids: Range, *, with_body: bool
+) -> Rows:
+    """Return a batch of rows, read in two parts."""
+    first, last = rowids
+    middle = first + (last - first) // 2
+    lower = _read(connection, kept, (first, middle), with_body=with_body)
+    upper = _read(connection, kept, (middle + 1, last), with_body=with_body)
+    table = pa.concat_tables([lower.table, upper.table], promote_options="default")
+    return Rows(table, [*lower.faults, *upper.faults])
+
+
+def _split_joined(
+    connection: sqlite3.Connection, rowids: Range, joined: Sequence[Any]
+) -> Any | None:
+    """Return the table of a result of :data:`SELECT_JOINED`; None if a value could be changed."""
+    count, text_count, decimal_count, position, confidence, *rest = joined
     present = rest[: len(NULLABLE)]
     texts = rest[len(NULLABLE) :]
     if not count:
         return tables.SCHEMA.empty_table()
-    if sound != count:
+    if text_count != count:
         return None
     columns: dict[str, Any] = {"position": _integers(position)}
-    if decimal == count:
+    if decimal_count == count:
         numbers = _integers(confidence).cast(pa.float64())
         columns["confidence"] = pc.divide(numbers, tables.of_numbers(np.array([_DECIMALS]))[0])
     else:
@@ -180,11 +202,12 @@ def _apart(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) 
 
 
 def _integers(joined: bytes) -> Any:
+    """Return concatenated integers as an Arrow array."""
     return tables.of_numbers(np.fromstring(joined, dtype=np.int64, sep=","))
 
 
 def _split(joined: bytes, count: int, present: int) -> Any | None:
-    """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
+    """Return `count` texts, `present` of them not null; None if the separation is ambiguous."""
     parts = pc.split_pattern(tables.of_text(joined, pa.large_binary()), SEPARATOR).values
     if len(parts) != count:
         return None
@@ -201,48 +224,51 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
 
 
 def _confidences(connection: sqlite3.Connection, rowids: Range) -> Any | None:
-    """Return confidences of any number of digits; None where one is not a number."""
-    found = connection.execute(f"SELECT confidence {BETWEEN}", rowids)
-    values = [value for (value,) in found]
-    return pa.array(values) if {*map(type, values)} == {float} else None
+    """Return the confidences with all their digits; None if one of them is not a float."""
+    rows = connection.execute(f"SELECT confidence {BETWEEN}", rowids)
+    values = [value for (value,) in rows]
+    if not all(type(value) is float for value in values):
+        return None
+    return pa.array(values)
 
 
 def one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
-    """Read rows whatever their values are."""
-    connection.text_factory = bytearray  # a blob comes as bytes, so the two differ
+    """Return a batch of rows that may hold any values."""
+    connection.text_factory = bytearray  # a blob is returned as bytes, so that the two differ
     return _rows_of(connection.execute(f"SELECT {', '.join(_COLUMNS)} {BETWEEN}", rowids))
 
 
-def _rows_of(found: Iterable[Sequence[Any]]) -> Rows:
+def _rows_of(stored_rows: Iterable[Sequence[Any]]) -> Rows:
+    """Return a batch of rows with their faults, from the values of :data:`_COLUMNS`."""
     rows = []
     faults = []
-    for stored in found:
-        row, wrong = _read_row(stored)
+    for stored in stored_rows:
+        row, faults_of_row = _read_row(stored)
         rows.append(row)
-        faults += wrong
+        faults += faults_of_row
     return Rows(pa.Table.from_pylist(rows, tables.SCHEMA), faults)
 
 
 def without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
-    """Read one row whose body may be large; its characters are counted in pieces."""
-    instead = "CASE typeof(body) WHEN 'text' THEN '' WHEN 'blob' THEN x'' ELSE body END"
-    columns = (instead if name == "body" else name for name in _COLUMNS)
+    """Return one row without its body, whose characters are counted piece by piece."""
+    empty_body = "CASE typeof(body) WHEN 'text' THEN '' WHEN 'blob' THEN x'' ELSE body END"
+    columns = (empty_body if name == "body" else name for name in _COLUMNS)
     with text_as_bytearray(connection):
         query = f"SELECT {', '.join(columns)} {BETWEEN}"
         stored = connection.execute(query, rowid).fetchone()
     if stored is None:
         return Rows(tables.SCHEMA.empty_table())
-    row, wrong = _read_row(stored)
+    row, faults = _read_row(stored)
     if row["body"] is not None:
         try:
             row["chars"] += _characters_of_body(connection, rowid[0])
         except UnicodeDecodeError:
             return one_by_one(connection, rowid)
-    return Rows(pa.Table.from_pylist([row], tables.SCHEMA), wrong)
+    return Rows(pa.Table.from_pylist([row], tables.SCHEMA), faults)
 
 
 def _characters_of_body(connection: sqlite3.Connection, position: int) -> int:
-    """Count the characters of a text without holding all of it."""
+    """Return the number of characters of a body, of which one piece at a time is in memory."""
     decoder = getincrementaldecoder("utf-8")()
     count = 0
     with connection.blobopen("memory_items", "body", position, readonly=True) as text:
@@ -252,10 +278,10 @@ def _characters_of_body(connection: sqlite3.Connection, position: int) -> int:
 
 
 def _read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
-    """Return a row with None for what cannot be read, and why it cannot."""
+    """Return a row and its faults. An unreadable value is None."""
     position, active, confidence, *values = stored
     row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
-    wrong: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name, value in zip(tables.TEXTS, values, strict=True):
         row[name] = None
         if isinstance(value, str):
@@ -264,21 +290,33 @@ def _read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
             try:
                 row[name] = value.decode()
             except UnicodeDecodeError:
-                wrong[name] = "is not UTF-8"
+                reasons[name] = "is not UTF-8"
         elif value is not None or name not in NULLABLE:
-            wrong[name] = f"is {_TYPES[type(value)]}, not text"
+            reasons[name] = f"is {_TYPES[type(value)]}, not text"
     if isinstance(confidence, float):
         row["confidence"] = confidence
     else:
-        wrong["confidence"] = f"is {_TYPES[type(confidence)]}, not a number"
+        reasons["confidence"] = f"is {_TYPES[type(confidence)]}, not a number"
     row["chars"] = len(row["title"] or "") + len(row["body"] or "")
-    return row, [(position, name, f"{name} {text}") for name, text in wrong.items()]
+    return row, [(position, name, f"{name} {reason}") for name, reason in reasons.items()]
 
 
 def add_signals(
     batches: Iterable[Rows], connection: sqlite3.Connection, layout: Layout, others: Sequence[str]
 ) -> Iterator[Rows]:
-    """Add signals, and the columns of an agent's own that are wanted, to rows as they come."""
+    """Yield batches with their signals and with the requested additional columns.
+
+    Parameters
+    ----------
+    batches : iterable of Rows
+        Batches of :func:`scan_rows`.
+    connection : Connection
+        The store.
+    layout : Layout
+        The columns of its tables.
+    others : sequence of str
+        Columns that an agent added to ``memory_items``.
+    """
     names = [field.name for field in tables.SIGNALS if field.name in layout.signals]
     chosen = ", ".join(f"signal.{quoted(name)}" for name in names)
     signals = (
@@ -287,30 +325,39 @@ def add_signals(
     )
     own = f"SELECT {', '.join(map(quoted, others))} {BETWEEN}"
     for rows in batches:
-        said = _fetched(connection, str, signals, rows) if names else []
-        known = _with_signals(rows, names, {at: values for at, *values in said})
+        signals_by_position: dict[int, Sequence[Any]] = {}
+        if names:
+            for position, *values in _fetched(connection, str, signals, rows):
+                signals_by_position[position] = values
+        with_signals = _with_signals(rows, names, signals_by_position)
         stored = _fetched(connection, _text, own, rows) if others else []
-        asked = {name: [row[at] for row in stored] for at, name in enumerate(others)}
-        yield Rows(known.table, known.faults, asked)
+        own_columns = {name: [row[at] for row in stored] for at, name in enumerate(others)}
+        yield Rows(with_signals.table, with_signals.faults, own_columns)
 
 
 def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
-    """Return rows that say which are retired, and since when: no other stands for such a one."""
+    """Return a batch with the time of retirement of its memories.
+
+    A retired memory is stored as superseded by itself. In the result its ``superseded_by`` is null.
+    """
     table = rows.table
-    same = pc.fill_null(pc.equal(table["superseded_by"], table["memory_id"]), False)  # noqa: FBT003
-    since: list[Any] = [None] * len(table)
-    for place in np.flatnonzero(tables.as_numbers(same)).tolist():
-        name, position = (table[each][place].as_py() for each in ("memory_id", "position"))
-        if known := retired.at(position, name):
-            since[place] = known.retired_at
-    at = pa.array(since, tables.MOMENT)
+    is_own = pc.equal(table["superseded_by"], table["memory_id"])
+    is_own = pc.fill_null(is_own, False)  # noqa: FBT003
+    retired_at: list[Any] = [None] * len(table)
+    for place in np.flatnonzero(tables.as_numbers(is_own)).tolist():
+        memory_id = table["memory_id"][place].as_py()
+        position = table["position"][place].as_py()
+        retirement = retired.at(position, memory_id)
+        if retirement:
+            retired_at[place] = retirement.retired_at
+    at = pa.array(retired_at, tables.MOMENT)
     by = pc.if_else(at.is_valid(), pa.nulls(1, tables.TEXT)[0], table["superseded_by"])
     table = table.set_column(table.column_names.index("superseded_by"), "superseded_by", by)
     return Rows(table.append_column(tables.RETIRED.name, at), rows.faults, rows.others)
 
 
-def _with_signals(rows: Rows, names: Sequence[str], said: Mapping[int, Sequence[Any]]) -> Rows:
-    """Return rows with a typed column per signal, a value for every position."""
+def _with_signals(rows: Rows, names: Sequence[str], signals: Mapping[int, Sequence[Any]]) -> Rows:
+    """Return a batch with a typed column per signal; `signals` has the values by position."""
     table = rows.table
     faults = [*rows.faults]
     positions = table["position"].to_pylist() if names else []
@@ -318,11 +365,13 @@ def _with_signals(rows: Rows, names: Sequence[str], said: Mapping[int, Sequence[
         kind = tables.SIGNALS.field(name).type
         values = []
         for position in positions:
-            stored = said[position][place] if position in said else None
-            value, wrong = (None, None) if stored is None else _meaning(kind, stored)
+            stored = signals[position][place] if position in signals else None
+            value = None
+            if stored is not None:
+                value, reason = _parsed(kind, stored)
+                if reason:
+                    faults.append((position, name, f"{name} {reason}"))
             values.append(value)
-            if wrong:
-                faults.append((position, name, f"{name} {wrong}"))
         table = table.append_column(name, pa.array(values, kind))
     return Rows(table, faults)
 
@@ -330,72 +379,82 @@ def _with_signals(rows: Rows, names: Sequence[str], said: Mapping[int, Sequence[
 def _fetched(
     connection: sqlite3.Connection, factory: Callable[[bytes], Any], query: str, rows: Rows
 ) -> list[Any]:
-    """Return what a query finds between the positions of rows, with text made by `factory`."""
-    at = rows.table["position"]
-    bounds = (at[0].as_py(), at[-1].as_py()) if len(at) else (0, -1)
+    """Return the result of a query for the positions of a batch; `factory` decodes texts."""
+    positions = rows.table["position"]
+    bounds = (0, -1)
+    if len(positions):
+        bounds = (positions[0].as_py(), positions[-1].as_py())
     with text_as_bytearray(connection, factory):
         return connection.execute(query, bounds).fetchall()
 
 
 def _text(value: bytes) -> str | bytes:
+    """Return a text; its bytes if they are not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value
 
 
-def _meaning(kind: Any, stored: object) -> tuple[Any, str | None]:
-    """Return what a stored value says as a value of a type, or why it says nothing."""
-    fits, make, otherwise = _MEANINGS[kind]
-    if not fits(stored):
+def _parsed(kind: Any, stored: object) -> tuple[Any, str | None]:
+    """Return a stored value as a value of an Arrow type, or None and the reason."""
+    is_valid, convert, requirement = _PARSERS[kind]
+    if not is_valid(stored):
         shown = shortened(stored) if isinstance(stored, str) else repr(stored)
-        return None, f"{shown} is {otherwise}"
+        return None, f"{shown} is {requirement}"
     try:
-        return make(stored), None
+        return convert(stored), None
     except ValueError as error:
         return None, str(error)
 
 
-_MEANINGS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]]] = {
+_PARSERS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]]] = {
     pa.float64(): (lambda value: isinstance(value, int | float), float, "not a number"),
     pa.int64(): (lambda value: isinstance(value, int), int, "not a whole number"),
     pa.bool_(): (lambda value: value in (0, 1), bool, "neither 0 nor 1"),
     tables.TEXT: (lambda value: isinstance(value, str), str, "not text"),
     tables.MOMENT: (lambda value: isinstance(value, str), moment_of, "not text"),
 }
-"""What a signal of each type may be stored as, how it is read, and what is said of others."""
+"""For each type of a signal: the check of a stored value, its conversion, and a message."""
 
 
 def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> Iterator[Rows]:
-    """Yield rows in the order of the records, as the scan of a store would have."""
-    for some in batched(records, _RECORDS_AT_ONCE):
-        stored = [(position, json.loads(record)) for position, record in some]
-        rows = _rows_of(
-            (
-                position,
-                "superseded_by" not in row,
-                *(_exact(row.get(name)) for name in ("confidence", *tables.TEXTS)),
-            )
-            for position, row in stored
-        )
-        signals = {position: row[SIDE_TABLE][-1] for position, row in stored if SIDE_TABLE in row}
-        kept = {name for row in signals.values() for name in row if row[name] is not None}
-        names = [name for name in tables.SIGNALS.names if name in kept]
-        said = {at: [_readable(row.get(name)) for name in names] for at, row in signals.items()}
-        rows = _with_signals(rows, names, said)
+    """Yield archived records in batches, in their order, like the scan of a store."""
+    for batch in batched(records, _RECORDS_AT_ONCE):
+        parsed = [(position, json.loads(record)) for position, record in batch]
+        rows = _rows_of(_stored_values(position, row) for position, row in parsed)
+        signals = {position: row[SIDE_TABLE][-1] for position, row in parsed if SIDE_TABLE in row}
+        present = {name for row in signals.values() for name in row if row[name] is not None}
+        names = [name for name in tables.SIGNALS.names if name in present]
+        values = {
+            position: [_readable(row.get(name)) for name in names]
+            for position, row in signals.items()
+        }
+        rows = _with_signals(rows, names, values)
         yield rows if with_body else _without_body(rows)
 
 
+def _stored_values(position: int, row: Mapping[str, Any]) -> list[Any]:
+    """Return the values of :data:`_COLUMNS` of a parsed record."""
+    is_active = "superseded_by" not in row
+    texts = [_exact(row.get(name)) for name in tables.TEXTS]
+    return [position, is_active, _exact(row.get("confidence")), *texts]
+
+
 def _without_body(rows: Rows) -> Rows:
+    """Return a batch without the column ``body``."""
     return Rows(rows.table.drop_columns("body"), rows.faults)
 
 
 def _exact(value: Any) -> Any:
-    """Return a JSON value of a record as SQLite had it."""
+    """Return the value that SQLite had for a JSON value of a record."""
     expression, bound = bound_value(value)
-    return bound if expression == "?" else bytearray(bound)  # text that is no UTF-8
+    if expression == "?":
+        return bound
+    return bytearray(bound)  # text that is not UTF-8
 
 
 def _readable(value: Any) -> Any:
+    """Return the value for a JSON value of a record; invalid UTF-8 is replaced."""
     exact = _exact(value)
     return exact.decode(errors="replace") if isinstance(exact, bytearray) else exact

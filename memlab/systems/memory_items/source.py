@@ -1,4 +1,4 @@
-"""The store of an agent that writes ``memory_items``: one SQLite file."""
+"""The source of a SQLite file with the table ``memory_items`` of an agent's runtime."""
 
 import json
 import os
@@ -23,19 +23,21 @@ from memlab.store.selection import TriggerEffect, classify_rows, count_load_bear
 from memlab.store.snapshot import open_snapshots, read_snapshot
 
 _WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
+"""Condition that selects the rows of :func:`memlab.store.records.fill_positions`."""
 _LARGE: Final = 2**24
-"""Bytes of a file from which on a thread per core reads it."""
+"""Minimum size in bytes of a file that is read by several threads."""
 _MOST_CONNECTIONS: Final = 4
+"""Maximum number of threads that read a file."""
 
 
 class MemoryItems(base.Source):
-    """A store in one SQLite file, written by an agent or by :class:`memlab.SqliteMemoryStore`."""
+    """A SQLite file that an agent or :class:`memlab.SqliteMemoryStore` writes."""
 
     scheme = "file"
     supersedes = True
     retires = True
     is_native_format = True
-    tables: ClassVar = {"memory_items": ("memory_id",)}  # what it lacks is said when it is read
+    tables: ClassVar = {"memory_items": ("memory_id",)}  # reading reports other missing columns
 
     def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
         self._open: SqliteMemoryStore | None = None
@@ -47,126 +49,125 @@ class MemoryItems(base.Source):
 
     @property
     def name(self) -> str:
-        """The absolute path."""
+        """Absolute path, or ``:memory:``."""
         return ":memory:" if self._open is not None else str(self.permissions_template)
 
     @property
     def path(self) -> Path:
-        """The file, with links followed."""
+        """Path of the existing file, with links resolved."""
         return database.store_file(self._where).resolve()
 
     @cached_property
     def permissions_template(self) -> Path:
-        """The file whose owner and permissions the archive gets, there or not."""
+        """File whose owner and permissions the archive gets. It need not exist."""
         return Path(realpath(database.path_named(self._where)))
 
     @property
     def archive(self) -> Path:
-        """The archive beside the file, there or not."""
+        """Path of the archive beside the file. It need not exist."""
         self._check_file()
         return archive_path(database.path_named(self._where))
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
-        """Open the store at one consistent moment, leaving no trace."""
+        """Open the store for reading at one consistent moment, without writing anything."""
         if self._open is not None:
             with closing(database.connect(":memory:")) as copy:
                 self._open.connection.backup(copy)
                 yield _Reader(copy)
             return
         path = database.store_file(self._where)
-        found = database.stat_store(path)
-        more = (
-            min(os.cpu_count() or 1, _MOST_CONNECTIONS) if found and found.st_size >= _LARGE else 0
-        )
-        with open_snapshots(path, 1 + more) as (connection, *others):
-            if not connection.in_transaction:  # a large one's are at one moment already
+        status = database.stat_store(path)
+        scanning = 0
+        if status and status.st_size >= _LARGE:
+            scanning = min(os.cpu_count() or 1, _MOST_CONNECTIONS)
+        with open_snapshots(path, 1 + scanning) as (connection, *others):
+            if not connection.in_transaction:  # several snapshots share one moment already
                 connection.execute("BEGIN")
             database.check_table(connection, path)
             yield _Reader(connection, self.retired(), others)
 
     @contextmanager
     def changing(self) -> Iterator[base.Writer]:
-        """Open the store for one transaction, whose commit reaches the disk."""
+        """Open the store for one durable transaction."""
         self._check_file()
         with database.opened_for_change(self.path) as connection, database.transaction(connection):
-            # Of a file that may only be read SQLite makes no word until something is written.
+            # SQLite reports a read-only file at the first write only.
             connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
             yield _Writer(connection, self.protected)
 
     def check_sound(self) -> None:
-        """Raise StoreError where its log, or the pages or indexes of its table, are damaged."""
+        """Raise StoreError if the write-ahead log, the table or its indexes are damaged."""
         super().check_sound()
         if self._open is not None:
             return
-        found = read_snapshot(
+        faults = read_snapshot(
             self.path, lambda connection: database.table_faults(connection, "memory_items")
         )
-        if found:
+        if faults:
             raise StoreError(
-                f"{self.path} is damaged ({found[0]}; {len(found):,} faults in memory_items); "
+                f"{self.path} is damaged ({faults[0]}; {len(faults):,} faults in memory_items); "
                 "nothing was changed: copy the file to a safe place and restore a backup, or copy "
                 "what can be read into a new one with the sqlite3 shell's .recover, and use that"
             )
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a row can have a record."""
+        """Check that an archived record is that of a valid, deletable row."""
         stored.check_row(key, record, said)
 
     def check_copy(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a row can have a record, be it load-bearing."""
+        """Check that a copied record is that of a valid row, which may be load-bearing."""
         stored.check_any_row(key, record, said)
 
     def superseded_by(self, record: bytes) -> str | None:
-        """Return the id of the row that stands for a record's."""
-        found = json.loads(record).get("superseded_by")
-        return found if isinstance(found, str) else None
+        """Return the id of the superseding row; for a retired row this is its own id."""
+        return _text_of(json.loads(record), "superseded_by")
 
     def rows_of(self, records: base.Records, *, with_body: bool = False) -> Iterator[base.Rows]:
-        """Yield archived rows as they were loaded while they were in the store."""
+        """Yield archived rows in batches, as a scan of the store would yield them."""
         from memlab.systems.memory_items.scan import rows_of_records
 
         return rows_of_records(cast("Iterable[stored.Record]", records), with_body=with_body)
 
     def facts_of(self, record: bytes) -> base.Facts:
-        """Return a record's id, kind, tags and title."""
-        said = json.loads(record)
-        memory_id, kind, tags, title = map(said.get, ("memory_id", "kind", "tags_json", "title"))
+        """Return the id, kind, tags and title of a record."""
+        fields = json.loads(record)
         return base.Facts(
-            memory_id if isinstance(memory_id, str) else None,
-            kind if isinstance(kind, str) else "",
-            tags if isinstance(tags, str) else "",
-            title if isinstance(title, str) else None,
+            memory_id=_text_of(fields, "memory_id"),
+            kind=_text_of(fields, "kind") or "",
+            tags_json=_text_of(fields, "tags_json") or "",
+            title=_text_of(fields, "title"),
         )
 
     def without_usage(self, record: bytes) -> bytes:
-        """Return a record without its signals."""
+        """Return a record without the signals of ``memory_signals``."""
         return stored.without_signals(record)
 
     def content_for_digest(self, record: bytes) -> bytes:
-        """Return a record without its signals and what stands for it: retiring writes no words."""
-        said = json.loads(stored.without_signals(record))
-        return base.canonical({**said, "superseded_by": None})
+        """Return a record without its signals and its supersession, which retiring changes."""
+        fields = json.loads(stored.without_signals(record))
+        fields["superseded_by"] = None
+        return base.canonical(fields)
 
     def make(self, path: Path, records: base.Records) -> int:
-        """Make a new store at an empty file, with these rows alone; return how many."""
+        """Write a new store with these rows to an empty file, and return their number."""
         others = stored.columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
             connection.execute(database.CREATE_TABLE)
-            for name in others:  # without a type, so that every value stays as it is
+            for name in others:  # without a type, so that SQLite converts no value
                 connection.execute(f"ALTER TABLE memory_items ADD COLUMN {stored.quoted(name)}")
             with database.transaction(connection):
                 return _Writer(connection).insert(records)
 
     def without_reads(self) -> str:
-        """Return how an agent's own runtime keeps a log of them."""
+        """Return the message that explains how an agent's runtime writes a read log."""
         return (
             f"{self.name} is an agent's own store, which writes down no reads; give it a log: "
             "SqliteMemoryStore(path, access_log=memlab.AccessLog('reads.log'))"
         )
 
     def _check_file(self) -> None:
-        """Refuse what could not be archived before it is deleted."""
+        """Raise UnsafeDeletionError for a store in memory, which cannot have an archive."""
         if self._open is not None or self._where == ":memory:":
             raise UnsafeDeletionError(
                 "a store in memory has no file to keep an archive beside: make it with "
@@ -175,6 +176,8 @@ class MemoryItems(base.Source):
 
 
 class _Reader(base.Reader):
+    """Reader of a store over a connection; `others` are connections that scan in parallel."""
+
     def __init__(
         self,
         connection: sqlite3.Connection,
@@ -190,17 +193,19 @@ class _Reader(base.Reader):
 
         base.check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)
-        found = add_signals(scanned, self._connection, self._layout, columns)
-        yield from (with_retired(rows, self._retired) for rows in found) if self._retired else found
+        for rows in add_signals(scanned, self._connection, self._layout, columns):
+            yield with_retired(rows, self._retired) if self._retired else rows
 
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
         return stored.records_at(self._connection, self._layout, cast("Iterable[int]", keys))
 
     def side_effects(self, keys: Iterable[base.Key]) -> tuple[TriggerEffect, ...]:
-        self._connection.text_factory = str  # a scan asks for bytes
-        # Where no other table is tied to memories, nobody asks which are meant.
-        tied = cast("Iterable[int]", keys) if selection.ties(self._connection) else ()
-        stored.fill_positions(self._connection, "wanted", tied)
+        self._connection.text_factory = str  # a scan sets it to bytes
+        # The positions are needed only if triggers or foreign keys refer to the table.
+        positions: Iterable[int] = ()
+        if selection.ties(self._connection):
+            positions = cast("Iterable[int]", keys)
+        stored.fill_positions(self._connection, "wanted", positions)
         return selection.check_deletion(self._connection, _WANTED)
 
     @cached_property
@@ -209,6 +214,8 @@ class _Reader(base.Reader):
 
 
 class _Writer(_Reader, base.Writer):
+    """Writer of a store in one transaction; `protected` are tags that make a row load-bearing."""
+
     likely_cause = "a trigger on memory_items in the store"
 
     def __init__(
@@ -235,34 +242,47 @@ class _Writer(_Reader, base.Writer):
         return identity_sample_of(self._connection, _WANTED)
 
     def conflicts(self, records: base.Records) -> list[str]:
-        elsewhere = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
-        taken = []
-        for some in stored.batched(records):
-            named = ((position, json.loads(record).get("memory_id")) for position, record in some)
-            ids = [(name, position) for position, name in named if isinstance(name, str)]
-            marks = ", ".join("?" * len(ids))
-            any_of_them = f"SELECT 1 FROM main.memory_items WHERE memory_id IN ({marks})"
-            if self._connection.execute(any_of_them, [name for name, _ in ids]).fetchone():
-                taken += [
-                    f"id {memory_id!r}"
-                    for memory_id, position in ids
-                    if self._connection.execute(elsewhere, (memory_id, position)).fetchone()
-                ]
-        return taken
+        conflicts = []
+        for batch in stored.batched(records):
+            ids = []
+            for position, record in batch:
+                memory_id = _text_of(json.loads(record), "memory_id")
+                if memory_id is not None:
+                    ids.append((memory_id, position))
+            if not self._has_any_id([memory_id for memory_id, _ in ids]):
+                continue
+            for memory_id, position in ids:
+                if self._has_id_elsewhere(memory_id, position):
+                    conflicts.append(f"id {memory_id!r}")
+        return conflicts
+
+    def _has_any_id(self, ids: Sequence[str]) -> bool:
+        """Return whether the store has a row with one of the ids."""
+        marks = ", ".join("?" * len(ids))
+        query = f"SELECT 1 FROM main.memory_items WHERE memory_id IN ({marks})"
+        return self._connection.execute(query, ids).fetchone() is not None
+
+    def _has_id_elsewhere(self, memory_id: str, position: base.Key) -> bool:
+        """Return whether another row than that at `position` has an id."""
+        query = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
+        return self._connection.execute(query, (memory_id, position)).fetchone() is not None
 
     def _insert(self, records: base.Records) -> int:
         selection.check_insertion(self._connection)
-        known = cast("Iterable[stored.Record]", records)
         positions = cast("Iterable[int]", base.keys_of(records))
         stored.fill_positions(self._connection, "wanted", positions)
-        self._unchanged = stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
-        return stored.insert_records(self._connection, self._layout, known)
+        self._others_before = self._fingerprint_of_others()
+        return stored.insert_records(
+            self._connection, self._layout, cast("Iterable[stored.Record]", records)
+        )
+
+    def _fingerprint_of_others(self) -> str | None:
+        """Return a fingerprint of the other rows if triggers could change them."""
+        return stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
 
     def _check_inserted(self, records: base.Records, wanted: int) -> None:
         super()._check_inserted(records, wanted)
-        if self._unchanged != stored.fingerprint_under_triggers(
-            self._connection, f"NOT ({_WANTED})"
-        ):
+        if self._others_before != self._fingerprint_of_others():
             raise ArchiveError(
                 "other memories would have changed; all was rolled back: look for a trigger on "
                 "memory_items, or restore into a new file"
@@ -274,25 +294,30 @@ class _Writer(_Reader, base.Writer):
     def supersede(
         self,
         links: base.Links,
-        kept: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - of an index
+        kept: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
         *,
-        planned: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - of an index
+        planned: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
     ) -> int:
         connection = self._connection
-        others = f"NOT ({_WANTED})"
         selection.check_supersession(connection)
-        positions = cast("Iterable[int]", links)
-        stored.fill_positions(connection, "wanted", positions)
-        unchanged = self._count(), stored.fingerprint_under_triggers(connection, others)
-        before = {at: _said_by(record) for at, record in self.records(links)}
+        stored.fill_positions(connection, "wanted", cast("Iterable[int]", links))
+        count_before = self._count()
+        others_before = self._fingerprint_of_others()
+        expected = {}
+        for position, record in self.records(links):
+            row = _with_supersession(record)
+            row["superseded_by"] = links[position]
+            expected[position] = row
         connection.executemany(
             "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
             [(by, position) for position, by in links.items()],
         )
-        wanted = {at: row | {"superseded_by": links[at]} for at, row in before.items()}
-        after = {at: _said_by(record) for at, record in self.records(links)}
-        left = self._count(), stored.fingerprint_under_triggers(connection, others)
-        if len(before) != len(links) or after != wanted or left != unchanged:
+        after = {position: _with_supersession(record) for position, record in self.records(links)}
+        is_as_expected = len(expected) == len(links) and after == expected
+        others_are_unchanged = (
+            self._count() == count_before and self._fingerprint_of_others() == others_before
+        )
+        if not is_as_expected or not others_are_unchanged:
             raise CompactionError(
                 f"superseding {len(links):,} memories would have changed more than that; all was "
                 "rolled back: look for a trigger on memory_items in the store"
@@ -304,6 +329,12 @@ class _Writer(_Reader, base.Writer):
         return int(count)
 
 
-def _said_by(record: bytes) -> dict[str, object]:
-    """Return the fields of a row, with what stands for it whether that is NULL or not."""
+def _with_supersession(record: bytes) -> dict[str, object]:
+    """Return the fields of a row, including ``superseded_by``, which a record omits for NULL."""
     return {"superseded_by": None, **json.loads(record)}
+
+
+def _text_of(fields: Mapping[str, Any], name: str) -> str | None:
+    """Return a field of a parsed record; None if it is no text."""
+    value = fields.get(name)
+    return value if isinstance(value, str) else None
