@@ -247,7 +247,7 @@ ODD_TEXTS = ANY_VALUE | st.text("aé€😀\x00\x1f", max_size=120)
 ODD_TEXTS |= st.sampled_from(["\x1f", "\x1e", "a\x1fb", "a\0b", "\x1e\x1e", "", b"a", "\x1e"])
 ODD_COLUMNS = ("title", "body", "tags_json", *scan.NULLABLE)
 ODD_NUMBERS = st.sampled_from([0.12345678, "high", b"", -3.0, 1e300])
-WAYS: list[dict[str, Any]] = [{"_MOST_JOINED": 90, "_PIECE": 7}, {"_apart": lambda *_: None}]
+WAYS: list[dict[str, Any]] = [{"_MOST_JOINED": 90, "_PIECE": 7}, {"_split_joined": lambda *_: None}]
 """Where rows are too large to be joined, and where values that were joined cannot be told apart."""
 
 
