@@ -1,4 +1,4 @@
-"""Where a server is: a URL taken apart, so that its password is in nothing that memlab writes."""
+"""Parse the URL of a server, and keep its password out of everything that memlab writes."""
 
 import re
 from abc import abstractmethod
@@ -14,9 +14,9 @@ from memlab.sources.base import Source, archive_elsewhere
 from memlab.text import without_passwords
 
 _SECRETS: Final = ("password", "sslpassword")
-"""Options of a URL that are a password too."""
+"""Options of a URL that are passwords."""
 _NO_PORT: Final = re.compile(r":(?!\d*$)[^\]]*$")
-"""Such as half a password, which should have been written with percent signs."""
+"""Text in place of a port, such as the rest of a password with unescaped characters."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Address:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def without_password(self, *left_out: str) -> str:
-        """Return the URL without a password, and without the options named."""
+        """Return the URL without passwords and without the options `left_out`."""
         user = "" if self.user is None else f"{quote(self.user, safe='')}@"
-        left = {name: value for name, value in self.options.items() if name not in left_out}
-        query = f"?{urlencode(left, quote_via=quote, safe='/:')}" if left else ""
+        options = {name: value for name, value in self.options.items() if name not in left_out}
+        query = f"?{urlencode(options, quote_via=quote, safe='/:')}" if options else ""
         return f"{self.scheme}://{user}{self.where}{self.path}{query}"
 
     def hidden(self, text: str) -> str:
-        """Return `text` with every password of this address blotted out."""
+        """Return `text` with the passwords of this address masked."""
         for secret in self.secrets.values():
             if secret:
                 text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
@@ -46,25 +46,30 @@ class Address:
 
 
 Words = Mapping[str, str | tuple[type[MemlabError], str]]
-"""What an error of a client's means, by its name or the nearest of what it is a kind of."""
+"""Messages by the name of a client's exception or of a base class of it.
+
+A message may come with the exception to raise instead of StoreError.
+"""
 
 
 @contextmanager
 def errors_in_words(
     name: str, address: Address, errors: tuple[type[BaseException], ...], words: Words
 ) -> Iterator[None]:
-    """Turn errors of a server's client into sentences that hold no password."""
+    """Raise errors of a server's client with a message that has no password."""
     try:
         yield
     except errors as error:
-        told = next(words[kind.__name__] for kind in type(error).mro() if kind.__name__ in words)
-        raised, told = (StoreError, told) if isinstance(told, str) else told
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise raised(f"{name} {told.format(said=address.hidden(said))}") from error
+        known = [kind.__name__ for kind in type(error).mro() if kind.__name__ in words]
+        entry = words[known[0]]
+        exception, message = (StoreError, entry) if isinstance(entry, str) else entry
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        text = message.format(said=address.hidden(first_line))
+        raise exception(f"{name} {text}") from error
 
 
 class ServerSource(Source):
-    """A store on a server, named by a URL whose password nothing shows."""
+    """A store on a server. Its name is its URL without a password."""
 
     def __init__(self, where: str, options: Collection[str] | None = None) -> None:
         self.address = address_of(where, options=options)
@@ -80,13 +85,13 @@ class ServerSource(Source):
 
     @property
     def archive(self) -> Path:
-        """The archive on this machine: one for a store, however its URL is written."""
-        given = self.address.options.get("archive")
-        return Path(given) if given else archive_elsewhere(self.known_as())
+        """Path of the archive on this machine. All spellings of a URL have the same one."""
+        path = self.address.options.get("archive")
+        return Path(path) if path else archive_elsewhere(self.known_as())
 
     @abstractmethod
     def known_as(self) -> str:
-        """Return the store's name with what its URL leaves open, and nothing twofold."""
+        """Return the canonical name of the store, with all defaults filled in."""
 
 
 def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
@@ -99,16 +104,26 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise _no_url(url) from None  # the words of the other may hold a password
+        raise _no_url(url) from None  # the message of the cause may have a password
     login, _, where = parts.netloc.rpartition("@")
     if "://" not in url or any(map(_NO_PORT.search, where.split(","))):
         raise _no_url(url)
     user, _, password = login.partition(":")
     secrets = {"password": unquote(password)} if password else {}
     secrets |= {name: value for name, value in query if name in _SECRETS}
-    given = {name: value for name, value in query if name not in _SECRETS}
-    address = Address(parts.scheme, unquote(user) or None, where, parts.path, given, secrets)
-    if unknown := [name for name in given if options is not None and name not in options]:
+    given_options = {name: value for name, value in query if name not in _SECRETS}
+    address = Address(
+        scheme=parts.scheme,
+        user=unquote(user) or None,
+        where=where,
+        path=parts.path,
+        options=given_options,
+        secrets=secrets,
+    )
+    unknown = []
+    if options is not None:
+        unknown = [name for name in given_options if name not in options]
+    if unknown:
         raise MemlabError(
             f"{address.without_password()}: there is no option {unknown[0]!r}; there are "
             f"{', '.join(sorted(options or ()))}"
@@ -117,6 +132,7 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
 
 
 def _no_url(url: str) -> MemlabError:
+    """Return the error for a URL that cannot be parsed."""
     return MemlabError(
         f"{without_passwords(url)} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME"
     )

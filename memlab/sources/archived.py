@@ -1,6 +1,6 @@
-"""Opening a store by the kind that its archive noted, to look into it or to put memories back.
+"""Open a store as the kind that its archive records, to read the archive or to restore.
 
-Recognition limits what may be taken out of a folder, never what may be put back into it.
+Recognition limits what may be deleted from a folder, and never what may be restored.
 """
 
 from os import PathLike, fspath
@@ -15,7 +15,7 @@ from memlab.store.archive.kind import archives_beside, has_deletion
 
 
 class FolderArchive(NamedTuple):
-    """An archive of a folder, and the kind of store that it was begun for."""
+    """The path of an archive, and the scheme and the folder of its store."""
 
     path: Path
     scheme: str
@@ -23,76 +23,84 @@ class FolderArchive(NamedTuple):
 
 
 def open_archived(where: SourceLike, digest: str = "") -> Source:
-    """Return a store as the kind that its archive noted, whatever it is recognised as today.
+    """Return a store as the kind that its archive records, which may differ from today's.
 
     Parameters
     ----------
     where : str, Path, SqliteMemoryStore or Source
         The store.
     digest : str, optional
-        The beginning of the digest of a deletion, where a folder has several archives.
+        The beginning of the digest of a deletion, to select one of several archives.
     """
-    found = archive_meant(where, digest)
-    return open_source(where) if found is None else _opened(found, where)
+    archive = archive_meant(where, digest)
+    if archive is None:
+        return open_source(where)
+    return _opened(archive, where)
 
 
 def open_to_restore(where: SourceLike, digest: str = "") -> Source:
-    """Return a store as :func:`open_archived` does, to put back every file in its archive."""
-    found = archive_meant(where, digest)
-    if found is None:
+    """Return a store like :func:`open_archived`, opened to restore every file of its archive."""
+    archive = archive_meant(where, digest)
+    if archive is None:
         return open_source(where).putting_back()
-    return _opened(found, where).putting_back(found.folder, found.path)
+    return _opened(archive, where).putting_back(archive.folder, archive.path)
 
 
-def _opened(found: FolderArchive, where: SourceLike) -> Source:
+def _opened(archive: FolderArchive, where: SourceLike) -> Source:
+    """Return the source of an archive's store; `where` itself if it is that source."""
     if (
         isinstance(where, Source)
-        and where.scheme == found.scheme
-        and where.permissions_template == found.folder
+        and where.scheme == archive.scheme
+        and where.permissions_template == archive.folder
     ):
         return where
     text = where.name if isinstance(where, Source) else str(where)
-    is_named = text.startswith(f"{found.scheme}:")
-    name = f"{found.scheme}:{found.folder}" if is_named else str(found.folder)
-    source = open_kind(found.scheme, name)
-    # A project was once taken for its own memories: its archive lies beside the project.
-    is_elsewhere = source.permissions_template != found.folder
-    return source.putting_back(found.folder, found.path) if is_elsewhere else source
+    has_scheme = text.startswith(f"{archive.scheme}:")
+    name = f"{archive.scheme}:{archive.folder}" if has_scheme else str(archive.folder)
+    source = open_kind(archive.scheme, name)
+    # Earlier versions took a project for its memories: that archive is beside the project.
+    is_elsewhere = source.permissions_template != archive.folder
+    if is_elsewhere:
+        return source.putting_back(archive.folder, archive.path)
+    return source
 
 
 def archive_meant(where: SourceLike, digest: str = "") -> FolderArchive | None:
-    """Return the archive of a folder that a name means; None where there is none."""
-    path, named = _folder_named(where)
-    found = [] if path is None else archives_of(path, named)
-    if path is None or not found:
+    """Return the archive of the folder that `where` names; None if there is none."""
+    path, scheme = _folder_named(where)
+    archives = [] if path is None else archives_of(path, scheme)
+    if path is None or not archives:
         return None
-    for archive in found:
+    for archive in archives:
         if has_deletion(archive.path, digest):
             return archive
-    if not named and len({archive.scheme for archive in found}) > 1:
-        seen = recognise(path)
-        named = "" if seen is None else seen.scheme
-    return next((archive for archive in found if archive.scheme == named), found[0])
+    if not scheme and len({archive.scheme for archive in archives}) > 1:
+        recognised = recognise(path)
+        scheme = "" if recognised is None else recognised.scheme
+    for archive in archives:
+        if archive.scheme == scheme:
+            return archive
+    return archives[0]
 
 
 def archives_of(path: Path, scheme: str = "") -> list[FolderArchive]:
-    """Return the archives of a folder, and of the folders that a kind of store finds in it."""
+    """Return the archives of a folder, and of the stores of any kind that are in it."""
     classes = {name: kind for name, kind in kinds().items() if issubclass(kind, FolderSource)}
-    meant = {
+    store_paths = {
         name: Path(kind(str(path)).path) for name, kind in classes.items() if scheme in ("", name)
     }
-    found: list[FolderArchive] = []
-    for folder in dict.fromkeys(map(realpath, (path, *meant.values()))):
+    archives: list[FolderArchive] = []
+    for folder in dict.fromkeys(map(realpath, (path, *store_paths.values()))):
         for archive, kind in archives_beside(Path(folder), list(classes)):
-            # The same folder by the name that its kind has for it, such as a link.
-            named = meant.get(kind, path)
+            # The path that the kind uses for the same folder, such as a link to it.
+            named = store_paths.get(kind, path)
             is_same = realpath(named) == folder
-            found.append(FolderArchive(archive, kind, named if is_same else Path(folder)))
-    return found
+            archives.append(FolderArchive(archive, kind, named if is_same else Path(folder)))
+    return archives
 
 
 def _folder_named(where: SourceLike) -> tuple[Path | None, str]:
-    """Return the path of what may be a folder, and the scheme that it was named by."""
+    """Return the path if it may be a folder, else None, and the scheme in the name."""
     if isinstance(where, Source):
         where = where.name if isinstance(where, FolderSource) else "://"
     if not isinstance(where, str | PathLike) or "://" in fspath(where):

@@ -463,7 +463,7 @@ def _as_chosen(source: Source) -> Source:
 
 
 _ELSEWHERE: Final = re.compile("-[0-9a-f]{8}$")
-"""How the name of an archive ends that does not lie beside its store."""
+"""Suffix of the name of an archive that is not beside its store."""
 NOT_ENTERED: Final = frozenset(
     {".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".cache", ".Trash"}
 )
@@ -557,7 +557,7 @@ def _may_be_store(folder: Path, names: set[str]) -> bool:
 
 
 def _lies_elsewhere(folder: Path, archive: str) -> bool:
-    """Whether an archive, by its name, is in a folder that somebody chose, and no store beside."""
+    """Return whether an archive is in a folder that a person chose, and its store is elsewhere."""
     stem = archive.removesuffix(SUFFIX)
     return _ELSEWHERE.search(stem) is not None and not lexists(folder / stem)
 

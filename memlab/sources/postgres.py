@@ -1,4 +1,4 @@
-"""PostgreSQL: one transaction on a server, its errors in words, and rows to the letter."""
+"""Read and change tables on a PostgreSQL server: transactions, errors, and exact rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,19 +11,22 @@ from memlab.sources.address import Address, Words, address_of, errors_in_words
 
 SCHEMES: Final = ("postgresql", "postgres")
 OPTIONS: Final = ("agent", "archive")
-"""Options of a URL that are memlab's own and none of libpq's."""
+"""Options of a URL that are memlab's and not libpq's."""
 
 Row = dict[str, str | None]
+"""The values of a row as text, by column."""
 Selected = list[tuple[Any, ...]]
+"""The rows of a query."""
 
 _STREAMED: Final = 5_000
-"""Rows of a query that are read at once."""
+"""Number of rows of a query that are read at once."""
 
 CASCADE: Final = "c"
 SET_NULL: Final = "n"
 _SET_DEFAULT: Final = "d"
 
 _CONNECT_WITHIN: Final = 10
+"""Timeout in seconds for connecting."""
 _SETTINGS: Final = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
@@ -34,9 +37,9 @@ _SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "0",
     "statement_timeout": "0",
 }
-"""On which the text of a value depends, and for how long a transaction may wait."""
+"""Settings that fix the text form of values and the timeouts of a transaction."""
 _AGENT: Final = "app.current_agent_id"
-"""The setting by which MemForge's row-level security tells whose rows may be seen."""
+"""The setting from which MemForge's row-level security takes the agent."""
 
 _REFUSED: Final = {
     "InvalidPassword": "give the password in PGPASSWORD or in a file ~/.pgpass",
@@ -67,7 +70,7 @@ _WORDS: Final[Words] = {
 
 @contextmanager
 def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
-    """Hand out a connection in a transaction that sees one moment, and commit or roll back."""
+    """Yield a connection in a repeatable-read transaction, then commit it or roll it back."""
     psycopg = import_extra("psycopg", extra="postgresql")
     name = address.without_password(*OPTIONS)
     with errors_in_words(name, address, (psycopg.Error, UnicodeDecodeError), _WORDS):
@@ -92,7 +95,7 @@ def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """Let values that are none of those that were asked for be the server's fault."""
+    """Raise StoreError for answers of the server that have unexpected types."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -103,24 +106,24 @@ def understood() -> Iterator[None]:
 
 @understood()
 def selected(connection: Any, query: str, parameters: Sequence[Any], *kinds: Any) -> Selected:
-    """Return what a statement selects, every value of the type that was asked for."""
-    found: Selected = connection.execute(query, parameters).fetchall()
-    for row in found:
+    """Return the rows of a query; raise StoreError if a value has not the type in `kinds`."""
+    rows: Selected = connection.execute(query, parameters).fetchall()
+    for row in rows:
         for value, kind in zip(row, kinds, strict=True):
             if not isinstance(value, kind):
                 raise TypeError(f"{value!r:.40} is none of {kind}")
-    return found
+    return rows
 
 
 @understood()
 def only(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> Any:
-    """Return the one value that a statement selects."""
+    """Return the single value of a query."""
     ((value,),) = selected(connection, query, parameters, kind)
     return value
 
 
 def hides_rows(connection: Any, table: str) -> bool:
-    """Return whether row-level security may hide rows of a table from who asks."""
+    """Return whether row-level security may hide rows of a table from the current user."""
     query = "SELECT row_security_active(to_regclass(%s))"
     return bool(only(connection, query, (table,), bool))
 
@@ -131,24 +134,24 @@ def is_server(source: str) -> bool:
 
 
 def streamed(connection: Any, query: str, values: Any) -> Iterator[Selected]:
-    """Yield the rows of a query, some thousand at a time."""
+    """Yield the rows of a query in batches."""
     with connection.cursor(name="memlab") as cursor:
         cursor.itersize = _STREAMED
         cursor.execute(query, values)
         fetch = understood()(cursor.fetchmany)
-        while some := fetch(_STREAMED):
-            yield some
+        while batch := fetch(_STREAMED):
+            yield batch
 
 
 def read_server(url: str, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query."""
     with one_transaction(address_of(url), write=False) as connection:
-        for some in streamed(connection, query, values or None):
-            yield from some
+        for batch in streamed(connection, query, values or None):
+            yield from batch
 
 
 def tables_on(url: str) -> dict[str, set[str]]:
-    """Return the columns of a database's tables."""
+    """Return the columns of each table of a database."""
     tables: dict[str, set[str]] = {}
     for table, column in read_server(
         url,
@@ -170,7 +173,19 @@ class Reference(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table, and of its columns those that are stored."""
+    """A table and its columns without generated ones.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    types : mapping of str to str
+        The type of each column.
+    defaulted : frozenset of str
+        Columns with a default value.
+    key : tuple of str
+        Columns of the primary key.
+    """
 
     name: str
     types: Mapping[str, str]
@@ -183,7 +198,7 @@ class Table(NamedTuple):
 
 
 class Catalogue:
-    """What a database says of its tables, each asked once."""
+    """The tables and foreign keys of a database. Each is queried once."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -191,19 +206,19 @@ class Catalogue:
         self.referring_to = cache(self._referring_to)
 
     def that_go_with(self, name: str) -> list[Reference]:
-        """Return what a deletion in a table reaches, from the table outwards."""
-        found: list[Reference] = []
-        pending = [name]
-        for table in pending:
+        """Return the foreign keys through which a deletion in a table changes others."""
+        references: list[Reference] = []
+        tables = [name]
+        for table in tables:  # the list grows while it is iterated over
             for reference in self.referring_to(table):
                 if reference.on_delete in (CASCADE, SET_NULL):
-                    found.append(reference)
-                if reference.on_delete == CASCADE and reference.table not in pending:
-                    pending.append(reference.table)
-        return found
+                    references.append(reference)
+                if reference.on_delete == CASCADE and reference.table not in tables:
+                    tables.append(reference.table)
+        return references
 
     def _table(self, name: str) -> Table:
-        """Return a table; one that is not there, or not seen by this user, has no columns."""
+        """Return a table. One that does not exist or is not visible has no columns."""
         columns = selected(
             self._connection,
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atthasdef, "
@@ -218,15 +233,15 @@ class Catalogue:
             bool,
         )
         return Table(
-            name,
-            {column: kind for column, kind, _, _ in columns},
-            frozenset(column for column, _, has_default, _ in columns if has_default),
-            tuple(column for column, _, _, is_key in columns if is_key),
+            name=name,
+            types={column: kind for column, kind, _, _ in columns},
+            defaulted=frozenset(column for column, _, has_default, _ in columns if has_default),
+            key=tuple(column for column, _, _, is_key in columns if is_key),
         )
 
     def _referring_to(self, name: str) -> list[Reference]:
-        """Return the foreign keys that lead to a table, by table and column."""
-        found = []
+        """Return the foreign keys that refer to a table, in order of table and column."""
+        references = []
         for reference in selected(
             self._connection,
             "SELECT c.conrelid::regclass::text, a.attname::text, c.confrelid::regclass::text, "
@@ -249,12 +264,12 @@ class Catalogue:
                     f"the table {table} refers to {to_table} {how}, which could not be put back; "
                     f"take that foreign key off {table}"
                 )
-            found.append(Reference(*reference[:-1]))
-        return found
+            references.append(Reference(*reference[:-1]))
+        return references
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as SQL, whatever is in it."""
+    """Return the name of a column, quoted for SQL."""
     escaped = name.replace('"', '""').replace("%", "%%")
     return f'"{escaped}"'
 
@@ -263,10 +278,13 @@ def quoted(name: str) -> str:
 def rows_where(
     connection: Any, table: Table, column: str, values: Sequence[str]
 ) -> list[tuple[str, Row]]:
-    """Return the rows whose column has one of some values, each with that value, NULLs left out."""
+    """Return the rows whose column has one of `values`, each with its value.
+
+    A NULL is left out, unless the column has a default.
+    """
     name = quoted(column)
-    columns = ", ".join(f"t.{quoted(each)}::text" for each in table.types)
-    found = []
+    columns = ", ".join(f"t.{quoted(other)}::text" for other in table.types)
+    rows = []
     for value, *row in selected(
         connection,
         f"SELECT t.{name}::text, {columns} FROM {table.name} AS t "
@@ -275,26 +293,35 @@ def rows_where(
         str,
         *(str | None,) * len(table.types),
     ):
-        pairs = zip(table.types, row, strict=True)
-        found.append((value, {n: v for n, v in pairs if v is not None or n in table.defaulted}))
-    return found
+        texts = dict(zip(table.types, row, strict=True))
+        fields = {
+            field: text
+            for field, text in texts.items()
+            if text is not None or field in table.defaulted
+        }
+        rows.append((value, fields))
+    return rows
 
 
 def insert_rows(connection: Any, table: Table, rows: Iterable[Row], otherwise: str = "") -> int:
-    """Insert rows as they were, every value of its type; return how many went in."""
-    alike: dict[tuple[str, ...], list[list[str | None]]] = {}
+    """Insert rows with exact values, and return the number of inserted rows.
+
+    `otherwise` is the end of the statement, such as ``ON CONFLICT DO NOTHING``.
+    """
+    values_by_columns: dict[tuple[str, ...], list[list[str | None]]] = {}
     for row in rows:
-        if lost := [name for name in row if name not in table.types]:
+        lost = [name for name in row if name not in table.types]
+        if lost:
             raise StoreError(
                 f"the table {table.name} no longer has the column {', '.join(lost)}, which an "
                 "archived row has a value for; add it again, then restore"
             )
-        given = tuple(name for name in table.types if name in row)
-        alike.setdefault(given, []).append([row[name] for name in given])
+        names = tuple(name for name in table.types if name in row)
+        values_by_columns.setdefault(names, []).append([row[name] for name in names])
     count = 0
-    for given, values in alike.items():
-        columns = ", ".join(map(quoted, given))
-        typed = ", ".join(f"%s::text::{table.types[name]}" for name in given)
+    for names, values in values_by_columns.items():
+        columns = ", ".join(map(quoted, names))
+        typed = ", ".join(f"%s::text::{table.types[name]}" for name in names)
         with connection.cursor() as cursor:
             cursor.executemany(
                 f"INSERT INTO {table.name} ({columns}) OVERRIDING SYSTEM VALUE "
@@ -306,11 +333,10 @@ def insert_rows(connection: Any, table: Table, rows: Iterable[Row], otherwise: s
 
 
 def triggers_on(connection: Any, tables: Mapping[str, int]) -> list[str]:
-    """Return the triggers and rules that a change of some tables would set off, by name."""
-    return [
-        name
-        for table, events in tables.items()
-        for (name,) in selected(
+    """Return the names of the triggers and rules that a change of `tables` would fire."""
+    names = []
+    for table, events in tables.items():
+        rows = selected(
             connection,
             "SELECT tgname || ' on ' || tgrelid::regclass FROM pg_trigger "
             "WHERE tgrelid = to_regclass(%s) AND NOT tgisinternal AND tgenabled <> 'D' "
@@ -319,4 +345,5 @@ def triggers_on(connection: Any, tables: Mapping[str, int]) -> list[str]:
             (table, events, table),
             str,
         )
-    ]
+        names += [name for (name,) in rows]
+    return names

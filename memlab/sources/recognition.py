@@ -1,7 +1,7 @@
-"""Evidence for what kind of store a folder is: every kind of folder has a table of its own.
+"""Evidence for the kind of a folder. Each kind of folder has a table of evidence.
 
-A kind follows from what is there, never from what is missing. Evidence is compared by strength: the
-strongest decides, and two kinds with equally strong evidence are undecided.
+Only existing files are evidence, never missing ones. The strongest evidence decides. The kind is
+undecided if two kinds have equally strong evidence.
 """
 
 import os
@@ -14,46 +14,55 @@ from typing import Final, NamedTuple
 
 
 class Strength(IntEnum):
-    """How much a piece of evidence says."""
+    """Strength of a piece of evidence."""
 
     CONTENT = 1
-    """Files that a person may have written just so."""
+    """Files that a person may have written in the same form."""
     TRACE = 2
-    """Files or tables that the system's own program writes."""
+    """Files or tables that the system itself writes."""
     PLACE = 3
-    """The folder is where the system puts its stores, or its settings name it."""
+    """The folder is a default location of the system, or its settings name the folder."""
 
 
 class Evidence(NamedTuple):
-    """A piece of evidence for a kind of store, as docs/stores.md lists it."""
+    """A piece of evidence for a kind of store. docs/stores.md lists all of them.
+
+    Attributes
+    ----------
+    strength : Strength
+        Its strength.
+    what : str
+        A sentence whose subject is the folder, without the subject.
+    holds : callable
+        Returns whether the sentence is true of a folder.
+    """
 
     strength: Strength
     what: str
-    """A sentence without its subject, the folder."""
     holds: Callable[[Path], bool]
-    """Whether it holds for a folder."""
 
 
 TEMPLATES: Final = frozenset({"skills", "templates", "template", "fixtures", "testdata"})
-"""Folders whose content is an example of a store: files below them are no evidence."""
+"""Names of folders with examples of stores. Contents of files below them are no evidence."""
 
 MOST_ENTRIES: Final = 20_000
-"""Files and folders that are looked at, at most, to find one of a kind below a folder."""
+"""Maximum number of files that are searched below a folder."""
 
 
 def strongest(table: Iterable[Evidence], folder: Path) -> Evidence | None:
-    """Return the strongest evidence of a table that holds for a folder; None where none does."""
-    for evidence in sorted(table, key=lambda each: -each.strength):
+    """Return the strongest evidence of a table that is true of a folder; None for none."""
+    by_strength = sorted(table, key=lambda evidence: evidence.strength, reverse=True)
+    for evidence in by_strength:
         if evidence.strength is Strength.CONTENT and is_in_templates(folder):
             continue
-        with suppress(OSError):  # what cannot be looked at is evidence of nothing
+        with suppress(OSError):  # an unreadable file is no evidence
             if evidence.holds(folder):
                 return evidence
     return None
 
 
 def is_in_templates(folder: Path) -> bool:
-    """Return whether a folder lies among templates, such as those of a skill.
+    """Return whether a folder is below a folder of templates, such as those of a skill.
 
     >>> is_in_templates(Path("/app/skills/notes/assets")), is_in_templates(Path("/home/u/skills"))
     (True, False)
@@ -62,13 +71,16 @@ def is_in_templates(folder: Path) -> bool:
 
 
 def spellings(folder: Path) -> list[Path]:
-    """Return a folder's path as it was given, and without links."""
+    """Return the absolute path of a folder as given, and with links resolved if that differs."""
     given = Path(os.path.abspath(folder))  # noqa: PTH100 - a link keeps its name
     return list(dict.fromkeys((given, Path(os.path.realpath(folder)))))
 
 
 def files_below(folder: Path, left_out: Iterable[str] = ()) -> Iterator[str]:
-    """Yield names of files in a folder and below it, without hidden folders and those left out."""
+    """Yield the names of files in a folder and below it, up to a maximum number.
+
+    Hidden folders and folders named in `left_out` are skipped.
+    """
     skipped = {*left_out}
 
     def names() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rows of another system's SQLite tables: one moment of them, and their values to the byte."""
+"""Read the SQLite tables of other systems, at one moment and with exact values."""
 
 import sqlite3
 import sys
@@ -20,13 +20,14 @@ SELECT tables.name, columns.name
 FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
 WHERE tables.type = 'table' AND tables.sql NOT LIKE 'CREATE VIRTUAL%'
 """
-"""A virtual table whose module is not there cannot be asked for its columns."""
+"""Selects the columns of tables, without virtual tables, whose module may be missing."""
 _MAGIC: Final = b"SQLite format 3\0"
+"""The first bytes of a SQLite file."""
 
 
 @contextmanager
 def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database at one moment, leaving no trace; text not in UTF-8 is read as it can be."""
+    """Open a database at one moment without writing anything. Invalid UTF-8 is replaced."""
     with open_snapshot(store_file(path)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
         check_encoding(connection, path)
@@ -35,7 +36,7 @@ def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def rows_in(path: Path, query: str) -> list[Any]:
-    """Return what a query finds in a database that somebody may be writing to."""
+    """Return the rows of a query; retry if the database is written meanwhile."""
 
     def look() -> list[Any]:
         with one_moment(path) as connection:
@@ -45,22 +46,22 @@ def rows_in(path: Path, query: str) -> list[Any]:
 
 
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
-    """Return the tables of a SQLite file with their columns, none of what cannot be read."""
-    found: dict[str, set[str]] = {}
+    """Return the columns of each table of a SQLite file; empty for another or unreadable file."""
+    tables: dict[str, set[str]] = {}
     try:
         for table, column in rows_in(path, _COLUMNS_OF_TABLES):
-            found.setdefault(table, set()).add(column)
+            tables.setdefault(table, set()).add(column)
     except ChangedWhileReadError:
         raise
     except (MemlabError, OSError):
         return {}
-    return {table: frozenset(columns) for table, columns in found.items()}
+    return {table: frozenset(columns) for table, columns in tables.items()}
 
 
 def begins_as_sqlite(path: Path) -> bool:
-    """Return whether a path is an ordinary file whose first bytes are those of a SQLite file.
+    """Return whether a path is a regular file that begins like a SQLite file.
 
-    Not for a file that this process may have open: closing it here would drop its locks.
+    The file must not be open in this process: closing it here would release its locks.
     """
     with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
         return file.read(len(_MAGIC)) == _MAGIC
@@ -68,25 +69,28 @@ def begins_as_sqlite(path: Path) -> bool:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
-    """Return a table's columns, none of one that is not there."""
-    found = connection.execute(
+    """Return the columns of a table in order; none if there is no such table."""
+    rows = connection.execute(
         "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 ORDER BY cid", (table,)
     )
-    return tuple(name for (name,) in found)
+    return tuple(name for (name,) in rows)
 
 
 def exact_rows(
     connection: sqlite3.Connection, table: str, column: str, values: Iterable[base.Key]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows whose column has one of some values as JSON that keeps type and bytes."""
+    """Yield the rows whose column has one of `values`, as JSON values that keep type and bytes.
+
+    NULLs are left out.
+    """
     columns = columns_of(connection, table)
-    chosen = selecting(columns, "row")
-    for some in batched(values):
+    selected = selecting(columns, "row")
+    for batch in batched(values):
         with text_as_bytearray(connection):
             rows = connection.execute(
-                f"SELECT {chosen} FROM main.{quoted(table)} AS row "
-                f"WHERE row.{quoted(column)} IN ({', '.join('?' * len(some))})",
-                some,
+                f"SELECT {selected} FROM main.{quoted(table)} AS row "
+                f"WHERE row.{quoted(column)} IN ({', '.join('?' * len(batch))})",
+                batch,
             ).fetchall()
         for row in rows:
             pairs = zip(columns, map(jsonable, row), strict=True)
@@ -94,19 +98,28 @@ def exact_rows(
 
 
 def newer(schema: object, known: int) -> str:
-    """Say that a schema is newer than the newest that memlab knows; nothing where it is not."""
+    """Return the note for a schema that is newer than the known one; empty for another."""
     if not isinstance(schema, int) or schema <= known:
         return ""
     return f"{schema}, newer than {known}, the newest that memlab knows"
 
 
 class TableReader(base.Reader):
-    """Memories that are rows of one table with a key ``id``, over a connection of one moment."""
+    """Reader of memories that are rows of one table with the key ``id``.
+
+    Attributes
+    ----------
+    system : str
+        Name of the system, for messages.
+    table : str
+        Name of the table.
+    needed : sequence of str
+        Columns that the table must have.
+    """
 
     system: ClassVar[str]
     table: ClassVar[str]
     needed: ClassVar[Sequence[str]]
-    """Columns of the table; a source names of them those that tell the system from others."""
 
     def __init__(self, connection: sqlite3.Connection, source: "TableSource") -> None:
         for table, columns in {**source.tables, self.table: self.needed}.items():
@@ -120,70 +133,74 @@ class TableReader(base.Reader):
         self.tables = {name for (name,) in names}
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
-        """Yield the memories in order of time, some at a time."""
+        """Yield the memories in batches, in order of position."""
         base.check_asked(columns, self.columns, self.table)
-        for some in batched(key for _, key in sorted(self._places())):
-            found = self._exact(some)
-            if lost := [key for key in some if key not in found]:
+        for keys in batched(key for _, key in sorted(self._places())):
+            stored = self._exact(keys)
+            missing = [key for key in keys if key not in stored]
+            if missing:
                 raise StoreError(
-                    f"row {lost[0]} of {self.table} is listed and not there: the file is damaged; "
-                    "restore a backup, or copy what can be read with the sqlite3 shell's .recover"
+                    f"row {missing[0]} of {self.table} is listed and not there: the file is "
+                    "damaged; restore a backup, or copy what can be read with the sqlite3 shell's "
+                    ".recover"
                 )
-            rows = [self._row(found[key]) for key in some]
-            others = {name: [found[key].get(name) for key in some] for name in columns}
+            rows = [self._row(stored[key]) for key in keys]
+            others = {name: [stored[key].get(name) for key in keys] for name in columns}
             yield base.rows_of_each(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
-        """Yield the records of the memories that are there."""
-        for some in batched(keys):
-            records = self._records(self._exact(some))
-            yield from ((key, records[key]) for key in some if key in records)
+        """Yield the keys and the records of the existing memories."""
+        for batch in batched(keys):
+            records = self._records(self._exact(batch))
+            yield from ((key, records[key]) for key in batch if key in records)
 
     @abstractmethod
     def about(self) -> base.About:
-        """Return what is said of the database beside its frame."""
+        """Return the report on what is not in the frame."""
 
     @abstractmethod
     def _places(self) -> Iterable[tuple[int, int]]:
-        """Return where each memory stands by its time, and its key."""
+        """Return the position and the key of each memory."""
 
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is stored of a memory as a row of the frame."""
+        """Return a stored memory as a row of the frame."""
         return self.source.row_in(stored)
 
     @abstractmethod
     def _records(self, rows: Mapping[base.Key, dict[str, Any]]) -> Mapping[base.Key, bytes]:
-        """Return the records of those of some exact rows that are memories."""
+        """Return the records of exact rows, without rows that are not memories of the source."""
 
     def _exact(self, keys: Iterable[base.Key]) -> dict[base.Key, dict[str, Any]]:
+        """Return the exact rows of existing memories by key."""
         return {row["id"]: row for row in exact_rows(self.connection, self.table, "id", keys)}
 
     def _one(self, statement: str) -> Any:
+        """Return the single value of a query."""
         return self.connection.execute(statement).fetchone()[0]
 
 
 class TableSource(base.FileSource):
-    """One SQLite file of another system's, which a :class:`TableReader` reads."""
+    """A SQLite file of another system, with a :class:`TableReader` that reads it."""
 
     shape: ClassVar["staticmethod[[Any], None]"]
-    """The shape of a record."""
+    """Shape of a record; see :mod:`memlab.store.shapes`."""
 
     @contextmanager
     def reading(self) -> Iterator[base.Reader]:
-        """Open the database at one moment, leaving no trace."""
+        """Open the database at one moment without writing anything."""
         with one_moment(self.path) as connection:
             yield self.reader(connection)
 
     @abstractmethod
     def reader(self, connection: sqlite3.Connection) -> TableReader:
-        """Return what reads the memories over a connection."""
+        """Return a reader of the memories over a connection."""
 
     def extra_report(self) -> base.About:
-        """Return what there is to say of the database beside its frame."""
+        """Return the report on what is not in the frame."""
         return base.read_consistent(self, lambda reader: cast("TableReader", reader).about())
 
     def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a memory of the system's can have a record."""
+        """Check that an archived record is valid for this system and has this key."""
         check_canonical(record, said)
         self.shape(said)
         if said["id"] != key:
@@ -191,7 +208,7 @@ class TableSource(base.FileSource):
 
 
 def text_of(value: object) -> str:
-    """Return what a column of text holds by its exact row, whatever is in it."""
+    """Return a value of an exact row as text; empty for NULL. Invalid UTF-8 is replaced."""
     _, bound = bound_value(value)
     if isinstance(bound, bytes):
         return bound.decode(errors="replace")

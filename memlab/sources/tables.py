@@ -1,4 +1,4 @@
-"""The Arrow columns in which every source hands out its memories."""
+"""The Arrow columns of the batches that every source yields."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ TEXT: Final = pa.large_string()
 MOMENT: Final = pa.timestamp("us", "UTC")
 _LISTS: Final = ("tags_json", "supersedes_json", "evidence_refs_json")
 REPEATING: Final = ("kind", *_LISTS)
-"""Columns in which few texts come often: Arrow keeps each text once."""
+"""Columns with few different texts. They are dictionary encoded."""
 TEXTS: Final = (
     "memory_id",
     "title",
@@ -35,26 +35,27 @@ SCHEMA: Final = pa.schema(
         ("chars", pa.int64()),
     ]
 )
-"""The columns that every source has; ``body`` only where it was asked for.
+"""The columns of every source; ``body`` only if it was requested.
 
-``position`` rises in the order of insertion and is a memory's for ever. Lists are JSON texts, as in
-``memory_items``. ``created_at`` is ISO 8601 with a zone, or a :data:`MOMENT`. ``active`` is whether
-no other memory has replaced it, ``chars`` how many characters title and body have together.
+``position`` increases in the order of insertion and never changes for a memory. Lists are JSON
+texts, as in ``memory_items``. ``created_at`` is ISO 8601 with a time zone, or a :data:`MOMENT`.
+``active`` is whether no other memory supersedes it. ``chars`` is the number of characters of title
+and body.
 """
 
 KEY: Final = col.KEY
-"""A further column, the source's own addresses, in all but ``memory_items``: see
+"""Optional column: the primary key in the source, for all sources but ``memory_items``. See
 :data:`memlab.columns.KEY`."""
 
 AT_START: Final = "at_start"
-"""A further column, of sources whose memories are not loaded whole: the text that an agent loads at
-start because of a memory. What a memory costs is counted on it."""
+"""Optional column of sources that do not load whole memories: the text that a start loads for a
+memory. Tokens are counted on it."""
 
 RETIRED: Final = pa.field(col.RETIRED_AT, MOMENT)
-"""A further column, of sources whose memories plans retire; null where one is not retired."""
+"""Optional column of sources that can retire memories; null for a memory that is not retired."""
 
 STATES: Final = (pa.field(col.INDEX_STATE, TEXT), pa.field(col.DOUBT, TEXT))
-"""Further columns, of folders that have an index: see :data:`memlab.columns.INDEX_STATE` and
+"""Optional columns of folders with an index: see :data:`memlab.columns.INDEX_STATE` and
 :data:`memlab.columns.DOUBT`."""
 
 SIGNALS: Final = pa.schema(
@@ -71,36 +72,43 @@ SIGNALS: Final = pa.schema(
         (col.LOADED_AT_START, pa.bool_()),
     ]
 )
-"""Further columns, of sources that keep such signals; null where a memory has none."""
+"""Optional columns of sources that keep such signals; null for a memory without one."""
 
-_ABSENT: Final = {"active": True, **dict.fromkeys(_LISTS, "[]")}
+_DEFAULTS: Final = {"active": True, **dict.fromkeys(_LISTS, "[]")}
+"""Values for columns that a source lacks; null for the others."""
 _FILLED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")]
+"""Columns that are filled with a default if a source lacks them."""
 
 
 def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
-    """Return Python columns as a table, with what a source has no column for filled in."""
+    """Return Python columns as an Arrow table; fill columns that the source lacks."""
     count = len(columns["position"])
-    given = {**{name: [_ABSENT.get(name)] * count for name in _FILLED}, **columns}
-    fields = (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *STATES, *SIGNALS)
-    arrays = {each.name: _typed(given[each.name], each) for each in fields if each.name in given}
-    lengths = (pc.fill_null(pc.utf8_length(arrays[name]), 0) for name in ("title", "body"))
-    arrays["chars"] = pc.add(*lengths).cast(pa.int64())
-    if KEY in given:
-        arrays[KEY] = pa.array(given[KEY])
+    values = {name: [_DEFAULTS.get(name)] * count for name in _FILLED}
+    complete = {**values, **columns}
+    arrays = {}
+    for field in (*SCHEMA, pa.field(AT_START, TEXT), RETIRED, *STATES, *SIGNALS):
+        if field.name in complete:
+            arrays[field.name] = _typed(complete[field.name], field)
+    title_chars = pc.fill_null(pc.utf8_length(arrays["title"]), 0)
+    body_chars = pc.fill_null(pc.utf8_length(arrays["body"]), 0)
+    arrays["chars"] = pc.add(title_chars, body_chars).cast(pa.int64())
+    if KEY in complete:
+        arrays[KEY] = pa.array(complete[KEY])
     return pa.table(arrays)
 
 
 def _typed(values: Sequence[Any], field: Any) -> Any:
-    encoded = pa.types.is_dictionary(field.type)
-    kind = field.type.value_type if encoded else field.type
+    """Return values as an array of the type of a field; ``created_at`` may hold datetimes."""
+    is_encoded = pa.types.is_dictionary(field.type)
+    kind = field.type.value_type if is_encoded else field.type
     if field.name == col.CREATED_AT and any(not isinstance(v, str | None) for v in values):
         kind = MOMENT
     array = pa.array(values, kind)
-    return array.dictionary_encode() if encoded else array
+    return array.dictionary_encode() if is_encoded else array
 
 
 def of_numbers(values: npt.NDArray[Any]) -> Any:
-    """Return numbers as an Arrow array of the same type, not copied.
+    """Return numbers as an Arrow array of the same type, without a copy.
 
     >>> of_numbers(np.array([1, 2])).to_pylist()
     [1, 2]
@@ -111,23 +119,29 @@ def of_numbers(values: npt.NDArray[Any]) -> Any:
 
 
 def of_text(text: bytes, kind: Any) -> Any:
-    """Return one text as an Arrow array of ``large_string`` or ``large_binary``."""
+    """Return a text as an Arrow array of length 1, of ``large_string`` or ``large_binary``."""
     ends = np.array([0, len(text)], dtype=np.int64)
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
 
 
 def as_numbers(column: Any, missing: Any = None) -> npt.NDArray[Any]:
-    """Return an Arrow column of numbers, flags or moments as an array of one's own.
+    """Return an Arrow column of numbers, booleans or timestamps as a NumPy array that is a copy.
 
     >>> as_numbers(pa.array([2.5, None]), np.float64("nan"))
     array([2.5, nan])
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    moments = pa.types.is_timestamp(array.type)
-    flags = pa.types.is_boolean(array.type)
-    if moments:
+    is_timestamp = pa.types.is_timestamp(array.type)
+    is_boolean = pa.types.is_boolean(array.type)
+    if is_timestamp:
         array = array.view(pa.int64())
     if array.null_count:
         array = array.fill_null(of_numbers(np.array([missing]))[0].cast(array.type))
-    numbers = np.from_dlpack(array.cast(pa.uint8()) if flags else array).copy()
-    return numbers.view("datetime64[us]" if moments else bool if flags else numbers.dtype)
+    if is_boolean:
+        array = array.cast(pa.uint8())
+    numbers = np.from_dlpack(array).copy()
+    if is_timestamp:
+        return numbers.view("datetime64[us]")
+    if is_boolean:
+        return numbers.view(bool)
+    return numbers

@@ -1,4 +1,4 @@
-"""A Valkey or Redis server: connected to, listened to while it is read, its errors in words."""
+"""Connect to a Valkey or Redis server, and track the keys that change while it is read."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,25 +12,27 @@ from memlab.sources.address import Address, Words, errors_in_words
 from memlab.store import shapes
 
 PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
-"""Environment variables in which the servers' own clients look for a password."""
+"""Environment variables from which the servers' own clients take a password."""
 
 
 _ANSWER_WITHIN: Final = 30.0
+"""Timeout in seconds for an answer."""
 _CONNECT_WITHIN: Final = 10.0
+"""Timeout in seconds for connecting."""
 _INVALIDATED: Final = b"__redis__:invalidate"
+"""Channel on which a server announces changed keys."""
 
 
 @contextmanager
 def connected(address: Address, database: int) -> Iterator["Line"]:
-    """Hand out a connection to a server."""
+    """Yield a connection to a database of a server."""
     valkey = import_extra("valkey", extra="valkey")
     errors = (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError)
     with errors_in_words(address.without_password(), address, errors, _WORDS):
-        given = address.secrets.get("password")
         pool = valkey.ConnectionPool.from_url(
             address.without_password(*address.options),
             db=database,
-            password=next(filter(None, (given, *map(environ.get, PASSWORDS))), None),
+            password=_password_of(address),
             socket_timeout=_ANSWER_WITHIN,
             socket_connect_timeout=_CONNECT_WITHIN,
         )
@@ -44,8 +46,19 @@ def connected(address: Address, database: int) -> Iterator["Line"]:
             yield line
 
 
+def _password_of(address: Address) -> str | None:
+    """Return the password in a URL, else in an environment variable; None for none."""
+    password = address.secrets.get("password")
+    if password:
+        return password
+    for variable in PASSWORDS:
+        if environ.get(variable):
+            return environ[variable]
+    return None
+
+
 class Line:
-    """One connection, on which many commands are sent at once and none is sent twice."""
+    """A connection that sends several commands together and sends none again."""
 
     def __init__(self, connection: Any) -> None:
         self.connection: Final = connection
@@ -53,7 +66,7 @@ class Line:
             connection.connect()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.connection.disconnect()
 
     def ask(self, *command: Any) -> Any:
@@ -61,14 +74,14 @@ class Line:
         return self.ask_all([command])[0]
 
     def ask_all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return the answers to commands that are sent together; an error is raised at the end."""
+        """Return the answers to commands that are sent together, or raise the first error."""
         answers = self._answers(commands)
         for command, answer in zip(commands, answers, strict=True):
             _check(command, answer)
         return answers
 
     def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
-        """Return the answers to commands in one step; None, and nothing done, if a key changed."""
+        """Return the answers to commands in one transaction; None if a watched key changed."""
         answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
         if answers is None:
             return None
@@ -80,6 +93,7 @@ class Line:
         return answers
 
     def _answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the unchecked answers to commands."""
         from valkey.exceptions import ResponseError
 
         self.connection.send_packed_command(self.connection.pack_commands(commands))
@@ -97,7 +111,7 @@ class Line:
 
 
 class Changes:
-    """The keys that anybody changes from now on, as the server itself tells."""
+    """The keys that any client changes from now on, as announced by the server."""
 
     def __init__(self, line: Line, listening: Line, prefix: bytes) -> None:
         self._listening = listening
@@ -106,7 +120,7 @@ class Changes:
         line.ask("CLIENT TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
 
     def so_far(self) -> set[bytes]:
-        """Return the keys changed since the last call, up to the last answer of the other line."""
+        """Return the keys that changed between the last call and the last answer on the line."""
         changed: set[bytes] = set()
         connection = self._listening.connection
         connection.send_command("PING")
@@ -121,7 +135,7 @@ class Changes:
 
 
 class _WrongAnswerError(Exception):
-    """Whoever listens at the address answers a command as no server does."""
+    """The answer to a command is not that of a Valkey or Redis server."""
 
     def __init__(self, command: str, answer: object) -> None:
         super().__init__(f"to {command} it says {shapes.shown(answer)}")
@@ -129,7 +143,7 @@ class _WrongAnswerError(Exception):
 
 @contextmanager
 def _understood(command: str) -> Iterator[None]:
-    """Let what the client cannot read be a wrong answer."""
+    """Raise _WrongAnswerError for an answer that the client cannot parse."""
     try:
         yield
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -163,11 +177,11 @@ _ANSWERS: Final[dict[str, shapes.Shape]] = {
     "SUBSCRIBE": shapes.list_of(shapes.anything),
     "TIME": shapes.pair(_number, _number),
 }
-"""What a server answers to each command that is asked."""
+"""Shape of the answer to each command."""
 
 
 def _check(command: tuple[Any, ...], answer: Any) -> None:
-    """Check that an answer is what a server says to a command."""
+    """Check that an answer to a command has its shape."""
     with _understood(command[0]):
         _ANSWERS[command[0]](answer)
         if command[0] == "HMGET" and len(answer) != len(command) - 2:
@@ -175,7 +189,7 @@ def _check(command: tuple[Any, ...], answer: Any) -> None:
 
 
 def host_and_port(address: Address) -> tuple[str, int]:
-    """Return where a server listens; 6379 of this machine where nothing is said."""
+    """Return the host and the port of a server; by default ``localhost`` and 6379."""
     host, colon, port = address.where.rpartition(":")
     if not colon or not port.isdigit():
         host = address.where

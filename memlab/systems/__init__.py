@@ -1,1 +1,4 @@
-"""The systems whose memories memlab reads: one place each."""
+"""The adapters of the systems whose memories memlab reads, one module or package each.
+
+An adapter imports no other adapter. What several share is in :mod:`memlab.sources`.
+"""

@@ -1,1 +1,4 @@
-"""What sources that are folders of files have in common."""
+"""Sources that are folders of files: reading, atomic changes, and history in git.
+
+The kinds of folders are in the package ``systems``.
+"""

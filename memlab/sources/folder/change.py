@@ -1,21 +1,20 @@
-"""Changing files of a folder and the index that names them: both or none.
+"""Change files of a folder and its index atomically.
 
-As SQLite does with a journal beside its file, a change first writes down how to take it back, in a
-folder ``.memlab`` inside the folder, and is over when that has gone:
+Like SQLite's rollback journal, a change first writes a journal with which it can be rolled back,
+into a folder ``.memlab`` in the folder. The change is complete when that folder is gone:
 
-1. *prepared*: ``.memlab`` appears, whole and synced: what the index says of each file, and for a
-   change that puts files in, the files. From here on the change is pending.
-2. *swapped*: the index and its new version, which lies in ``.memlab``, change places in one step.
-   Where somebody has edited it meanwhile they change back: a hand's edit is never overwritten.
-3. *moved*: each file is renamed into ``.memlab``, or is linked from there under its name, which
-   must be free. Where a system takes files out before their lines, and wherever files come back,
-   this comes before 2.
-4. *over*: where all that was moved is still what was planned, ``.memlab`` is renamed, which commits
-   it at once, and then removed.
+1. *prepare*: ``.memlab`` is created and synced. It has the index entries of each file, and the
+   files that are inserted. From now on the change is pending.
+2. *exchange*: the index and its new version in ``.memlab`` are exchanged in one step. If the index
+   was edited meanwhile, they are exchanged back, so that no edit is overwritten.
+3. *move*: deleted files are renamed into ``.memlab``; inserted files are linked from there to their
+   names, which must be unused. This step precedes step 2 for insertions, and for systems that
+   delete files before their entries.
+4. *commit*: if the moved files are unchanged, ``.memlab`` is renamed in one step, then removed.
 
-Whoever is stopped before 4 leaves ``.memlab``; the next to change the folder first takes the change
-back. Whoever only reads sees the folder as if that had been done. What goes is in the archive
-before 1, so that nothing is ever there only once.
+If the process stops before step 4, ``.memlab`` remains. The next change of the folder rolls the
+pending change back first. A reader sees the folder as if it had been rolled back. Deleted memories
+are in the archive before step 1, so there are two copies at any time.
 """
 
 import fcntl
@@ -32,17 +31,18 @@ from memlab.sources.folder.journal import PENDING, Entry, Index, Moved, Operatio
 from memlab.text import refused
 
 _PATIENCE: Final = 30.0
+"""Timeout in seconds for the lock of the folder."""
 
 
 class Parts(NamedTuple):
-    """Of a memory that goes or comes: its file, where it has one, and what the index says of it."""
+    """The file of a memory, None for none, and its index entries."""
 
     file: FileCopy | None
     said: Any
 
 
 class FolderChange:
-    """A folder that is locked and being changed. Get one from :func:`changed_folder`."""
+    """A pending change of a locked folder. See :func:`changed_folder`."""
 
     def __init__(self, folder: Folder, index: Index) -> None:
         self.folder: Final = folder
@@ -52,7 +52,7 @@ class FolderChange:
         self._moved: list[Moved] = []
 
     def take_out(self, memories: Mapping[str, Parts]) -> None:
-        """Take memories out, by what the index calls each."""
+        """Delete memories; the keys are those of the index."""
         operation = self._begun(memories, taking_out=True)
         if self._index.index_first:
             self._moved += operation.swap_index(self._index)
@@ -66,7 +66,7 @@ class FolderChange:
             self._moved += operation.swap_index(self._index)
 
     def put_back(self, memories: Mapping[str, Parts], *, are_new: bool = False) -> None:
-        """Put memories back, by what the index calls each; `are_new` where it must not name any."""
+        """Insert memories; with `are_new` the index must not name any of them yet."""
         operation = self._begun(memories, taking_out=False)
         for place, entry in operation.placed:
             try:
@@ -80,12 +80,12 @@ class FolderChange:
         self._moved += operation.swap_index(self._index, are_new=are_new)
 
     def commit(self) -> None:
-        """Make all of it last, if what was moved is still what it was: it may have been open."""
+        """Commit the change if the moved files are unchanged; a program may have them open."""
         if not self._count:
             return
         for place, data, called in self._moved:
-            found = self.folder.read_if_there(place)
-            if found is None or found.data != data:
+            file = self.folder.read_if_there(place)
+            if file is None or file.data != data:
                 raise StalePlanError(
                     f"{self.folder.path / called} was changed while it was deleted; nothing was "
                     "deleted: make a new plan",
@@ -97,20 +97,26 @@ class FolderChange:
         journal.sweep(self.folder)
 
     def _begun(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
-        """Write an operation down where it is found after a crash."""
+        """Write the journal of an operation, so that it can be rolled back after a crash."""
         self._count += 1
-        entries = tuple(
-            Entry(key, file.name, file.written, said) if file else Entry(key, "", 0, said)
-            for key, (file, said) in memories.items()
+        entries = []
+        for key, (file, said) in memories.items():
+            name = file.name if file else ""
+            written = file.written if file else 0
+            entries.append(Entry(key=key, name=name, written=written, said=said))
+        operation = Operation(
+            folder=self.folder,
+            own=f"{PENDING}/{self._count}",
+            taking_out=taking_out,
+            entries=tuple(entries),
         )
-        operation = Operation(self.folder, f"{PENDING}/{self._count}", taking_out, entries)
         operation.write(file for file, _ in memories.values())
         return operation
 
 
 @contextmanager
 def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
-    """Lock a folder, take back what was cut short, and hand it out to be changed."""
+    """Lock a folder, roll back an interrupted change, and yield a new change of it."""
     with opened_folder(path, index.enters) as folder, _in_words(folder):
         _lock(folder)
         journal.take_back(folder, index)
@@ -130,13 +136,13 @@ def changed_folder(path: Path | str, index: Index) -> Iterator[FolderChange]:
 
 
 def _lock(folder: Folder) -> None:
-    """Take the lock of every memlab that changes the folder; closing the folder unlocks it."""
-    until = time.monotonic() + _PATIENCE
+    """Take the lock against other changes by memlab. Closing the folder releases it."""
+    deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             return fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise StoreError(
                     f"{folder.path} is being changed by another memlab; try again when it is done"
                 ) from error
@@ -145,11 +151,12 @@ def _lock(folder: Folder) -> None:
 
 @contextmanager
 def _in_words(folder: Folder) -> Iterator[None]:
-    """Raise the system's own errors as a StoreError that says what, where and what next."""
+    """Raise errors of the system as StoreError."""
     try:
         yield
     except OSError as error:
-        begun = folder.inode_of(PENDING) is not None
-        pending = "what was begun is taken back by the next command"
-        what = f"{folder.path} cannot be changed, {pending if begun else 'nothing was changed'}"
+        outcome = "nothing was changed"
+        if folder.inode_of(PENDING) is not None:
+            outcome = "what was begun is taken back by the next command"
+        what = f"{folder.path} cannot be changed, {outcome}"
         raise StoreError(refused(what, error)) from error

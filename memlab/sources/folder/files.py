@@ -1,4 +1,7 @@
-"""An open folder, whose names and contents are somebody else's: no links, no waiting."""
+"""Read and write the files of an open folder, whose names and contents are untrusted.
+
+No symbolic link in the folder is followed, and no file is opened that blocks, such as a pipe.
+"""
 
 import ctypes
 import errno
@@ -16,23 +19,32 @@ from memlab.files import FileMode, make_like
 from memlab.text import refused
 
 LARGEST: Final = 2**26
-"""Bytes of a file beyond which it is not read: no memory and no index is so large."""
+"""Maximum size in bytes of a file that is read."""
 
 _DEEPEST: Final = 32
-"""Folders below each other that are gone through."""
+"""Maximum depth of subfolders that are listed."""
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RENAMEAT2: Final = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-"""The system's call that exchanges two names; None where it has none."""
+"""The system call that exchanges two names; None if the system has none."""
 _EXCHANGE: Final = 2
+"""The flag ``RENAME_EXCHANGE`` of that call."""
 _NO_EXCHANGE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
-"""What the system's call answers where the file system cannot exchange names."""
+"""Errors of that call on a file system that cannot exchange names."""
 
 
 class Stamp(NamedTuple):
-    """What differs once somebody has written a file."""
+    """Status of a file that changes when the file is written.
+
+    Attributes
+    ----------
+    inode, size : int
+        Inode number, and size in bytes.
+    written, changed : int
+        Times of the last change of the content and of the status, in nanoseconds.
+    """
 
     inode: int
     size: int
@@ -40,13 +52,32 @@ class Stamp(NamedTuple):
     changed: int
 
     @classmethod
-    def of(cls, found: os.stat_result) -> Self:
-        """Return the stamp of a file that was looked at."""
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    def of(cls, status: os.stat_result) -> Self:
+        """Return the stamp of a file with a status."""
+        return cls(
+            inode=status.st_ino,
+            size=status.st_size,
+            written=status.st_mtime_ns,
+            changed=status.st_ctime_ns,
+        )
 
 
 class FileCopy(NamedTuple):
-    """A file as it is put back."""
+    """The content and the metadata of a file.
+
+    Attributes
+    ----------
+    name : str
+        Path in the folder.
+    data : bytes
+        Content.
+    mode : int
+        Permissions.
+    written : int
+        Time of the last change of the content, in nanoseconds.
+    owner : tuple of int
+        Ids of the user and of the group.
+    """
 
     name: str
     data: bytes
@@ -62,11 +93,11 @@ FILE_KEYS: Final = {
     "written": "written",
     "owner": "owner",
 }
-"""The key in a record of each field of a :class:`FileCopy`; they are never changed."""
+"""Key in a record of each field of :class:`FileCopy`. The keys never change."""
 
 
 class Listing(NamedTuple):
-    """What is in a folder: ordinary files by name, and the names of all else."""
+    """The regular files of a folder by path, and the names of everything else."""
 
     files: dict[str, Stamp]
     others: tuple[str, ...]
@@ -79,34 +110,37 @@ class Folder:
     path: Path
     handle: int
     enters: Callable[[str], bool]
-    """Whether the files of a folder below, by its path from here, are files of this one."""
+    """Function that returns whether the files of a subfolder, by its path, belong to the folder."""
 
     def listing(self) -> Listing:
-        """Return what is in it, by name."""
-        found = dict(sorted(self._entries("")))
-        files = {
-            name: Stamp.of(each)
-            for name, each in found.items()
-            if stat.S_ISREG(each.st_mode) and each.st_size <= LARGEST and _is_text(name)
-        }
-        return Listing(files, tuple(name for name in found if name not in files))
+        """Return the files of the folder and of the subfolders that belong to it."""
+        files = {}
+        others = []
+        for name, status in sorted(self._entries("")):
+            is_file = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST
+            if is_file and _is_text(name):
+                files[name] = Stamp.of(status)
+            else:
+                others.append(name)
+        return Listing(files=files, others=tuple(others))
 
     def names_in(self, path: str) -> set[str]:
-        """Return all names in a folder below."""
+        """Return all names in a subfolder."""
         with self.subfolder(path) as folder:
-            return {*os.listdir(folder.handle)}  # noqa: PTH208 - which has no path
+            return {*os.listdir(folder.handle)}  # noqa: PTH208 - a handle, not a path
 
     def _entries(self, above: str) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the paths and the status of everything in the folder; `above` is its own path."""
         with os.scandir(self.handle) as entries:
             for entry in entries:
                 try:
-                    found = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:  # gone since
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # deleted since
                     continue
                 name = above + entry.name
-                is_folder = stat.S_ISDIR(found.st_mode) and name.count("/") < _DEEPEST
+                is_folder = stat.S_ISDIR(status.st_mode) and name.count("/") < _DEEPEST
                 if not (is_folder and _is_text(name) and self.enters(name)):
-                    yield name, found
+                    yield name, status
                     continue
                 try:
                     with self.subfolder(entry.name) as below:
@@ -119,7 +153,7 @@ class Folder:
 
     @contextmanager
     def _holding(self, path: str, *, makes: bool = False) -> Iterator[tuple["Folder", str]]:
-        """Hand out the folder that a path from here lies in, and its name there."""
+        """Open the folder of a path; yield it and the last part of the path."""
         above, _, name = path.rpartition("/")
         if not above:
             yield self, name
@@ -130,7 +164,17 @@ class Folder:
             yield folder, name
 
     def read(self, name: str, stamp: Stamp | None = None) -> FileCopy:
-        """Return an ordinary file in it."""
+        """Return a regular file.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file, or it is no regular file.
+        StoreError
+            If it cannot be read or is larger than `LARGEST`.
+        ChangedWhileReadError
+            If it was written meanwhile, or its stamp is not `stamp`.
+        """
         path = self.path / name
         try:
             with self._holding(name) as (around, last):
@@ -145,38 +189,42 @@ class Folder:
                 raise FileNotFoundError(f"{path} is no ordinary file")
             if before.st_size > LARGEST:
                 raise StoreError(f"{path} has more than {LARGEST // 2**20} MiB; move it elsewhere")
-            data = file.read(before.st_size)  # of LARGEST bytes, room would be made for each file
+            data = file.read(before.st_size)  # without a size, a buffer of LARGEST is allocated
             after = os.fstat(handle)
         if Stamp.of(before) != Stamp.of(after) or stamp not in (None, Stamp.of(before)):
             raise changed(path)
-        owner = (before.st_uid, before.st_gid)
-        return FileCopy(name, data, stat.S_IMODE(before.st_mode), before.st_mtime_ns, owner)
+        return FileCopy(
+            name=name,
+            data=data,
+            mode=stat.S_IMODE(before.st_mode),
+            written=before.st_mtime_ns,
+            owner=(before.st_uid, before.st_gid),
+        )
 
     def read_if_there(self, name: str) -> FileCopy | None:
-        """Return a file, None where there is none."""
+        """Return a regular file; None if there is none."""
         with suppress(FileNotFoundError):
             return self.read(name)
         return None
 
     def stamp_of(self, name: str) -> Stamp | None:
-        """Look at what a name stands for; None where there is nothing."""
-        with suppress(FileNotFoundError), self._holding(name) as (around, last):
-            return Stamp.of(os.stat(last, dir_fd=around.handle, follow_symlinks=False))
-        return None
+        """Return the stamp of a file; None if there is no file."""
+        status = self.status_of(name)
+        return None if status is None else Stamp.of(status)
 
     def status_of(self, name: str) -> os.stat_result | None:
-        """Return what the system says of a name; None where there is nothing."""
+        """Return the status of a file; None if there is no file."""
         with suppress(FileNotFoundError), self._holding(name) as (around, last):
             return os.stat(last, dir_fd=around.handle, follow_symlinks=False)
         return None
 
     def inode_of(self, name: str) -> int | None:
-        """Return which file a name stands for; None where there is none."""
-        found = self.stamp_of(name)
-        return None if found is None else found.inode
+        """Return the inode number of a file; None if there is no file."""
+        status = self.status_of(name)
+        return None if status is None else status.st_ino
 
     def write(self, file: FileCopy) -> None:
-        """Make a file that is not there, on the disk before this returns; no group gains by it."""
+        """Write a new file and sync it. A changed group gets no more permissions than others."""
         with self._holding(file.name) as (around, name):
             handle = os.open(name, _NEW_FILE, 0o600, dir_fd=around.handle)
         with os.fdopen(handle, "wb") as opened:
@@ -187,23 +235,23 @@ class Folder:
             os.fsync(handle)
 
     def move(self, name: str, other: str) -> None:
-        """Give a file or folder another name, and take that from what had it."""
+        """Rename a file or folder. A file of the new name is replaced."""
         with self._holding(name) as (here, old), self._holding(other) as (there, new):
             os.rename(old, new, src_dir_fd=here.handle, dst_dir_fd=there.handle)
 
     def link(self, name: str, other: str) -> None:
-        """Give a file a second name, which must be free; folders that it needs are made."""
+        """Give a file a second name, which must be unused. Missing folders are created."""
         with self._holding(name) as (here, old), self._holding(other, makes=True) as (there, new):
             around = {"src_dir_fd": here.handle, "dst_dir_fd": there.handle}
             os.link(old, new, **around, follow_symlinks=False)
 
     def unlink(self, name: str) -> None:
-        """Take a name from a file."""
+        """Delete a name of a file."""
         with self._holding(name) as (around, last):
             os.unlink(last, dir_fd=around.handle)
 
     def exchange(self, name: str, other: str) -> None:
-        """Let two files change places in one step."""
+        """Exchange the names of two files, atomically if the system can."""
         if _RENAMEAT2 is not None:
             with self._holding(name) as (here, old), self._holding(other) as (there, new):
                 names = here.handle, os.fsencode(old), there.handle, os.fsencode(new)
@@ -219,7 +267,7 @@ class Folder:
 
     @contextmanager
     def subfolder(self, path: str) -> Iterator["Folder"]:
-        """Hand out a folder below, to which no link leads."""
+        """Open a subfolder without following links."""
         name, _, rest = path.partition("/")
         handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
         try:
@@ -230,7 +278,7 @@ class Folder:
             os.close(handle)
 
     def make_folder(self, path: str, mode: int | None = None) -> None:
-        """Make a folder below, and those around it, with the rights of the one around it."""
+        """Create a subfolder and its missing parents, with the permissions of the parent."""
         with self._holding(path, makes=True) as (folder, name):
             around = os.fstat(folder.handle)
             wanted = stat.S_IMODE(around.st_mode) if mode is None else mode
@@ -240,16 +288,16 @@ class Folder:
             folder.sync()
 
     def sync(self, *names: str) -> None:
-        """Make the names in it survive a power cut, and in the folders below that hold `names`."""
+        """Sync the folder, and the subfolders that hold `names`, to the disk."""
         os.fsync(self.handle)
         for below in {name.rpartition("/")[0] for name in names} - {""}:
             with suppress(FileNotFoundError), self.subfolder(below) as folder:
                 os.fsync(folder.handle)
 
     def with_owner_here(self, file: FileCopy) -> FileCopy:
-        """Return an archived file with an owner that a file may have here, and its permissions.
+        """Return an archived file with an owner and permissions that are safe in this folder.
 
-        Another group than it had may do no more than anybody might; set-id bits never come back.
+        A different group gets the permissions of others. Set-id bits are not restored.
         """
         around = os.fstat(self.handle)
         user, group = file.owner
@@ -263,7 +311,7 @@ class Folder:
 def opened_folder(
     path: Path | str, enters: Callable[[str], bool] = lambda _: False
 ) -> Iterator[Folder]:
-    """Open a folder that a user named; a link to it is followed, and none in it."""
+    """Open a folder. A link to the folder is followed, links in the folder are not."""
     try:
         resolved = Path(path).resolve(strict=True)
         handle = os.open(resolved, _READ_FOLDER)
@@ -279,7 +327,7 @@ def opened_folder(
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a text can name a file in a folder and nothing outside it.
+    """Return whether a text is a valid name of a file in a folder.
 
     >>> [is_file_name(name) for name in ("a.md", "../a.md", "..", "", "a/b")]
     [True, False, False, False, False]
@@ -288,7 +336,7 @@ def is_file_name(name: str) -> bool:
 
 
 def is_file_path(path: str) -> bool:
-    """Return whether a text can name a file in a folder or below it, and nothing outside it.
+    """Return whether a text is a valid path of a file in a folder or below it.
 
     >>> [is_file_path(path) for path in ("a.md", "b/a.md", "b/../a.md", "/a.md", "b//a.md", "")]
     [True, True, False, False, False, False]
@@ -297,10 +345,10 @@ def is_file_path(path: str) -> bool:
 
 
 def changed(path: Path) -> ChangedWhileReadError:
-    """Return the error for what was written while it was read."""
+    """Return the error for a path that was written while it was read."""
     return ChangedWhileReadError(f"{path} is written while it is read; try again when it is quiet")
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name is UTF-8; Python stands in surrogates for what is not."""
+    """Return whether a name is UTF-8. Python represents other bytes as surrogates."""
     return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)

@@ -1,7 +1,8 @@
-"""Which files that one commit deleted live on under the names of files that it added.
+"""Find the renames of a commit by the similarity of deleted and added files.
 
-Git's own similarity counts the text of a template as a match, and gives up in large commits. Here a
-file is compared by what is its own: the text beyond what most files of its folder share.
+Git's similarity index counts the text of a template as a match, and is not computed for large
+commits. Here files are compared by their own text, without the text that most files of a folder
+share.
 """
 
 import re
@@ -13,36 +14,36 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 ALIKE: Final = 0.7
-"""Share of its own text that a renamed file keeps at least."""
+"""Minimum share of its own text that a renamed file keeps."""
 _MOST: Final = 0.5
-"""Text in more than this share of a folder's files is shared: a template's, and nobody's own."""
+"""Text in more than this share of a folder's files is shared text, such as a template's."""
 _RUN: Final = 3
-"""Words that are compared together, so that their order counts."""
+"""Number of consecutive words in a run; runs are compared, so that the order counts."""
 _FEWEST: Final = 3
-"""Runs of words of its own by which a file can be told from others of its template."""
+"""Minimum number of own runs that distinguish a file from others of its template."""
 _MOST_PAIRS: Final = 40_000
-"""Pairs of files whose whole texts are compared to tell which deletions are in doubt."""
+"""Maximum number of pairs of files whose whole texts are compared to find doubtful deletions."""
 _MOST_COPIES: Final = 2_500
-"""Pairs of files with one and the same content whose paths are compared."""
+"""Maximum number of pairs of files with equal content whose paths are compared."""
 
 _CHARACTER: Final = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD: Final = re.compile(rf"[{_CHARACTER}]|[^\W_{_CHARACTER}]+")
-"""A word; in writing without spaces, a character."""
+"""A word; in scripts without spaces, a character."""
 _DAY: Final = re.compile(r"(?<!\d)(\d{4})-?(\d{2})-?(\d{2})(?!\d)")
 
 Runs = Counter[int]
-"""How often each run of words stands in a text."""
+"""Number of occurrences of each run of words in a text."""
 
 
 class File(NamedTuple):
-    """A file of a commit: its path, and git's name of its content."""
+    """The path of a file in a commit, and the hash of its content."""
 
     path: str
     blob: str
 
     @property
     def folder(self) -> str:
-        """The path of the folder that it lies in; empty for the topmost."""
+        """Path of its folder; empty for the root."""
         return self.path.rpartition("/")[0]
 
     @property
@@ -53,28 +54,35 @@ class File(NamedTuple):
 
 @dataclass
 class Renames:
-    """What became of the files that a commit deleted."""
+    """The renames of a commit.
+
+    Attributes
+    ----------
+    sure : dict of str to str
+        The new path by the old one; no file occurs twice.
+    doubtful : dict of str to str
+        The path of a similar file, which may be another memory, by the path of a deleted one.
+    is_complete : bool
+        Whether all texts could be read that had to be compared.
+    """
 
     sure: dict[str, str] = field(default_factory=dict)
-    """Old path -> new path, one to one."""
     doubtful: dict[str, str] = field(default_factory=dict)
-    """Old path -> the path of a file that is much like it, and may be another memory."""
     is_complete: bool = True
-    """Whether every text that had to be compared could be read."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a comparison may ask of a commit.
+    """Functions that return contents of a commit.
 
     Attributes
     ----------
     text_of : callable
-        Returns the content of a file by git's name of it; None where it cannot be read.
+        Returns the content of a blob by its hash; None if it cannot be read.
     neighbours : callable
-        Returns git's names of the files in a folder before the commit, and after it.
+        Returns the hashes of the files in a folder, before the commit and after it.
     titles : callable
-        Returns what the index called each file before the commit, and what after it.
+        Returns the titles of files in the index, before the commit and after it.
     """
 
     text_of: Callable[[str], bytes | None]
@@ -85,71 +93,70 @@ class Contents:
 def find_renames(
     deleted: Sequence[File], added: Sequence[File], contents: Contents, *, empty: Iterable[str] = ()
 ) -> Renames:
-    """Find which deleted files were renamed.
+    """Return the renames of a commit.
 
-    A file was renamed where at least `ALIKE` of its own text is in the added file, and the other
-    way round. Text that stands in most files of the folder is not its own. Each file is used once,
-    the most alike first, then those with the same name in another folder. In doubt a file is a
-    deletion, and `Renames.doubtful` says what it is like:
+    A file was renamed if at least `ALIKE` of its own text is in the added file, and vice versa.
+    Text in most files of the folder is not its own. Each file is used once: pairs with a larger
+    share come first, then pairs with the same file name. In doubt a file is a deletion, and
+    `Renames.doubtful` has the similar file:
 
-    - only the text of their template is alike,
-    - both names hold a day, and not the same one, and the text was changed,
-    - the index called it by another title than the added file, and the text was changed.
+    - only the text of a template is similar,
+    - both names have different dates, and the text was changed,
+    - their titles in the index differ, and the text was changed.
 
     Parameters
     ----------
     deleted, added : sequence of File
         The files of one commit.
     contents : Contents
-        Where texts and indexes are read; only files that may be renamed are read.
+        Functions that return texts and indexes; texts that cannot be renamed are not read.
     empty : iterable of str
-        Git's names of contents without words, which say nothing.
+        Hashes of contents without words, which are not compared.
     """
-    found = Renames()
-    comparison = _Comparison(contents, found)
-    nothing = frozenset(empty)
-    for old, new in _of_same_content(deleted, added, nothing):
+    renames = Renames()
+    comparison = _Comparison(contents, renames)
+    for old, new in _of_same_content(deleted, added, frozenset(empty)):
         if old.last == new.last or comparison.has_own_text(old, new):
-            found.sure[old.path] = new.path
+            renames.sure[old.path] = new.path
         else:
-            found.doubtful[old.path] = new.path
+            renames.doubtful[old.path] = new.path
 
-    taken = {*found.sure.values()}
-    old_files = [file for file in deleted if file.path not in found.sure]
-    new_files = [file for file in added if file.path not in taken]
+    matched = {*renames.sure.values()}
+    old_files = [file for file in deleted if file.path not in renames.sure]
+    new_files = [file for file in added if file.path not in matched]
     if not old_files or not new_files:
-        return found
+        return renames
     scored = list(comparison.alike_by_own_text(old_files, new_files))
     before, after = contents.titles() if scored else ({}, {})
     certain = []
     for score, old, new in scored:
         if _are_of_other_days(old, new) or _have_other_titles(before, after, old, new):
-            found.doubtful.setdefault(old.path, new.path)
+            renames.doubtful.setdefault(old.path, new.path)
         else:
             certain.append((score, old, new))
     for old, new in _one_to_one(certain):
-        found.sure[old.path] = new.path
-        found.doubtful.pop(old.path, None)
+        renames.sure[old.path] = new.path
+        renames.doubtful.pop(old.path, None)
 
-    taken = {*found.sure.values()}
-    old_files = [file for file in old_files if file.path not in found.sure]
-    new_files = [file for file in new_files if file.path not in taken]
+    matched = {*renames.sure.values()}
+    old_files = [file for file in old_files if file.path not in renames.sure]
+    new_files = [file for file in new_files if file.path not in matched]
     for old, new in comparison.alike_by_whole_text(old_files, new_files):
-        found.doubtful.setdefault(old.path, new.path)
-    return found
+        renames.doubtful.setdefault(old.path, new.path)
+    return renames
 
 
 class _Comparison:
-    """Compares files of one commit; each text is read and split once."""
+    """Compares the files of a commit. Each text is read and split once."""
 
-    def __init__(self, contents: Contents, found: Renames) -> None:
+    def __init__(self, contents: Contents, renames: Renames) -> None:
         self._contents = contents
-        self._found = found
+        self._renames = renames
         self._runs: dict[str, Runs] = {}
         self._shared_in: dict[str, frozenset[int]] = {}
 
     def has_own_text(self, old: File, new: File) -> bool:
-        """Return whether a file has text that tells it from the others of its folder."""
+        """Return whether a file has enough own text to distinguish it from others of its folder."""
         shared = self._shared_by(old) | self._shared_by(new)
         runs = self._runs_of(old.blob)
         return _total(runs, shared) >= min(_FEWEST, max(runs.total(), 1))
@@ -181,7 +188,7 @@ class _Comparison:
     def alike_by_whole_text(
         self, old_files: Sequence[File], new_files: Sequence[File]
     ) -> Iterator[tuple[File, File]]:
-        """Yield for a file the added one that it is most like, where a template counts too."""
+        """Yield each file with the most similar added one; text of a template counts too."""
         if len(old_files) * len(new_files) > _MOST_PAIRS:
             return
         for old in old_files:
@@ -199,28 +206,31 @@ class _Comparison:
                 yield old, match
 
     def _shared_by(self, file: File) -> frozenset[int]:
-        """Return the runs that most files of a file's folder have, before the commit or after."""
+        """Return the runs in most files of a folder, before the commit or after it."""
         if file.folder not in self._shared_in:
             shared = set[int]()
             for blobs in self._contents.neighbours(file.folder):
-                in_files = Counter(run for blob in blobs for run in self._runs_of(blob))
+                file_counts = Counter[int]()
+                for blob in blobs:
+                    file_counts.update(self._runs_of(blob).keys())
                 limit = _MOST * len(blobs)
                 if len(blobs) > 1:
-                    shared.update(run for run, count in in_files.items() if count > limit)
+                    shared.update(run for run, count in file_counts.items() if count > limit)
             self._shared_in[file.folder] = frozenset(shared)
         return self._shared_in[file.folder]
 
     def _runs_of(self, blob: str) -> Runs:
+        """Return the runs of a text; record if it cannot be read."""
         if blob not in self._runs:
             data = self._contents.text_of(blob)
             if data is None:
-                self._found.is_complete = False
+                self._renames.is_complete = False
             self._runs[blob] = runs_in(data or b"")
         return self._runs[blob]
 
 
 def runs_in(data: bytes) -> Runs:
-    """Return how often each run of words stands in a text."""
+    """Return the number of occurrences of each run of words in a text."""
     words = _WORD.findall(data.decode(errors="replace").casefold())
     if len(words) < _RUN:
         return Counter([hash(tuple(words))]) if words else Counter()
@@ -228,12 +238,14 @@ def runs_in(data: bytes) -> Runs:
 
 
 def _total(runs: Runs, shared: frozenset[int]) -> int:
+    """Return the number of runs without the shared ones."""
     return sum(times for run, times in runs.items() if run not in shared)
 
 
 def _one_to_one(scored: Iterable[tuple[float, File, File]]) -> Iterator[tuple[File, File]]:
-    """Yield pairs in which no file stands twice, the most alike first."""
-    used = set[tuple[int, str]]()
+    """Yield pairs in which no file occurs twice, the most similar first."""
+    used_old = set[str]()
+    used_new = set[str]()
 
     def closeness(pair: tuple[float, File, File]) -> tuple[float, int, float, str, str]:
         score, old, new = pair
@@ -241,22 +253,23 @@ def _one_to_one(scored: Iterable[tuple[float, File, File]]) -> Iterator[tuple[Fi
         return -score, -_common_end(old.path, new.path), -ratio, old.path, new.path
 
     for _, old, new in sorted(scored, key=closeness):
-        if used.isdisjoint({(0, old.path), (1, new.path)}):
-            used |= {(0, old.path), (1, new.path)}
+        if old.path not in used_old and new.path not in used_new:
+            used_old.add(old.path)
+            used_new.add(new.path)
             yield old, new
 
 
 def _of_same_content(
-    deleted: Sequence[File], added: Sequence[File], nothing: frozenset[str]
+    deleted: Sequence[File], added: Sequence[File], empty: frozenset[str]
 ) -> Iterator[tuple[File, File]]:
-    """Yield pairs of files with the same content, those first whose paths are the most alike."""
+    """Yield pairs of files with equal content, those with the most similar paths first."""
     by_blob = defaultdict[str, tuple[list[File], list[File]]](lambda: ([], []))
     for old in deleted:
         by_blob[old.blob][0].append(old)
     for new in added:
         by_blob[new.blob][1].append(new)
     for blob, (old_files, new_files) in by_blob.items():
-        if blob in nothing or not old_files or not new_files:
+        if blob in empty or not old_files or not new_files:
             continue
         if len(old_files) * len(new_files) <= _MOST_COPIES:
             yield from _one_to_one([(1.0, old, new) for old in old_files for new in new_files])
@@ -267,11 +280,12 @@ def _of_same_content(
 
 
 def _from_end(file: File) -> tuple[str, str]:
+    """Return the sort key of a file: its name, then its path."""
     return file.last, file.path
 
 
 def _common_end(path: str, other: str) -> int:
-    """Return how many parts two paths have in common, counted from the file's name."""
+    """Return the number of equal parts at the end of two paths."""
     count = 0
     for part, other_part in zip(
         reversed(PurePosixPath(path).parts), reversed(PurePosixPath(other).parts), strict=False
@@ -283,7 +297,7 @@ def _common_end(path: str, other: str) -> int:
 
 
 def _are_of_other_days(old: File, new: File) -> bool:
-    """Return whether both names hold a day, and not the same."""
+    """Return whether both names have a date, and the dates differ."""
     day = _DAY.search(old.last)
     other = _DAY.search(new.last)
     return day is not None and other is not None and day.groups() != other.groups()
@@ -302,7 +316,7 @@ def _have_other_titles(
 
 
 def _title(label: str, file: File) -> str | None:
-    """Return a title so that two can be compared; None where it is the file's name."""
+    """Return a title in a form for comparison; None if it is the name of the file."""
     words = _WORD.findall(label.casefold())
     names = (file.last, PurePosixPath(file.last).stem)
     if any(words == _WORD.findall(name.casefold()) for name in names):
