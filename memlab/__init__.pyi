@@ -4,7 +4,7 @@ from memlab.compaction import apply as apply
 from memlab.compaction import plan as plan
 from memlab.compaction import restore as restore
 from memlab.compaction import rows as rows
-from memlab.compaction.load_bearing import floor as floor
+from memlab.compaction.supersession import floor as floor
 from memlab.errors import MemlabError as MemlabError
 from memlab.evidence import AccessLog as AccessLog
 from memlab.evidence import find_references as find_references

@@ -13,9 +13,9 @@ from memlab.compaction.plans import planned_row, text_for_archive
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
-from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import archived_change
+from memlab.store.archive.schema import Apply, Archived
 from memlab.store.records import layout_of, records_at
 from memlab.upkeep.health import Check, doctor
 

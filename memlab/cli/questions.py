@@ -93,25 +93,25 @@ def rows(
     memlab rows memory.db --log reads.log --where unread  nobody needed
     memlab rows memory.db --log reads.log --by need       worth loading
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction import effects
+    from memlab.compaction import memory_table
 
     output.show_progress("reading the store and its archive")
     with faults_of(policy):
-        listed = effects.rows(store, policy, by=order, **asked)
+        listed = memory_table.rows(store, policy, by=order, **asked)
     is_whole = limit == 0 or as_csv or output.wants_json()
     most = limit or (len(listed) if is_whole else options.LISTED_ROWS)
     if output.wants_json():
         output.print_records(listed.head(most))
     elif as_csv:
-        output.print_text(effects.without_controls(listed.head(most)).to_csv(index=False))
+        output.print_text(memory_table.without_controls(listed.head(most)).to_csv(index=False))
     else:
         width = output.terminal_width() or options.WIDTH
         more = "; --limit 0 lists all, --csv and --json have every column"
-        table = effects.table_of(listed, most=most, width=width, more=more, by=order)
+        table = memory_table.table_of(listed, most=most, width=width, more=more, by=order)
         heading = f"{store}: {counted(len(listed))}, by {order}"
         back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
         end = ["", back] if listed["label"].eq("deleted").any() else []
-        output.print_lines(TextPage(heading, listed.attrs[effects.FACTS], [table]), *end)
+        output.print_lines(TextPage(heading, listed.attrs[memory_table.FACTS], [table]), *end)
 
 
 @click.command(short_help="Find the stores below a folder.")

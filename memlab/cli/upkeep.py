@@ -84,7 +84,7 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.contents import archive_listing
+    from memlab.compaction.archive_views import archive_listing
 
     chosen = (rows, digest, search, export, drop_before, drop, facts_too)
     if copy:
@@ -118,7 +118,7 @@ def archive(
 
 def _print_archived(store: Path, digest: str | None, search: str | None) -> None:
     """Print the archived memories of a store, and how to undo the last deletion."""
-    from memlab.compaction.contents import undo_line
+    from memlab.compaction.archive_views import undo_line
 
     memories = memlab.compaction.archived_rows(store, digest=digest, search=search)
     if output.wants_json():

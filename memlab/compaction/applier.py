@@ -28,9 +28,9 @@ from memlab.sources.base import (
 )
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Apply, Archived, Entry
-from memlab.store.archive.facts import RetiredMemories, note_retired, retired_in
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
+from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
+from memlab.store.archive.schema import Apply, Archived, Entry
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted

@@ -10,7 +10,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now
-from memlab.compaction.contents import look_into
+from memlab.compaction.archive_views import look_into
 from memlab.compaction.wire import minute
 from memlab.errors import ArchiveError
 from memlab.evidence.past import DELETION, deletions_of, facts_of, sound, with_deletions
@@ -20,10 +20,11 @@ from memlab.sources.archived import open_archived
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive, archive_errors
-from memlab.store.archive.copies import count_copies, erase_copies
-from memlab.store.archive.entries import Dropped, Entry
-from memlab.store.archive.facts import drop, drop_facts, make_key
+from memlab.store.archive.content_copies import count_copies, erase_copies
+from memlab.store.archive.hashed_names import make_key
 from memlab.store.archive.opening import check_not_renamed, open_archive
+from memlab.store.archive.schema import Dropped, Entry
+from memlab.store.archive.tombstones import drop, drop_facts
 from memlab.text import DisplayMixin, TextPage, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)

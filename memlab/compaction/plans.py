@@ -16,7 +16,7 @@ from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
-from memlab.store.archive.entries import PLANNED_TITLE, SHORTENED, PlanText
+from memlab.store.archive.schema import PLANNED_TITLE, SHORTENED, PlanText
 from memlab.store.archive.worktree import git_words
 from memlab.store.selection import TriggerEffect
 from memlab.text import DisplayMixin, Table, TextPage, command, counted

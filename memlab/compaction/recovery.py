@@ -30,9 +30,9 @@ from memlab.sources.base import (
 )
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.copies import Counts, copy_contents, keeps_copies
-from memlab.store.archive.entries import RECOVERS, Apply, Archived, PlanText
+from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
+from memlab.store.archive.schema import RECOVERS, Apply, Archived, PlanText
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import Cell, DisplayMixin, Table, TextPage, command, counted

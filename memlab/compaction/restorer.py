@@ -30,9 +30,9 @@ from memlab.sources.base import (
 )
 from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Copy, Entry, check_size
-from memlab.store.archive.facts import forget_retired
 from memlab.store.archive.opening import check_archive_of, open_archive
+from memlab.store.archive.retired import forget_retired
+from memlab.store.archive.schema import Copy, Entry, check_size
 from memlab.store.database import SIDE_FILES
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot

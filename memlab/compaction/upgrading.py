@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memlab.compaction.contents import look_into
+from memlab.compaction.archive_views import look_into
 from memlab.errors import ArchiveError
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source

@@ -19,7 +19,7 @@ from memlab.clock import moment_of
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.settings import REPLACED
-from memlab.store.archive.entries import check_depth
+from memlab.store.archive.schema import check_depth
 from memlab.store.records import batched
 from memlab.text import counted, shortened
 from memlab.versions import FileFormat, written_in

@@ -35,10 +35,10 @@ from memlab.sources.base import (
     read_consistent,
 )
 from memlab.sources.opening import SourceLike, settings_of
-from memlab.store.archive import copies
+from memlab.store.archive import content_copies
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.copies import Content, KeptCopy
-from memlab.store.archive.location import is_begun
+from memlab.store.archive.content_copies import Content, KeptCopy
+from memlab.store.archive.location import has_archive
 from memlab.store.archive.opening import read_archive
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
@@ -364,7 +364,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
     ]
     for key, record in reader.records(keys):
         if name := source.facts_of(record).memory_id:
-            digest = copies.digest_of(source.content_for_digest(record))
+            digest = content_copies.digest_of(source.content_for_digest(record))
             is_empty = source.is_empty(record)
             is_unlisted = source.is_unlisted(record)
             yield Content(name, key, record, digest, is_empty, is_unlisted)
@@ -372,7 +372,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
 
 def keeps_losses(source: Source) -> bool:
     """Return whether copies of a store are kept, from which losses are found and restored."""
-    return source.is_copied and copies.keeps_copies(archive_at(source))
+    return source.is_copied and content_copies.keeps_copies(archive_at(source))
 
 
 def _kept(
@@ -414,9 +414,9 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
         }
 
     def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
-        last = copies.last_copied(archive)
+        last = content_copies.last_copied(archive)
         newest = dict[str, KeptCopy]()
-        for copy in copies.copies_in(archive):
+        for copy in content_copies.copies_in(archive):
             if not copy.is_empty or copy.memory_id not in newest:
                 newest[copy.memory_id] = copy  # the newest with words
         renamed = {there[name].digest for name in there.keys() - newest.keys()}
@@ -424,7 +424,7 @@ def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, L
         for name, copy in newest.items():
             is_emptied = name in there and there[name].is_empty and not copy.is_empty
             is_gone = name not in there and copy.digest not in renamed
-            if (is_gone or is_emptied) and (kept := copies.copied_record(archive, copy)):
+            if (is_gone or is_emptied) and (kept := content_copies.copied_record(archive, copy)):
                 at = copy.missed_at or now
                 seen = copy.seen_at
                 found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
@@ -446,7 +446,7 @@ def _lines_lost(
         copy = newest.get(name)
         if not memory.is_unlisted or memory.is_empty or copy is None:
             continue
-        kept = copies.copied_record(archive, copy)
+        kept = content_copies.copied_record(archive, copy)
         record = None if kept is None else source.relisted(memory.record, kept[1])
         if record is not None:
             seen = copy.seen_at
@@ -479,7 +479,7 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
     ]
     details = pd.DataFrame(known, columns=list(_OF_A_LOSS), dtype=object).astype(_OF_A_LOSS)
     frame = pd.concat([frame, details], axis=1)
-    if len(frame) and is_begun(archive_at(source)):
+    if len(frame) and has_archive(archive_at(source)):
         return read_archive(archive_at(source), lambda archive: exclude_archived(frame, archive))
     return frame
 

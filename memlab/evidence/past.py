@@ -19,10 +19,11 @@ from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Entry, Key
-from memlab.store.archive.facts import facts_in, hashed, key_of
-from memlab.store.archive.location import is_begun
+from memlab.store.archive.hashed_names import hashed, key_of
+from memlab.store.archive.location import has_archive
 from memlab.store.archive.opening import check_archive_of, read_archive
+from memlab.store.archive.schema import Entry, Key
+from memlab.store.archive.tombstones import facts_in
 
 DELETION: Final = "_where_from"
 """Column with the number of the deletion that removed a memory."""
@@ -140,7 +141,7 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
         if name in deleted_elsewhere:
             moments = pd.to_datetime(deleted_elsewhere[name], utc=True)
             deleted_elsewhere[name] = moments.astype(c.TIME)
-    if not is_begun(archive_at(source)):
+    if not has_archive(archive_at(source)):
         return deleted_elsewhere, []
 
     def read_deletions(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:

@@ -22,17 +22,17 @@ from memlab import errors
 from memlab.items import is_load_bearing_stored
 from memlab.settings import Settings
 from memlab.sources.recognition import Evidence, Strength
-from memlab.store.archive.copies import keeps_copies
-from memlab.store.archive.entries import SampleRow
-from memlab.store.archive.facts import RetiredMemories, retired_in
+from memlab.store.archive.content_copies import keeps_copies
 from memlab.store.archive.location import (
     ArchiveLocation,
     archive_path,
-    is_begun,
+    has_archive,
     name_elsewhere,
     unchanged,
 )
 from memlab.store.archive.opening import read_archive
+from memlab.store.archive.retired import RetiredMemories, retired_in
+from memlab.store.archive.schema import SampleRow
 from memlab.store.database import check_wal
 from memlab.store.records import batched, check_canonical, encoded, fingerprint_of, without_place
 from memlab.store.selection import TriggerEffect
@@ -978,7 +978,7 @@ class Source(ABC):
         """Return the memories that plans retired and returned; none if that is unreadable."""
         with suppress(errors.MemlabError):
             location = archive_at(self)
-            if is_begun(location):
+            if has_archive(location):
                 return read_archive(location, retired_in)
         return RetiredMemories()
 
@@ -1090,7 +1090,7 @@ def archive_at(source: Source) -> ArchiveLocation:
 
 def has_past(source: Source) -> bool:
     """Return whether an archive, git or the system knows of deleted memories of a source."""
-    return source.name != ":memory:" and (is_begun(archive_at(source)) or source.knows_gone())
+    return source.name != ":memory:" and (has_archive(archive_at(source)) or source.knows_gone())
 
 
 def knows_losses(source: Source) -> bool:

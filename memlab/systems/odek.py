@@ -24,7 +24,7 @@ from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
-from memlab.store.archive.entries import check_depth
+from memlab.store.archive.schema import check_depth
 from memlab.store.shapes import fields, integer, list_of, non_empty, optional, raw_text, text
 from memlab.text import command, counted, refused
 

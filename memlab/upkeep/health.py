@@ -18,7 +18,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
-from memlab.compaction.contents import compared
+from memlab.compaction.archive_views import compared
 from memlab.compaction.reclaim import space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError
@@ -33,15 +33,15 @@ from memlab.sources.base import Reader, Source, archive_at, losses_unknown, read
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Entry
 from memlab.store.archive.kind import noted_store
-from memlab.store.archive.location import is_begun, name_elsewhere
+from memlab.store.archive.location import has_archive, name_elsewhere
 from memlab.store.archive.opening import (
     archive_of_other_name,
     archives_left,
     check_is_of,
     read_archive,
 )
+from memlab.store.archive.schema import Entry
 from memlab.store.archive.worktree import git_words
 from memlab.store.database import HOW_TO_GO_ON, path_named, store_file, wal_fault
 from memlab.store.snapshot import read_snapshot
@@ -310,7 +310,7 @@ def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
         return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
 
     place = archive_at(source)
-    return read_archive(place, read) if is_begun(place) else set()
+    return read_archive(place, read) if has_archive(place) else set()
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
@@ -352,7 +352,7 @@ def _archive(source: Source) -> Check:
     place = archive_at(source)
     what = "empty" if lexists(place.path) else "none"
     nothing = Check("archive", Status.OK, f"{what}: no plan has taken anything out")
-    if not is_begun(place):
+    if not has_archive(place):
         renamed = archive_of_other_name(place)
         left = archives_left(place) if source.is_folder else []
         if renamed is not None:
@@ -414,7 +414,7 @@ def _archive_file(source: Source) -> Iterator[Check]:
     """Say where the archive is, who may read it, and what git makes of it; nothing without one."""
     with suppress(MemlabError, OSError):
         place = archive_at(source)
-        if is_begun(place):
+        if has_archive(place):
             words, is_left_out = git_words(place.path)
             summary = f"{place.path}, permissions {S_IMODE(place.path.stat().st_mode):o}"
             chosen = settings_of(source).archive_folder

@@ -25,7 +25,7 @@ from memlab.settings import REPLACED
 from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
-from memlab.store.archive.location import is_begun
+from memlab.store.archive.location import has_archive
 from memlab.text import DisplayMixin, TextPage, command, counted, in_bytes, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, doctor
 
@@ -387,7 +387,7 @@ class _Work:
         age = self._settings.archive_for
         if age is None:
             return StepOutcome.OFF, "the archive keeps what was deleted for ever"
-        if not is_begun(archive_at(self._source)):
+        if not has_archive(archive_at(self._source)):
             return StepOutcome.NOTHING, "there is no archive"
         act = drop_archived if self._do_it else what_drops
         found = act(self._source, before=self._now - age)

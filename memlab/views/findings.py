@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memlab.columns import ACTIVE, LOADED_AT_START
-from memlab.compaction.effects import CapEffect, cap_effect, survivors
+from memlab.compaction.effect_of_cap import CapEffect, cap_effect, survivors
 from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.reads import CutLosses, Log, reads_missed_by_index_cut
 from memlab.evidence.references import collect_evidence

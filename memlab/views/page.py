@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from memlab.arguments import expect
 from memlab.charts.figure import DARK, LIGHT, roles
 from memlab.clock import now_utc
-from memlab.compaction.contents import last_applied
+from memlab.compaction.archive_views import last_applied
 from memlab.compaction.planner import plan
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError

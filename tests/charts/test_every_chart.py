@@ -31,7 +31,7 @@ from memlab import charts as plots
 from memlab import columns as c
 from memlab import load, sizing, store_path
 from memlab.charts.figure import DARK, LIGHT, NARROW, Chart
-from memlab.compaction.effects import survivors
+from memlab.compaction.effect_of_cap import survivors
 from memlab.evidence import age_or_use, find_references, law_lines
 from memlab.growth import boot_context, growth_curve
 from memlab.policies import Activation, KeepRecent, TimeToLive, ValueCap

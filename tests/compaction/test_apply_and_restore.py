@@ -14,7 +14,7 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows, write_sig
 
 from memlab import files
 from memlab.compaction import Plan, Receipt, apply, archived_plans, drop_archived, restore
-from memlab.compaction.contents import last_applied
+from memlab.compaction.archive_views import last_applied
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,

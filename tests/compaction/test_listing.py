@@ -18,7 +18,7 @@ import memlab
 from memlab import columns as c
 from memlab.base_activation import base_level_of_days, per_length
 from memlab.compaction import cap_effect, cost_of, survivors
-from memlab.compaction.effects import BY, FACTS, LABELS, WHERE, table_of
+from memlab.compaction.memory_table import BY, FACTS, LABELS, WHERE, table_of
 from memlab.errors import MemlabError
 from memlab.items import Size
 from memlab.settings import FILE

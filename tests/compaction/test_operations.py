@@ -36,7 +36,7 @@ from memlab.compaction import (
     restore,
     what_drops,
 )
-from memlab.compaction.contents import last_applied
+from memlab.compaction.archive_views import last_applied
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,

@@ -21,7 +21,7 @@ from stores import Row, item, row, row_lists, run_sql, write_rows
 import memlab
 from memlab import KeepRecent, Plan
 from memlab.compaction import archived_plans, cost_of, drop_archived, finish, plan_supersession
-from memlab.compaction.contents import archive_listing
+from memlab.compaction.archive_views import archive_listing
 from memlab.compaction.diff import difference_of
 from memlab.compaction.plans import NEEDED
 from memlab.errors import AlreadyAppliedError, ArchiveError, DamagedArchiveWarning, PlanError

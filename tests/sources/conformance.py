@@ -31,7 +31,7 @@ from shell import run as run_command
 
 import memlab
 from memlab import compaction, errors
-from memlab.compaction.contents import last_applied
+from memlab.compaction.archive_views import last_applied
 from memlab.sources.base import Key, Reader, Rows, Source, read_consistent
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memlab
-from memlab.compaction.effects import cost_of
+from memlab.compaction.plan_cost import cost_of
 from memlab.errors import CompactionError
 from memlab.evidence.past import in_reach
 from memlab.policies import PurgeSuperseded

@@ -14,8 +14,8 @@ from shell import said
 import memlab
 from memlab.errors import MemlabError
 from memlab.sources.opening import SYSTEMS, System, recognise
-from memlab.store.archive.entries import Copy
-from memlab.store.archive.entries import record_of as archived_record
+from memlab.store.archive.schema import Copy
+from memlab.store.archive.schema import record_of as archived_record
 from memlab.store.records import fingerprint_of
 from sources.conformance import Compacted, Lab
 

@@ -15,7 +15,7 @@ from shell import run, typed
 from stores import row, run_sql, write_rows, write_signals
 
 from memlab.compaction import drop_archived, finish, restore
-from memlab.compaction.contents import archived_plans, last_applied
+from memlab.compaction.archive_views import archived_plans, last_applied
 from memlab.compaction.wire import as_data
 from memlab.errors import (
     ArchiveError,
@@ -26,7 +26,7 @@ from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import opening
-from memlab.store.archive.entries import moment_text
+from memlab.store.archive.schema import moment_text
 from memlab.upkeep.health import Status
 
 

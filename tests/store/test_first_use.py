@@ -19,11 +19,11 @@ from stores import run_sql
 
 import memlab
 from memlab.compaction import apply
-from memlab.compaction.contents import archived_plans, archived_rows
+from memlab.compaction.archive_views import archived_plans, archived_rows
 from memlab.errors import ArchiveError
 from memlab.store.archive import formats
 from memlab.store.archive.archive import FileIdentity
-from memlab.store.archive.location import archive_path, is_begun, location_beside
+from memlab.store.archive.location import archive_path, has_archive, location_beside
 from memlab.store.archive.opening import archived_change, open_archive
 from memlab.upkeep.health import Status
 
@@ -156,7 +156,7 @@ def test_half_made_archive_of_a_folder_counts_as_none(folder: Path) -> None:
 @pytest.mark.parametrize("how", HALF_MADE)
 def test_half_made_archive_is_filled_by_a_deletion(store: Path, how: str) -> None:
     HALF_MADE[how](archive_of(store))
-    assert not is_begun(location_beside(store))
+    assert not has_archive(location_beside(store))
     before = rows_of(store)
     digest = compacted(store, 4).digest
     assert [entry.memories for entry in archived_plans(store)] == [6]
@@ -191,7 +191,7 @@ def test_archive_that_lost_its_version_is_not_taken_for_half_made(store: Path, t
     compacted(store, 4)
     run_sql(archive_of(store), "PRAGMA user_version = 0")
     before = archive_of(store).read_bytes()
-    assert is_begun(location_beside(store))
+    assert has_archive(location_beside(store))
     with pytest.raises(ArchiveError, match="is no archive that memlab made"):
         compacted(store, 2)
     assert archive_of(store).read_bytes() == before
@@ -250,7 +250,7 @@ def test_kill_at_each_statement_leaves_an_archive_that_serves(
         store.write_bytes(whole)
         was_killed = children.run(apply_until_statement, store=store, number=number).code != 0
         files = {path.name: path.read_bytes() for path in store.parent.glob(f"{store.name}.*")}
-        if was_killed and not is_begun(location_beside(store)):
+        if was_killed and not has_archive(location_beside(store)):
             states[frozenset(files.items())] = files
         if was_killed:
             compacted(store, 4)

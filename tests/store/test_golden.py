@@ -16,7 +16,7 @@ from stores import files_in
 import memlab
 from memlab import fleet
 from memlab.compaction import Plan, Receipt, archived_plans, archived_rows, dropped_plans, recover
-from memlab.compaction.contents import last_applied
+from memlab.compaction.archive_views import last_applied
 from memlab.errors import StalePlanError
 from memlab.sources.opening import open_source, settings_of
 

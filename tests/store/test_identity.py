@@ -10,7 +10,7 @@ from stores import episodes, row, run_sql, write_rows
 
 from memlab import restore
 from memlab.compaction import apply, drop_archived, finish, what_drops
-from memlab.compaction.contents import archived_plans, archived_rows, dropped_plans
+from memlab.compaction.archive_views import archived_plans, archived_rows, dropped_plans
 from memlab.compaction.plans import Receipt
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past

@@ -23,7 +23,7 @@ from pathlib import Path
 import memlab
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
-import memlab.compaction.contents, memlab.compaction.planner, memlab.compaction.restorer
+import memlab.compaction.archive_views, memlab.compaction.planner, memlab.compaction.restorer
 import memlab.cli, memlab.upkeep.health, memlab.fleet.change, memlab.upkeep.maintenance
 store, user, *groups = sys.argv[1], *map(int, sys.argv[3:])
 # Imports what only root may read, where an interpreter lies in root's own folder.

@@ -1,7 +1,8 @@
-"""Converting an archive into the newest format: in its own file, whole or not at all.
+"""Conversion of an archive to the newest format, in its own file and in one transaction.
 
-The file stays the same one, so that a process which has it open and waits for its lock adds to what
-others read. Such a process finds other tables than it knows, and takes nothing out of its store.
+The file keeps its identity. A process that has it open and waits for its lock adds to the same file
+that others read. If that process knows only older formats, it finds unknown tables, fails, and
+deletes nothing from its store.
 """
 
 import json
@@ -10,9 +11,9 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError
-from memlab.store.archive import entries, formats
+from memlab.store.archive import formats, packing, schema
 from memlab.store.archive.archive import Archive, archive_errors
-from memlab.store.archive.entries import Archived, PlanText
+from memlab.store.archive.schema import Archived, PlanText
 
 _BEFORE: Final = "archived_before"
 _PLAN: Final = "memlab_plan"
@@ -21,17 +22,18 @@ _KEY: Final = "key"
 
 
 class Room(NamedTuple):
-    """Bytes of an archive now, and up to how many its conversion takes beside them meanwhile."""
+    """Size of an archive, and the space that its conversion needs beside it at most, in bytes."""
 
     now: int
     meanwhile: int
 
 
 def room_for(archive: Archive) -> Room:
-    """Return what room an archive takes, and its conversion.
+    """Return the size of an archive and the space that its conversion needs.
 
-    The new tables are made before the old ones go, and the journal keeps every page of the old ones
-    that is changed; then the file is written anew without the free pages, which takes as much.
+    The new tables are written before the old ones are dropped, and the journal keeps every changed
+    page of the old ones. VACUUM then writes the file again without the free pages, which needs as
+    much.
     """
     pages = archive.rows("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
     count, size = pages[0]
@@ -39,12 +41,12 @@ def room_for(archive: Archive) -> Room:
 
 
 def upgrade(archive: Archive) -> None:
-    """Convert an open archive into the newest format; the caller holds its store's lock.
+    """Convert an open archive to the newest format. The caller holds the lock of its store.
 
     Raises
     ------
     ArchiveError
-        When a copy in it is not what was archived. Nothing is changed.
+        If a copy in it is damaged. Nothing is changed.
     """
     new = formats.KNOWN[max(formats.KNOWN)](archive.connection)
     old = archive.format
@@ -66,7 +68,7 @@ def upgrade(archive: Archive) -> None:
         connection.execute(f"DROP TABLE {_BEFORE}")
         connection.execute(new.view)
         new.note_versions()
-    # Without room on the disk for it the free pages stay, and are filled again.
+    # If the disk has no room for VACUUM, the free pages stay in the file and are used again.
     with suppress(ArchiveError), archive_errors(archive.path):
         connection.execute("VACUUM")
 
@@ -74,10 +76,10 @@ def upgrade(archive: Archive) -> None:
 def _convert_entry(
     archive: Archive, new: formats.ArchiveFormat, number: int, packed: bytes | None
 ) -> None:
-    """Copy the copies of a deletion into the new tables, and shorten its plan."""
+    """Convert the copies of a deletion, and shorten its plan."""
     connection = archive.connection
     keys = [
-        entries.key_in(key)
+        schema.key_in(key)
         for (key,) in connection.execute(
             f"SELECT key FROM {_BEFORE} WHERE apply = ? ORDER BY rowid", (number,)
         )
@@ -103,17 +105,17 @@ def _convert_entry(
 
 
 def _sound_copies(
-    archive: Archive, number: int, planned: Mapping[entries.Key, Mapping[str, Any]]
+    archive: Archive, number: int, planned: Mapping[schema.Key, Mapping[str, Any]]
 ) -> Iterator[Archived]:
-    """Yield the copies of a deletion; refuse one that is not what was archived."""
+    """Yield the copies of a deletion; raise ArchiveError if one is damaged."""
     for key, fingerprint, record, reason in archive.connection.execute(
         f"SELECT key, fingerprint, record, reason FROM {_BEFORE} WHERE apply = ? ORDER BY rowid",
         (number,),
     ):
         try:
-            copy = entries.copy_of(key, entries.fingerprint_in(fingerprint), reason, None)
-            text = entries.raw_text_in(record, "its record")
-            raw = entries.record_of(text, copy, _any_record)
+            copy = schema.copy_of(key, schema.fingerprint_in(fingerprint), reason, None)
+            text = schema.raw_text_in(record, "its record")
+            raw = schema.record_of(text, copy, _any_record)
         except ValueError as error:
             raise ArchiveError(
                 f"{archive.path} is damaged: a copy of deletion {number} ({error}); nothing was "
@@ -122,30 +124,32 @@ def _sound_copies(
         yield Archived(copy.key, raw, copy.reason, planned.get(copy.key))
 
 
-def _any_record(key: entries.Key, record: bytes, said: dict[str, Any]) -> None:
-    """Take any record: what it may say was checked when it was archived, and is when it is used."""
+def _any_record(key: schema.Key, record: bytes, fields: dict[str, Any]) -> None:
+    """Accept any record: it was checked when it was archived and is checked when it is used."""
 
 
 def _plan_of(
-    packed: bytes | None, keys: list[entries.Key]
-) -> tuple[PlanText | None, dict[entries.Key, dict[str, Any]]]:
-    """Return the text of a plan to be shortened, and what it says of each memory, by key.
+    packed: bytes | None, keys: list[schema.Key]
+) -> tuple[PlanText | None, dict[schema.Key, dict[str, Any]]]:
+    """Return the text of a plan for shortening, and its rows by key.
 
-    None of one that says something else than the copies do, or is no plan: it stays as it is.
+    Return None and no rows if there is no plan, or if it does not agree with the copies. It then
+    stays as it is.
     """
     if packed is None:
         return None, {}
     try:
-        said = json.loads(entries.unpacked(packed))
-        memories = said[_MEMORIES]
+        plan = json.loads(packing.unpacked(packed))
+        memories = plan[_MEMORIES]
         planned = {row[_KEY]: row for row in memories}
         known = set(keys)
         in_order = [row[_KEY] for row in memories if row[_KEY] in known]
-        if _PLAN not in said or in_order != keys or len(planned) != len(memories):
+        if _PLAN not in plan or in_order != keys or len(planned) != len(memories):
             return None, {}
     except (ValueError, KeyError, TypeError, RecursionError):
         return None, {}
-    head = {key: value for key, value in said.items() if key != _MEMORIES}
+    head = {key: value for key, value in plan.items() if key != _MEMORIES}
     pieces = [json.dumps(head, separators=(",", ":"))]
-    absent = {place: row for place, row in enumerate(memories) if row[_KEY] not in known}
-    return PlanText(lambda: pieces, lambda: pieces, absent), planned
+    not_archived = {place: row for place, row in enumerate(memories) if row[_KEY] not in known}
+    text = PlanText(whole=lambda: pieces, head=lambda: pieces, not_archived=not_archived)
+    return text, planned

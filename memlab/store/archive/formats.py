@@ -1,16 +1,16 @@
-"""The formats of archives: the tables of each, and how a memory is written in them and read.
+"""Formats of archives: the tables of each, and how memories are written to and read from them.
 
-An archive says its format in ``PRAGMA user_version``, and the oldest format whose readers
-understand it in the table ``about``; without the latter that is its own. It is read in place and
-added to in its own format: nothing is converted before somebody asks for it.
+An archive stores the number of its format in ``PRAGMA user_version``. The table ``about`` stores
+the oldest format whose readers understand it; without that row it is the format itself. An older
+archive is read in place and added to in its own format; conversion is a command of its own.
 
 Format 2
-    A copy is the record of the memory as it is, its fingerprint in hexadecimal digits, and a plan
-    is kept whole.
+    A copy is the record of the memory, with its fingerprint in hexadecimal digits. A plan is stored
+    whole.
 Format 3
-    A copy is the values of the record, in a JSON list on lines of their own, and the number of the
-    ``layout`` that names them; its fingerprint is 16 bytes. Of the memories that a plan deletes it
-    keeps what their copies do not say. Packed copies say by which dictionary they were packed.
+    A copy is a JSON list of the values of the record, one on each line, and the number of the
+    ``layout`` that names them. Its fingerprint has 16 bytes. A plan is stored without the fields of
+    deleted memories that their copies have. Packed copies name the dictionary of their compression.
 """
 
 import json
@@ -21,8 +21,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring as in_quotes
 from typing import Any, ClassVar, Final, NamedTuple
 
-from memlab.store.archive import entries
-from memlab.store.archive.entries import Archived, Copy, PlanText
+from memlab.store.archive import packing, schema
+from memlab.store.archive.schema import Archived, Copy, PlanText
 from memlab.store.database import COLUMNS, HIDING
 from memlab.store.records import PLACE, encoded, fingerprint_of
 from memlab.store.shapes import check_type, integer, shown
@@ -30,23 +30,24 @@ from memlab.store.signals import SIGNALS
 from memlab.versions import FileFormat, Written, written_in
 
 FORMAT: FileFormat = FileFormat(number=3, readable_from=3, oldest=2)
-"""The format in which an archive is begun where none is there."""
+"""Format of a new archive."""
 PAGE: Final = 8192
-"""Bytes of a page of a new archive: of SQLite's usual 4,096 a tenth stays empty where rows have
-four hundred each."""
+"""Page size of a new archive, in bytes.
+
+With SQLite's default of 4,096 bytes, a tenth of the file stays empty for rows of 400 bytes."""
 READABLE_FROM: Final = "readable_from"
-"""The name in ``about`` of the oldest format whose readers understand an archive."""
+"""Name in the table ``about`` of the oldest format whose readers understand the archive."""
 
 _SHOWN: Final = (*COLUMNS, SIGNALS)
-"""Fields of a record that the view has as columns."""
+"""Fields of a record that are columns of the view ``archived_memories``."""
 _IN_EACH: Final = ("about", "applies", "archived")
-"""Tables of every archive: others are made once something is dropped, retired or copied."""
+"""Tables of every archive. Others are made when something is dropped, retired or copied."""
 _ABOUT: Final = "(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 _APPLIES: Final = """(
     apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
     made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
     finished_at TEXT, plan_json_zlib BLOB
-)"""  # a number that was dropped is not given out again
+)"""  # AUTOINCREMENT: the number of a deletion that was erased is not used again
 _DROPPED: Final = """(
     apply INTEGER NOT NULL, digest TEXT NOT NULL, deleted_at TEXT NOT NULL,
     dropped_at TEXT NOT NULL, facts TEXT NOT NULL
@@ -70,14 +71,16 @@ DICTIONARIES: Final[Mapping[int, bytes]] = {
         b'"said":[]}}'
     )
 }
-"""What most records have in common, by number: a short memory is packed into half the room by it.
-One that was used once is never changed; a better one gets a number of its own."""
+"""Preset dictionaries of zlib for packed copies, by number, with text that most records share.
+
+They halve the size of a short packed memory. A dictionary that was in use never changes: a better
+one gets a new number."""
 DICTIONARY: Final = 1
-"""The dictionary by which copies are packed."""
+"""Number of the dictionary with which copies are packed."""
 
 
 class PackedCopy(NamedTuple):
-    """A packed copy of a memory as an archive has it."""
+    """Stored values of a packed copy."""
 
     key: Any
     fingerprint: Any
@@ -86,18 +89,18 @@ class PackedCopy(NamedTuple):
 
 
 class ArchiveFormat(ABC):
-    """A format of archives, of an open one: the caller's transaction is everything's.
+    """Base of the formats, for one open archive. Its methods run in the transaction of the caller.
 
     Attributes
     ----------
     number : int
-        By which an archive says it.
+        The number of the format in ``PRAGMA user_version``.
     tables : mapping of str to str
         The columns of each table, as SQL.
     in_each : tuple of str
-        The tables that are made at once.
+        The tables of every archive.
     view : str
-        The statement that makes the view ``archived_memories``.
+        The statement that creates the view ``archived_memories``.
     stored : str
         The columns of ``archived`` that hold a record, as SQL.
     """
@@ -112,57 +115,57 @@ class ArchiveFormat(ABC):
         self.connection: Final = connection
 
     def create(self, scheme: str) -> None:
-        """Make the tables of an archive of a kind of store."""
+        """Create the tables of an archive for a kind of store."""
         for name in self.in_each:
             self.make_table(name)
         self.connection.execute(self.view)
         self.connection.execute("INSERT OR REPLACE INTO about VALUES ('scheme', ?)", (scheme,))
-        self.note_versions()  # the last: until then it is unfilled
+        self.note_versions()  # comes last: without a version the archive counts as unfilled
 
     def note_versions(self) -> None:
-        """Write down the format, and the oldest one whose readers understand it."""
+        """Store the number of the format, and the oldest format whose readers understand it."""
         self.connection.execute(f"PRAGMA user_version = {self.number}")
 
     def make_table(self, name: str) -> None:
-        """Make a table where there is none."""
+        """Create a table if it does not exist."""
         self.connection.execute(f"CREATE TABLE IF NOT EXISTS {name} {self.tables[name]}")
 
     @abstractmethod
     def fingerprint_in(self, value: object) -> str:
-        """Return the fingerprint that an archive has of a memory, in hexadecimal digits."""
+        """Return a stored fingerprint as hexadecimal digits."""
 
     @abstractmethod
     def record_in(self, *stored: object) -> bytes:
-        """Return the record that the values of :attr:`stored` hold; ValueError where none."""
+        """Return the record of the values in :attr:`stored`; raise ValueError if they are wrong."""
 
     @abstractmethod
     def insert_copies(
         self, apply: int, memories: Iterable[Archived], plan: PlanText | None
     ) -> bytes | None:
-        """Insert the copies of a deletion; return its plan as it is packed."""
+        """Insert the copies of a deletion; return the plan in its stored form."""
 
     @abstractmethod
     def plan_rows(self, text: Mapping[str, Any], apply: int) -> Iterator[dict[str, Any]] | None:
-        """Yield what a plan says of the memories that it deletes; None where its text says it.
+        """Yield the rows of a plan for deleted memories; return None if its text has them.
 
         Parameters
         ----------
         text : mapping
-            The packed plan, read as JSON.
+            The stored text of the plan, parsed as JSON.
         apply : int
             The number of its entry.
         """
 
     @abstractmethod
     def insert_packed(self, values: tuple[Any, ...]) -> None:
-        """Insert a copy of what is in the store, or let the one of its content be as it is."""
+        """Insert a packed copy of a memory in the store; replace the copy of the same content."""
 
     @abstractmethod
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
-        """Return the copies of one content of a memory."""
+        """Return the packed copies of one content of a memory."""
 
     def copies(self, apply: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the number, key, fingerprint, reason and time of restoring of each copy."""
+        """Yield the row id, key, fingerprint, reason and time of restoration of each copy."""
         return iter(
             self.connection.execute(
                 "SELECT rowid, key, fingerprint, reason, restored_at FROM archived "
@@ -172,24 +175,25 @@ class ArchiveFormat(ABC):
         )
 
     def copies_at(self, rowids: Sequence[int]) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """Return the same of the copies at some numbers, each with the values of its record."""
+        """Return the columns of :meth:`copies` at some row ids, and the values of each record."""
         marks = ", ".join("?" * len(rowids))
-        found = self.connection.execute(
+        rows = self.connection.execute(
             f"SELECT rowid, key, fingerprint, reason, restored_at, {self.stored} FROM archived "
             f"WHERE rowid IN ({marks}) ORDER BY rowid",
             rowids,
         )
-        return [(row[:5], row[5:]) for row in found.fetchall()]
+        return [(row[:5], row[5:]) for row in rows.fetchall()]
 
     def rowids_of(self, apply: int, keys: Sequence[Any]) -> list[int]:
-        """Return the numbers of the copies with some keys."""
+        """Return the row ids of the copies with some keys."""
         return [rowid for (rowid,) in self._with_keys("rowid", apply, keys)]
 
     def records_of(self, apply: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the key and the values of the record of the copies with some keys."""
+        """Return the key and the stored values of the record of the copies with some keys."""
         return self._with_keys(f"key, {self.stored}", apply, keys)
 
     def _with_keys(self, columns: str, apply: int, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Select columns of the copies with some keys."""
         return self.connection.execute(
             f"SELECT {columns} FROM archived "
             f"WHERE apply = ? AND key IN ({', '.join('?' * len(keys))})",
@@ -197,18 +201,18 @@ class ArchiveFormat(ABC):
         ).fetchall()
 
     def count_sound(self, apply: int) -> int:
-        """Return how many copies of a deletion are what their fingerprints say."""
-        found = self.connection.execute(
+        """Return the number of copies of a deletion whose records match their fingerprints."""
+        rows = self.connection.execute(
             f"SELECT fingerprint, {self.stored} FROM archived WHERE apply = ?", (apply,)
         )
         return sum(
-            self.fingerprint_in(planned) == fingerprint_of(self.record_in(*stored))
-            for planned, *stored in found
+            self.fingerprint_in(fingerprint) == fingerprint_of(self.record_in(*stored))
+            for fingerprint, *stored in rows
         )
 
 
 class Format2(ArchiveFormat):
-    """Records as they are, and plans whole."""
+    """Format 2: records and plans as they are."""
 
     number = 2
     tables: ClassVar[Mapping[str, str]] = {
@@ -235,28 +239,34 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
     stored = "record"
 
     def fingerprint_in(self, value: object) -> str:
-        """Return a fingerprint, which is kept in hexadecimal digits."""
-        return entries.fingerprint_in(value)
+        """Return a stored fingerprint of hexadecimal digits."""
+        return schema.fingerprint_in(value)
 
     def record_in(self, *stored: object) -> bytes:
-        """Return a record, which is kept as it is."""
-        return bytes(entries.raw_text_in(stored[0], "its record"))
+        """Return the stored record."""
+        return bytes(schema.raw_text_in(stored[0], "its record"))
 
     def insert_copies(
         self, apply: int, memories: Iterable[Archived], plan: PlanText | None
     ) -> bytes | None:
-        """Insert the copies of a deletion; its plan is packed whole."""
+        """Insert the copies of a deletion; return the packed plan, which is whole."""
         self.connection.executemany(
             "INSERT INTO archived (apply, key, fingerprint, record, reason) VALUES (?, ?, ?, ?, ?)",
             (
-                (apply, each.key, fingerprint_of(each.record), each.record.decode(), each.reason)
-                for each in memories
+                (
+                    apply,
+                    memory.key,
+                    fingerprint_of(memory.record),
+                    memory.record.decode(),
+                    memory.reason,
+                )
+                for memory in memories
             ),
         )
-        return None if plan is None else entries.packed(plan.whole)
+        return None if plan is None else packing.packed(plan.whole)
 
     def plan_rows(self, text: Mapping[str, Any], apply: int) -> None:  # noqa: ARG002
-        """Return None: a plan's text says all of it."""
+        """Return None: the stored text of a plan has all rows."""
         return
 
     def insert_packed(self, values: tuple[Any, ...]) -> None:
@@ -264,12 +274,12 @@ FROM archived JOIN applies USING (apply) ORDER BY archived.rowid"""
         self.connection.execute(f"{_INSERT_PACKED.format('', '')}{_ON_CONFLICT}", values)
 
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
-        """Return packed copies, all of which are packed by the first dictionary."""
-        found = self.connection.execute(
+        """Return the packed copies, all of which use the first dictionary."""
+        rows = self.connection.execute(
             "SELECT key, fingerprint, record_zlib FROM copies WHERE memory_id = ? AND digest = ?",
             (memory_id, digest),
         )
-        return [PackedCopy(key, fingerprint, packed, 1) for key, fingerprint, packed in found]
+        return [PackedCopy(key, fingerprint, packed, 1) for key, fingerprint, packed in rows]
 
 
 _INSERT_PACKED: Final = (
@@ -283,45 +293,55 @@ _ON_CONFLICT: Final = (
 
 
 class Layout(NamedTuple):
-    """How a list of values becomes a record again: what stands before each value."""
+    """Field names of stored lists, and how a list becomes a record again."""
 
     heads: tuple[str, ...]
     template: bytes
-    """The record with ``%b`` for each value."""
+    """The record with ``%b`` in the place of each value."""
     pattern: re.Pattern[bytes]
-    """Matches a record of these names all of whose values are plain, and finds them."""
+    """Matches a record with these names whose values are all plain, and captures the values."""
     places: Mapping[str, int]
-    """Where each field stands."""
+    """Place of each field in the list."""
 
 
 _BETWEEN: Final = b"\n,"
-"""Separates the values of a list. No value has a line break in it: JSON escapes it in a text."""
+"""Separator of the values in a list. JSON escapes line breaks in texts, so no value contains it."""
 _PLAIN: Final = r'("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[-+.0-9Ee]++|null|true|false)'
-_OBJECT: Final = ord("{")
-"""Begins a record that is kept as it is: one that no list of values would give back exactly."""
+"""Pattern of a number, a literal, or a text, as it is written in a record."""
 _OF_OBJECT: Final = json.dumps({name: f"$.{name}" for name in _SHOWN}, separators=(",", ":"))
+"""Paths of the layout of records that are stored as JSON objects: a list would not restore them
+exactly."""
 _MOST_NAMES: Final = 10_000
-"""Names of a layout. SQLite has at most 32,767 columns in a table, by default 2,000."""
+"""Maximum number of names in a layout. SQLite allows 32,767 columns in a table, by default 2,000."""
 
 
 def layout_of_names(names: Sequence[str], *, has_place: bool) -> Layout:
-    """Return the layout of records with these fields, in this order; the last may be a place."""
+    """Return the layout of records with these fields in this order.
+
+    If `has_place`, the last field is the place of the memory among others.
+    """
     heads = [f"{',' if number else '{'}{_quoted(name)}:" for number, name in enumerate(names)]
     if has_place:
         heads[-1] = PLACE.decode()
     raw = [head.encode() for head in heads]
-    template = b"%b".join([each.replace(b"%", b"%%") for each in raw] + [b"}"])
-    pattern = _PLAIN.encode().join([re.escape(each) for each in raw] + [rb"\}"])
+    template = b"%b".join([head.replace(b"%", b"%%") for head in raw] + [b"}"])
+    pattern = _PLAIN.encode().join([re.escape(head) for head in raw] + [rb"\}"])
     places = {name: place for place, name in enumerate(names)}
-    return Layout(tuple(heads), template, re.compile(pattern, re.DOTALL), places)
+    return Layout(
+        heads=tuple(heads),
+        template=template,
+        pattern=re.compile(pattern, re.DOTALL),
+        places=places,
+    )
 
 
 def _quoted(name: str) -> str:
+    """Return a name as JSON."""
     return json.dumps(name, ensure_ascii=False)
 
 
 class Format3(ArchiveFormat):
-    """The values of records in lists, whose names stand in layouts."""
+    """Format 3: records as lists of values, whose names are in layouts."""
 
     number = 3
     tables: ClassVar[Mapping[str, str]] = {
@@ -363,10 +383,10 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         self._layouts: dict[int, Layout] = {}
         self._numbers: dict[tuple[str, bool], int] = {}
         self._last: tuple[int, Layout] | None = None
-        """The layout of the last record that was written: the next one mostly has it too."""
+        """Layout of the last record that was written; the next record usually has it too."""
 
     def note_versions(self) -> None:
-        """Write down the format, and the oldest one whose readers understand it."""
+        """Store the number of the format, and the oldest format whose readers understand it."""
         self.connection.execute(
             "INSERT OR REPLACE INTO about VALUES (?, ?)",
             (READABLE_FROM, str(FORMAT.readable_from)),
@@ -374,17 +394,17 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         super().note_versions()
 
     def fingerprint_in(self, value: object) -> str:
-        """Return a fingerprint, which is kept in bytes."""
+        """Return a stored fingerprint of 16 bytes as hexadecimal digits."""
         check_type(value, bytes, "a blob")
         digits = value.hex()  # type: ignore[attr-defined]
-        if len(digits) != entries.FINGERPRINT_DIGITS:
+        if len(digits) != schema.FINGERPRINT_DIGITS:
             raise ValueError(f"its fingerprint is {shown(value)}")
         return str(digits)
 
     def record_in(self, *stored: object) -> bytes:
-        """Return the record whose values are kept in a list; or as it is, where it is an object."""
+        """Return the record of a stored list of values, or of a stored object."""
         number, value = stored
-        fields = entries.raw_text_in(value, "its record")
+        fields = schema.raw_text_in(value, "its record")
         if fields[:1] == b"{":
             return bytes(fields)
         layout = self._layouts.get(number)  # type: ignore[call-overload]
@@ -400,8 +420,9 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
     def insert_copies(
         self, apply: int, memories: Iterable[Archived], plan: PlanText | None
     ) -> bytes | None:
-        """Insert the copies of a deletion; of its plan is packed what they do not say."""
-        self._layouts = {}  # what was rolled back may be among them
+        """Insert the copies of a deletion; return the packed plan without the fields in them."""
+        # Forget cached layouts: a transaction that inserted some may have been rolled back.
+        self._layouts = {}
         self._numbers = {}
         self._last = None
         differing: list[str] = []
@@ -412,7 +433,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         )
         if plan is None:
             return None
-        return entries.packed(lambda: plan.shortened(differing))
+        return packing.packed(lambda: plan.shortened(differing))
 
     def _rows(
         self,
@@ -421,7 +442,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         plan: PlanText | None,
         differing: list[str],
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of copies, and note what a plan says otherwise of their memories."""
+        """Yield the rows of copies; append the fields in which the plan differs to `differing`."""
         absent = {} if plan is None else plan.not_archived
         place = 0
         for memory in memories:
@@ -454,16 +475,16 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         _after_absent(place, absent, differing)
 
     def plan_rows(self, text: Mapping[str, Any], apply: int) -> Iterator[dict[str, Any]] | None:
-        """Yield what a plan says of the memories that it deletes; None where its text says it."""
-        shortened = text.get(entries.SHORTENED)
+        """Yield the rows of a plan for deleted memories; return None if its text has them."""
+        shortened = text.get(schema.SHORTENED)
         if shortened is None:
             return None
         check_type(shortened, dict, "an object")
         check_type(shortened.get("differing"), list, "a list")
         differing = {}
-        for each in shortened["differing"]:
-            check_type(each, list, "a list")
-            place, differs = each
+        for place_and_fields in shortened["differing"]:
+            check_type(place_and_fields, list, "a list")
+            place, differs = place_and_fields
             integer(0)(place)
             check_type(differs, dict, "an object")
             differing[place] = differs
@@ -472,23 +493,25 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
     def _planned_rows(
         self, apply: int, differing: dict[int, dict[str, Any]]
     ) -> Iterator[dict[str, Any]]:
-        found = self.connection.execute(
+        """Yield the rows of a plan from the copies and from the fields that differ."""
+        copies = self.connection.execute(
             f"SELECT key, fingerprint, reason, tokens, {self.stored} FROM archived "
             "WHERE apply = ? ORDER BY rowid",
             (apply,),
         )
         place = 0
-        for key, fingerprint, reason, tokens, *stored in found:
-            while "key" in differing.get(place, {}):  # it was not archived
+        for key, fingerprint, reason, tokens, *stored in copies:
+            # A whole row, with its key, is that of a memory that was not archived.
+            while "key" in differing.get(place, {}):
                 yield differing[place]
                 place += 1
-            copy = entries.copy_of(key, self.fingerprint_in(fingerprint), reason, None)
+            copy = schema.copy_of(key, self.fingerprint_in(fingerprint), reason, None)
             try:
-                said = json.loads(self.record_in(*stored))
+                fields = json.loads(self.record_in(*stored))
             except RecursionError:
                 raise ValueError("a record is nested too deep") from None
-            check_type(said, dict, "a JSON object")
-            yield planned_row(copy, said, tokens) | differing.get(place, {})
+            check_type(fields, dict, "a JSON object")
+            yield {**planned_row(copy, fields, tokens), **differing.get(place, {})}
             place += 1
         while "key" in differing.get(place, {}):
             yield differing[place]
@@ -502,18 +525,19 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         )
 
     def packed_copies(self, memory_id: str, digest: bytes) -> list[PackedCopy]:
-        """Return packed copies."""
-        found = self.connection.execute(
+        """Return the packed copies."""
+        rows = self.connection.execute(
             "SELECT key, fingerprint, record_zlib, dictionary FROM copies "
             "WHERE memory_id = ? AND digest = ?",
             (memory_id, digest),
         )
-        return [PackedCopy(*row) for row in found.fetchall()]
+        return [PackedCopy(*row) for row in rows.fetchall()]
 
     def _written_plain(self, record: bytes) -> tuple[int, Layout, tuple[bytes, ...]] | None:
-        """Return the layout and the values of a record that is like the last one, and plain.
+        """Return the layout and the values of a plain record; None for another record.
 
-        It is found without reading the record as JSON: a tenth of the time of a compaction.
+        The record must have the layout of the last one. It is not parsed as JSON, which saves a
+        tenth of the time of a compaction.
         """
         if self._last is None:
             return None
@@ -524,26 +548,29 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         return number, layout, plain.groups()
 
     def _written(self, record: bytes) -> tuple[int, str]:
-        """Return the number of a record's layout, and its values as a list, one on each line."""
+        """Return the number of a record's layout, and its values as a stored list."""
         try:
             return self._written_as_list(record)
-        except UnicodeEncodeError:  # a lone surrogate, which the record has as an escape
+        except UnicodeEncodeError:  # the record has a lone surrogate as an escape sequence
             return self._number_of(_OF_OBJECT, has_place=False), record.decode()
 
     def _written_as_list(self, record: bytes) -> tuple[int, str]:
-        """Return what :meth:`_written` does; UnicodeEncodeError where a list cannot hold it."""
-        said = json.loads(record)
+        """Return the number and the list of :meth:`_written`.
+
+        Raise UnicodeEncodeError if a list cannot hold the record.
+        """
+        fields = json.loads(record)
         has_place = PLACE in record
-        names = list(said)
-        if has_place and names[-1] != "place":  # it stands in a text
+        names = list(fields)
+        if has_place and names[-1] != "place":  # the bytes of PLACE are part of a text
             has_place = False
         number, layout = self._number(names, has_place=has_place)
         self._last = number, layout
         written = self._written_plain(record)
         if written is not None:
             return number, (b"[%b]" % _BETWEEN.join(written[2])).decode()
-        place = said.pop("place") if has_place else None
-        values = [encoded({"": value})[4:-1] for value in said.values()]
+        place = fields.pop("place") if has_place else None
+        values = [encoded({"": value})[4:-1] for value in fields.values()]
         if has_place:
             values.append(json.dumps(place, separators=(",", ":")).encode())
         if layout.template % tuple(values) != record:
@@ -551,7 +578,7 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         return number, (b"[%b]" % _BETWEEN.join(values)).decode()
 
     def _number(self, names: list[str], *, has_place: bool) -> tuple[int, Layout]:
-        """Return the number of the layout of these names, which is written down where it is new."""
+        """Return the number and the layout of these names; insert a layout that is new."""
         paths = json.dumps(
             {name: f"$[{place}]" for place, name in enumerate(names)},
             ensure_ascii=False,
@@ -561,57 +588,61 @@ FROM archived JOIN applies USING (apply) JOIN layouts USING (layout) ORDER BY ar
         return number, self._layout(number)
 
     def _number_of(self, paths: str, *, has_place: bool) -> int:
-        known = self._numbers.get((paths, has_place))
-        if known is not None:
-            return known
-        found = self.connection.execute(
+        """Return the number of the layout with these paths; insert it if it is new."""
+        cached = self._numbers.get((paths, has_place))
+        if cached is not None:
+            return cached
+        row = self.connection.execute(
             "SELECT layout FROM layouts WHERE paths = ? AND has_place = ?", (paths, has_place)
         ).fetchone()
-        if found is None:
-            found = self.connection.execute(
+        if row is None:
+            row = self.connection.execute(
                 "INSERT INTO layouts (paths, has_place) VALUES (?, ?) RETURNING layout",
                 (paths, has_place),
             ).fetchone()
-        self._numbers[paths, has_place] = found[0]
-        return int(found[0])
+        number = int(row[0])
+        self._numbers[paths, has_place] = number
+        return number
 
     def _layout(self, number: int) -> Layout:
-        """Return the layout of a number; ValueError where there is none, or a wrong one."""
-        known = self._layouts.get(number)
-        if known is not None:
-            return known
-        found = self.connection.execute(
+        """Return the layout with a number; raise ValueError if it is missing or wrong."""
+        cached = self._layouts.get(number)
+        if cached is not None:
+            return cached
+        row = self.connection.execute(
             "SELECT paths, has_place FROM layouts WHERE layout = ?", (number,)
         ).fetchone()
-        if found is None:
+        if row is None:
             raise ValueError(f"there is no layout {number}, which names its values")
-        written, has_place = found
+        stored, has_place = row
         integer(0, 1)(has_place)
         try:
-            paths = json.loads(entries.text_in(written, "its layout", most=2**20))
+            paths = json.loads(schema.text_in(stored, "its layout", most=2**20))
         except RecursionError:
             raise ValueError("its layout is nested too deep") from None
         check_type(paths, dict, "an object")
         if len(paths) > _MOST_NAMES or (has_place and next(reversed(paths), "") != "place"):
-            raise ValueError(f"its layout is {shown(written)}")
+            raise ValueError(f"its layout is {shown(stored)}")
         if list(paths.values()) != [f"$[{place}]" for place in range(len(paths))]:
             raise ValueError("its layout is not one of a list")
         self._layouts[number] = layout_of_names(list(paths), has_place=bool(has_place))
         return self._layouts[number]
 
 
-def planned_row(copy: Copy, said: Mapping[str, Any], tokens: object) -> dict[str, Any]:
-    """Return what a plan says of a memory, by key, as far as its copy tells it."""
-    title = said.get("title")
-    created_at = said.get("created_at")
+def planned_row(copy: Copy, fields: Mapping[str, Any], tokens: object) -> dict[str, Any]:
+    """Return the row of a plan for a memory, by key, as its copy determines it."""
+    title = fields.get("title")
+    if isinstance(title, str):
+        title = title[: schema.PLANNED_TITLE]
+    created_at = fields.get("created_at")
     if isinstance(created_at, str) and created_at.endswith("Z"):
         created_at = f"{created_at[:-1]}+00:00"
     return {
         "key": copy.key,
         "position": copy.key,
-        "memory_id": said.get("memory_id"),
-        "kind": said.get("kind"),
-        "title": title[: entries.PLANNED_TITLE] if isinstance(title, str) else title,
+        "memory_id": fields.get("memory_id"),
+        "kind": fields.get("kind"),
+        "title": title,
         "reason": copy.reason,
         "tokens": tokens,
         "created_at": created_at,
@@ -620,9 +651,12 @@ def planned_row(copy: Copy, said: Mapping[str, Any], tokens: object) -> dict[str
 
 
 def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequence[bytes]) -> bool:
-    """Return whether a copy says all that the plan says of its memory, as far as it is plain."""
+    """Return whether a copy has all fields of the plan for its memory.
+
+    Return False as well if the record is not plain, and the caller has to parse it.
+    """
     planned = memory.planned
-    if planned is None or len(planned["title"]) >= entries.PLANNED_TITLE:
+    if planned is None or len(planned["title"]) >= schema.PLANNED_TITLE:
         return False
     key = memory.key
     if not (planned["key"] == planned["position"] == key and planned["reason"] == memory.reason):
@@ -631,15 +665,16 @@ def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequen
         return False
     for name in ("memory_id", "kind", "title", "created_at"):
         place = layout.places.get(name)
-        if place is None or values[place] != in_quotes(planned[name]).encode(
-            errors="surrogatepass"
-        ):
+        if place is None:
+            return False
+        quoted = in_quotes(planned[name]).encode(errors="surrogatepass")
+        if values[place] != quoted:
             return False
     return True
 
 
 def _after_absent(place: int, absent: Mapping[int, Mapping[str, Any]], differing: list[str]) -> int:
-    """Note what a plan names at a place and the archive has no copy of; return the next place."""
+    """Append the plan's rows at a place for memories that are not archived; return the next place."""
     while place in absent:
         differing.append(json.dumps([place, absent[place]], separators=(",", ":")))
         place += 1
@@ -647,13 +682,13 @@ def _after_absent(place: int, absent: Mapping[int, Mapping[str, Any]], differing
 
 
 KNOWN: Final[Mapping[int, type[ArchiveFormat]]] = {2: Format2, 3: Format3}
-"""Every format that is read, and added to, by number."""
+"""Every format that can be read and added to, by number."""
 
 
 def begin(connection: sqlite3.Connection, scheme: str) -> None:
-    """Make the tables of an unfilled archive in the newest format, in the caller's transaction.
+    """Create the tables of an unfilled archive in the newest format, in the caller's transaction.
 
-    What is there was begun and never filled, perhaps in another format.
+    Tables of an earlier attempt that was interrupted are dropped first.
     """
     connection.execute("DROP VIEW IF EXISTS archived_memories")
     for name in sorted(_tables_in(connection) - {"about"}):
@@ -662,10 +697,10 @@ def begin(connection: sqlite3.Connection, scheme: str) -> None:
 
 
 def is_unfilled(connection: sqlite3.Connection) -> bool:
-    """Return whether a file has no tables, or some of an archive's that were never finished.
+    """Return whether a file has no tables, or only empty ones of an incomplete archive.
 
-    Whoever was killed while it made them took nothing out of the store yet. Tables of the same
-    names that memlab did not make are somebody else's.
+    Its creation was interrupted before anything was deleted from the store. Tables with the same
+    names that memlab did not make belong to somebody else.
     """
     if not _tables_in(connection):
         return True
@@ -674,91 +709,103 @@ def is_unfilled(connection: sqlite3.Connection) -> bool:
 
 
 def _has_only_own_tables(connection: sqlite3.Connection) -> bool:
-    """Return whether each table is as one of the formats makes it, with no view or trigger else."""
+    """Return whether each table is one of a known format, and there is no other view or trigger."""
     others = connection.execute(
         "SELECT 1 FROM sqlite_schema WHERE type = 'trigger' "
         "OR (type = 'view' AND name <> 'archived_memories')"
     )
     if others.fetchone():
         return False
-    for name in _tables_in(connection):
-        is_own = False
-        for made in KNOWN.values():
-            if name in made.tables:
-                columns = _declared(made.tables[name])
-                wrong = _wrong_columns(connection, name, columns, may_have_more=False)
-                is_own = is_own or not wrong
-        if not is_own:
-            return False
-    return True
+    return all(_is_own_table(connection, name) for name in _tables_in(connection))
+
+
+def _is_own_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Return whether a table has exactly the columns that one of the formats gives it."""
+    for known in KNOWN.values():
+        if name not in known.tables:
+            continue
+        columns = _declared(known.tables[name])
+        if not _wrong_columns(connection, name, columns, may_have_more=False):
+            return True
+    return False
 
 
 def is_unused(connection: sqlite3.Connection) -> bool:
-    """Whether nobody would miss an archive: it has no rows, and was not made to hold copies."""
+    """Return whether an archive can be removed: it has no rows and no table of copies."""
     return "copies" not in _tables_in(connection) and _has_no_rows(connection)
 
 
 def _has_no_rows(connection: sqlite3.Connection) -> bool:
-    """Whether an archive has no rows but what it says of itself, and names of fields."""
+    """Return whether an archive has no rows except in ``about`` and ``layouts``."""
     names = _tables_in(connection)
-    known = {name for made in KNOWN.values() for name in made.tables}
-    if not names <= known:
+    known_names = {name for known in KNOWN.values() for name in known.tables}
+    if not names <= known_names:
         return False
-    rows = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about", "layouts"})]
-    return not rows or not connection.execute(" UNION ALL ".join(rows)).fetchone()
+    queries = [f"SELECT 1 FROM {name}" for name in sorted(names - {"about", "layouts"})]
+    if not queries:
+        return True
+    return connection.execute(" UNION ALL ".join(queries)).fetchone() is None
 
 
 def _tables_in(connection: sqlite3.Connection) -> set[str]:
-    found = connection.execute(
+    """Return the names of the tables of a file."""
+    rows = connection.execute(
         "SELECT CAST(name AS BLOB) FROM sqlite_schema WHERE type = 'table' "
         "AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
     )
-    return {bytes(name).decode(errors="replace") for (name,) in found}
+    return {bytes(name).decode(errors="replace") for (name,) in rows}
 
 
 def written(connection: sqlite3.Connection) -> Written:
-    """Return what an archive says of its format; ValueError where that is none."""
+    """Return the format that an archive states; raise ValueError if it states none."""
     (number,) = connection.execute("PRAGMA user_version").fetchone()
-    says = None
+    readable_from = None
     if FORMAT.is_newer(Written(number, number)):
-        try:
-            found = connection.execute(
-                "SELECT value FROM about WHERE name = ?", (READABLE_FROM,)
-            ).fetchone()
-            says = None if found is None else int(_as_bytes(found[0]))
-        except (sqlite3.Error, ValueError, TypeError):
-            says = None
-    return written_in(number, says)
+        readable_from = _readable_from(connection)
+    return written_in(number, readable_from)
+
+
+def _readable_from(connection: sqlite3.Connection) -> int | None:
+    """Return the oldest format whose readers understand an archive; None if it does not say so."""
+    try:
+        row = connection.execute(
+            "SELECT value FROM about WHERE name = ?", (READABLE_FROM,)
+        ).fetchone()
+        return None if row is None else int(_as_bytes(row[0]))
+    except (sqlite3.Error, ValueError, TypeError):
+        return None
 
 
 def has_entries(connection: sqlite3.Connection) -> bool:
-    """Return whether a file has the table of deletions that every archive has."""
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE lower(name) = 'applies'")
-    return found.fetchone() is not None
+    """Return whether a file has the table ``applies``, which every archive has."""
+    rows = connection.execute("SELECT 1 FROM sqlite_schema WHERE lower(name) = 'applies'")
+    return rows.fetchone() is not None
 
 
 def format_of(connection: sqlite3.Connection) -> ArchiveFormat:
-    """Return the format of a checked archive; of a newer one the newest that is known."""
+    """Return the format of a checked archive; the newest known one for a newer archive."""
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     return KNOWN[min(number, max(KNOWN))](connection)
 
 
 def _as_bytes(value: Any) -> bytes:
+    """Return a text or a blob as bytes."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 _CODE: Final = re.compile(r"(?i)\b(check|collate|generated|as)\b")
-"""Words of a table's statement that let it run or need somebody's code."""
+"""Words of a table's SQL with which it runs or needs code."""
 _LITERAL: Final = re.compile(r"(?i)null|-?[0-9]{1,18}|'[^']*'")
 
 
 def wrong_table(connection: sqlite3.Connection) -> str:
-    """Say which table of an archive is not as memlab makes it, or runs code; else nothing.
+    """Describe the first table of an archive that is not as memlab makes it, or that runs code.
 
-    Tables are known by their columns, not by the statement that made them: a copy of an archive by
-    other means serves. A newer format may have added columns.
+    Return an empty text if all are right. Tables are compared by their columns, not by their SQL,
+    so a copy of an archive that was made by other means is accepted. A newer format may have more
+    columns.
     """
-    made = format_of(connection)
+    known = format_of(connection)
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     kinds = {
         name.lower(): (kind, bool(without_rowid))
@@ -769,66 +816,70 @@ def wrong_table(connection: sqlite3.Connection) -> str:
     trigger = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchone()
     if trigger:
         return f"has a trigger, {trigger[0]!r:.40}"
-    for name, declared in made.tables.items():
+    for name, declared in known.tables.items():
         if name not in kinds:
-            if name in made.in_each:
+            if name in known.in_each:
                 return f"has no table {name}"
             continue
         kind, without_rowid = kinds[name]
         if kind != "table" or (without_rowid and name != "about"):
             return f"has {name}, which is no such table"
-        if wrong := _wrong_columns(
-            connection, name, _declared(declared), may_have_more=number > made.number
-        ):
-            return f"has {name}, {wrong}"
-        if wrong := _wrong_index(connection, name):
+        columns = _declared(declared)
+        is_newer = number > known.number
+        wrong = _wrong_columns(connection, name, columns, may_have_more=is_newer)
+        if not wrong:
+            wrong = _wrong_index(connection, name)
+        if wrong:
             return f"has {name}, {wrong}"
     return ""
 
 
 def _declared(columns: str) -> dict[str, str]:
-    """Return the names of the columns of a table of ours with the types that they have."""
+    """Return the names of the columns of one of memlab's tables, with their declared types."""
     inner = re.sub(r"PRIMARY KEY \([^)]*\)|REFERENCES \w+ \(\w+\)", "", columns)
     inner = inner[inner.index("(") + 1 : inner.rindex(")")]
-    found = {}
-    for each in inner.split(","):
-        name, *words = each.split()[:2] or [""]
-        if name:
-            found[name] = words[0] if words and words[0] in ("TEXT", "BLOB", "INTEGER") else ""
-    return found
+    types = {}
+    for column in inner.split(","):
+        words = column.split()
+        if not words:
+            continue
+        has_type = len(words) > 1 and words[1] in ("TEXT", "BLOB", "INTEGER")
+        types[words[0]] = words[1] if has_type else ""
+    return types
 
 
 def _wrong_columns(
     connection: sqlite3.Connection, table: str, wanted: Mapping[str, str], *, may_have_more: bool
 ) -> str:
+    """Describe what is wrong with the columns of a table; empty if nothing is."""
     (sql,) = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'table' AND lower(name) = ?", (table,)
     ).fetchone()
     if _CODE.search(str(sql)):
         return "whose columns run code"
-    found = {}
+    types = {}
     for name, declared, default, hidden, not_null in connection.execute(
         f"SELECT name, type, dflt_value, hidden, \"notnull\" FROM pragma_table_xinfo('{table}')"
     ):
-        found[name] = declared.upper()
+        types[name] = declared.upper()
         if hidden or (default is not None and not _LITERAL.fullmatch(default)):
             return f"whose column {name!r:.40} runs code"
         is_safe = name.lower() not in HIDING and (default is not None or not not_null)
         if name not in wanted and not (may_have_more and is_safe):
             return f"with a column {name!r:.40} that is unknown"
     for name, declared in wanted.items():
-        if found.get(name) != declared:
+        if types.get(name) != declared:
             return f"without the column {name} as it should be"
     return ""
 
 
 def _wrong_index(connection: sqlite3.Connection, table: str) -> str:
-    for name, is_partial in connection.execute(
-        f"SELECT name, partial FROM pragma_index_list('{table}')"
-    ).fetchall():
-        parts = connection.execute(
-            "SELECT cid, coll FROM pragma_index_xinfo(?)", (name,)
-        ).fetchall()
-        if is_partial or any(cid < -1 or coll != "BINARY" for cid, coll in parts):
+    """Describe an index of a table that runs code; empty if there is none."""
+    indexes = connection.execute(f"SELECT name, partial FROM pragma_index_list('{table}')")
+    for name, is_partial in indexes.fetchall():
+        columns = connection.execute("SELECT cid, coll FROM pragma_index_xinfo(?)", (name,))
+        # A column id below -1 stands for an expression.
+        has_code = any(column < -1 or coll != "BINARY" for column, coll in columns.fetchall())
+        if is_partial or has_code:
             return f"whose index {name!r:.40} runs code"
     return ""

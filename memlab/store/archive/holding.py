@@ -1,8 +1,8 @@
-"""The lock under which one process at a time changes an archive whose store has no lock of its own.
+"""Lock for changes to the archive of a server store.
 
-A file or a folder is locked for a change, and its archive with it. A server is not: without this
-lock a second process would take the copies of a deletion that is under way for those of one that
-never began, and erase them.
+A change to a file or a folder locks the store, and with it the archive. A server store has no such
+lock. Without this one, a second process would take the copies of a deletion in progress for those
+of a deletion that never began, and erase them.
 """
 
 import os
@@ -18,21 +18,22 @@ from memlab.store.archive.location import ArchiveLocation
 from memlab.text import refused
 
 SUFFIX: Final = "-lock"
-"""What the name of the lock file adds to the archive's; it is there while the lock is held."""
+"""Suffix of the name of the lock file, which exists while the lock is held."""
 _PATIENCE: Final = 30.0
-"""Seconds for which the lock of another process is waited for."""
+"""Seconds to wait for the lock of another process."""
 _PAUSE: Final = 0.05
+"""Seconds between two attempts."""
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def archive_held(location: ArchiveLocation) -> Iterator[None]:
-    """Hold the archive of a server store, so that the other processes wait for the block's end.
+    """Hold the lock of a server store's archive during the block; do nothing for other stores.
 
     Raises
     ------
     ArchiveError
-        When another process holds it for too long, or the lock file cannot be made.
+        If another process holds the lock for too long, or if the lock file cannot be created.
     """
     if location.like is not None:
         yield
@@ -47,14 +48,14 @@ def archive_held(location: ArchiveLocation) -> Iterator[None]:
     try:
         yield
     finally:
-        # Under the lock, so that it is the file that others wait for and not one of theirs.
+        # The file is removed while it is locked, so that this is not the file of another process.
         lock.unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _locked(lock: Path, location: ArchiveLocation) -> int:
-    """Return the descriptor of a lock file that is locked, and is the one at its path."""
-    until = time.monotonic() + _PATIENCE
+    """Create and lock the lock file; return its descriptor."""
+    deadline = time.monotonic() + _PATIENCE
     while True:
         descriptor = os.open(lock, _FLAGS, 0o600)
         try:
@@ -62,7 +63,7 @@ def _locked(lock: Path, location: ArchiveLocation) -> int:
             if _is_at(descriptor, lock):
                 return descriptor
         except BlockingIOError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 os.close(descriptor)
                 raise ArchiveError(
                     f"{location.store} is being changed by another memlab, which holds {lock}; "
@@ -76,10 +77,10 @@ def _locked(lock: Path, location: ArchiveLocation) -> int:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is the one at a path: whoever held it before has unlinked it."""
+    """Return whether an open file is the one at a path; another process may have removed it."""
     try:
-        there = path.lstat()
+        at_path = path.lstat()
     except FileNotFoundError:
         return False
     opened = os.fstat(descriptor)
-    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+    return (at_path.st_dev, at_path.st_ino) == (opened.st_dev, opened.st_ino)

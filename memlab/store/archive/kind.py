@@ -1,7 +1,7 @@
-"""Which kind of store an archive was begun for: its table ``about`` notes the scheme.
+"""Kind of store that an archive was created for, which it notes as a scheme.
 
-A folder may have been taken for two kinds of store at different times. The archive that was begun
-first has the usual name; another kind's has its scheme in the name.
+A folder may have been treated as two kinds of store at different times. The first archive then has
+the usual name; the archive of the other kind has its scheme in the name.
 """
 
 import sqlite3
@@ -15,40 +15,52 @@ from typing import Final
 from memlab.store.archive.location import SUFFIX, archive_path
 
 STORE: Final = "store"
-"""The name in ``about`` of the path of a store whose archive was begun in a chosen folder."""
+"""Name in the table ``about`` of the path of the store, for an archive in another folder."""
 
 
 def noted_kind(archive: Path) -> str:
-    """Return the scheme that an archive notes; empty where there is no archive, or none noted."""
+    """Return the scheme that an archive notes; empty if there is no archive or no note."""
     try:
-        found = archive.lstat()
+        status = archive.lstat()
     except (OSError, ValueError):
         return ""
-    if not S_ISREG(found.st_mode) or not found.st_size:
+    if not S_ISREG(status.st_mode) or not status.st_size:
         return ""
-    return _noted(archive, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _noted(archive, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
 def _noted(archive: Path, *_stamp: int) -> str:
-    found = _first(archive, "SELECT value FROM about WHERE name = 'scheme'")
-    return found if isinstance(found, str) and found.isprintable() else ""
+    """Return the noted scheme; the stamp of the file makes a changed file another cache entry."""
+    return _printable(_first(archive, "SELECT value FROM about WHERE name = 'scheme'"))
+
+
+def _printable(value: object) -> str:
+    """Return a value if it is a printable text; an empty text otherwise."""
+    if isinstance(value, str) and value.isprintable():
+        return value
+    return ""
 
 
 def noted_store(archive: Path) -> str:
-    """Return the path of the store that an archive elsewhere was begun for; empty if none."""
-    found = _first(archive, "SELECT value FROM about WHERE name = ?", STORE)
-    return found if isinstance(found, str) and found.isprintable() else ""
+    """Return the store path that an archive in another folder notes; empty if it notes none."""
+    return _printable(_first(archive, "SELECT value FROM about WHERE name = ?", STORE))
 
 
 def has_deletion(archive: Path, digest: str) -> bool:
-    """Whether an archive has a deletion whose digest begins with `digest`."""
+    """Return whether an archive has a deletion whose digest begins with `digest`."""
+    if not digest:
+        return False
     statement = "SELECT 1 FROM applies WHERE substr(digest, 1, ?) = ?"
-    return bool(digest) and _first(archive, statement, len(digest), digest) is not None
+    return _first(archive, statement, len(digest), digest) is not None
 
 
 def _first(archive: Path, statement: str, *values: object) -> object:
-    """Return the first value that a statement finds, leaving no trace beside the file."""
+    """Return the first value that a statement selects; None if there is none.
+
+    Return None for an unreadable file, too. It is opened as immutable, so nothing is created beside
+    it.
+    """
     try:
         uri = f"{archive.absolute().as_uri()}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -59,7 +71,7 @@ def _first(archive: Path, statement: str, *values: object) -> object:
 
 
 def archive_of_kind(store: Path, scheme: str) -> Path:
-    """Return where the memories are kept that were taken out of a folder as one kind of store."""
+    """Return the path of the archive of a folder that is treated as one kind of store."""
     usual = archive_path(store)
     if noted_kind(usual) in ("", scheme):
         return usual
@@ -67,7 +79,7 @@ def archive_of_kind(store: Path, scheme: str) -> Path:
 
 
 def archives_beside(store: Path, schemes: Collection[str]) -> Iterator[tuple[Path, str]]:
-    """Yield the archives of a folder with the kind that each notes, one of `schemes`."""
+    """Yield the archives of a folder whose noted scheme is one of `schemes`, with that scheme."""
     usual = archive_path(store)
     stem = usual.name.removesuffix(SUFFIX)
     names = [usual.name, *(f"{stem}.{scheme}{SUFFIX}" for scheme in schemes)]
@@ -79,7 +91,7 @@ def archives_beside(store: Path, schemes: Collection[str]) -> Iterator[tuple[Pat
 
 
 def store_name_of(archive: str, schemes: Collection[str]) -> str:
-    """Return the name of the store that an archive of such a name lies beside.
+    """Return the name of the store beside an archive with this name.
 
     >>> store_name_of("work.openclaw.archive.db", ["openclaw"]), store_name_of("a.archive.db", [])
     ('work', 'a')

@@ -16,8 +16,8 @@ from memlab.errors import ArchiveError, ArchivePermissionsWarning, MemlabError
 from memlab.files import make_like
 from memlab.settings import FILE as SETTINGS_FILE
 from memlab.settings import read_settings
-from memlab.store.archive.entries import Check
 from memlab.store.archive.formats import is_unfilled
+from memlab.store.archive.schema import Check
 from memlab.store.database import path_named
 from memlab.store.records import check_any_row, check_row
 from memlab.store.snapshot import read_snapshot
@@ -119,7 +119,7 @@ def location_beside(store: Path | str) -> ArchiveLocation:
     return ArchiveLocation(archive_path(path), str(path), path, check_row, check_any_row)
 
 
-def is_begun(location: ArchiveLocation) -> bool:
+def has_archive(location: ArchiveLocation) -> bool:
     """Whether a store has an archive.
 
     An empty file, or one whose making was cut short, is none: the next deletion or copy fills it.
@@ -154,9 +154,9 @@ def _is_unfilled(path: Path) -> bool:
         return False
 
 
-def begun_path(location: ArchiveLocation) -> Path:
+def existing_path(location: ArchiveLocation) -> Path:
     """Return where an archive is, which must be there."""
-    if not is_begun(location):
+    if not has_archive(location):
         if location.like is not None and not location.like.exists():
             raise ArchiveError(
                 f"there is no store {location.store} and no archive {location.path}; check the path"
@@ -168,7 +168,7 @@ def begun_path(location: ArchiveLocation) -> Path:
     return location.path
 
 
-def touch_archive(location: ArchiveLocation) -> bool:
+def create_archive_file(location: ArchiveLocation) -> bool:
     """Make an empty file that no more people may read than the store; whether there was none.
 
     One that is there and open to more people is made as narrow, where it is the caller's own.

@@ -21,16 +21,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from memlab import errors
 from memlab.store.archive import formats
 from memlab.store.archive.archive import Archive, FileIdentity, archive_error, archive_errors
-from memlab.store.archive.entries import Apply, Archived, SampleRow
 from memlab.store.archive.holding import archive_held
 from memlab.store.archive.kind import STORE, noted_kind, noted_store
 from memlab.store.archive.location import (
     SUFFIX,
     ArchiveLocation,
-    begun_path,
-    is_begun,
-    touch_archive,
+    create_archive_file,
+    existing_path,
+    has_archive,
 )
+from memlab.store.archive.schema import Apply, Archived, SampleRow
 from memlab.store.archive.worktree import keep_out_of_git
 from memlab.store.database import check_encoding, check_side_files, text_as_bytearray, transaction
 from memlab.store.records import layout_of, positions_where, records_at
@@ -48,7 +48,7 @@ _PATIENCE: Final = 30.0
 @contextmanager
 def open_archive(location: ArchiveLocation) -> Iterator[Archive]:
     """Open an archive for reading and writing."""
-    begun_path(location)
+    existing_path(location)
     with archive_held(location), _opened(location) as archive:
         yield archive
 
@@ -102,9 +102,9 @@ def archived_change(
     with ExitStack() as opened:
         opened.enter_context(archive_held(location))
         with change as writer:
-            is_begun(location)
+            has_archive(location)
             ignore = keep_out_of_git(location.path, location.like)
-            is_new = touch_archive(location)
+            is_new = create_archive_file(location)
             try:
                 archive = opened.enter_context(_opened(location, may_be_empty=True))
                 both = ArchivedChange(writer, archive)
@@ -139,7 +139,7 @@ def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -
         archive = Archive(connection, location)
         return read(archive), archive
 
-    path = begun_path(location)
+    path = existing_path(location)
     try:
         result, archive = read_snapshot(path, read_at, check=check_archive)
     except (errors.StoreError, errors.BadRowError) as error:
@@ -199,17 +199,17 @@ def check_is_of(archive: Archive) -> None:
 
 def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bool:
     """Check what lies where the archive of a store would be, and return whether it has one."""
-    has_archive = is_begun(location)
-    if has_archive and location.has_sample:
+    exists = has_archive(location)
+    if exists and location.has_sample:
         read_archive(location, check_is_of)
     elif is_needed:
         check_not_renamed(location)
-    return has_archive
+    return exists
 
 
 def check_not_renamed(location: ArchiveLocation) -> None:
     """Check that a store which has no archive did not leave it behind under another name."""
-    if not is_begun(location) and (renamed := archive_of_other_name(location)):
+    if not has_archive(location) and (renamed := archive_of_other_name(location)):
         raise errors.ArchiveError(
             f"{renamed} is the archive of this store, which had another name; nothing was changed: "
             f"rename it to {location.path}"

@@ -38,7 +38,7 @@ from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memo
 from memlab.sources.opening import find_below
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
-from memlab.store.archive.facts import RetiredMemories
+from memlab.store.archive.retired import RetiredMemories
 from memlab.store.records import with_place, without_place
 from memlab.store.shapes import boolean, fields, integer, list_of, text
 from memlab.systems.claude_code import index as indexes

@@ -15,10 +15,10 @@ from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDelet
 from memlab.sources import base
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
-from memlab.store.archive.entries import SampleRow
-from memlab.store.archive.facts import RetiredMemories
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.opening import identity_sample_of
+from memlab.store.archive.retired import RetiredMemories
+from memlab.store.archive.schema import SampleRow
 from memlab.store.selection import TriggerEffect, classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshots, read_snapshot
 

@@ -26,11 +26,13 @@ from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.copies import last_copied
-from memlab.store.archive.entries import Dropped, Entry
-from memlab.store.archive.facts import facts_in, key_of, retired_in
-from memlab.store.archive.location import is_begun
+from memlab.store.archive.content_copies import last_copied
+from memlab.store.archive.hashed_names import key_of
+from memlab.store.archive.location import has_archive
 from memlab.store.archive.opening import check_not_renamed, read_archive
+from memlab.store.archive.retired import retired_in
+from memlab.store.archive.schema import Dropped, Entry
+from memlab.store.archive.tombstones import facts_in
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 Result = TypeVar("Result")
@@ -154,7 +156,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
     place = archive_at(source)
     if (
         source.permissions_template is None or source.permissions_template.exists()
-    ) and not is_begun(place):
+    ) and not has_archive(place):
         with source.reading():
             pass  # what is no store at all never had anything taken out of it
         check_not_renamed(place)
@@ -205,7 +207,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
         return plan, replace(done, deleted=finished[-1].memories, expired=expired)
 
     place = archive_at(source)
-    return read_archive(place, read) if is_begun(place) else None
+    return read_archive(place, read) if has_archive(place) else None
 
 
 def archived_rows(

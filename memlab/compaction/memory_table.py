@@ -1,8 +1,7 @@
-"""Memories of a store as rows, the effect of a cap on them, and the estimated cost of a plan."""
+"""Table of the memories of a store: size, use, and the decision of a policy."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -10,26 +9,21 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from memlab import columns as c
-from memlab.arguments import expect, whole_number
+from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED, Plan
+from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence import reads as reading
-from memlab.evidence.past import Memories, names_a_store, present_rows, resolve_history
+from memlab.evidence.past import Memories, names_a_store, present_rows
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.references import Evidence, collect_evidence
-from memlab.frame.fields import Flags, arrays_of, passed_on, retired_rows, rows_in_state
-from memlab.growth.context import Boot, boot_of, size_of
-from memlab.items import Size
-from memlab.policies import KeepRecent, Policy, decide
+from memlab.frame.fields import passed_on, retired_rows, rows_in_state
+from memlab.policies import Policy, decide
 from memlab.policies.activation import activity_of, per_length
-from memlab.settings import NUMBERS
-from memlab.sizing import Verdict
-from memlab.sizing.goal import SizingGoal, prepared_for
 from memlab.sizing.in_force import effective_policy
-from memlab.sources.opening import SourceLike, open_source
-from memlab.text import Cell, DisplayMixin, Table, TextPage, as_text, counted, for_terminal, or_dash
+from memlab.sources.opening import open_source
+from memlab.text import Cell, Table, TextPage, as_text, counted, for_terminal
 
 LABEL: Final = "label"
 AGE_DAYS: Final = "age_days"
@@ -400,196 +394,3 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, str):
         return _cut(value, _LONGEST)
     return int(value)
-
-
-_AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
-"""Time of evaluation for a policy that does not depend on the time."""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class CapEffect(DisplayMixin):
-    """Effect of a compaction to `keep_recent` prunable memories on the boot context.
-
-    Attributes
-    ----------
-    keep_recent : int
-        The cap, in memories.
-    before, after : Boot
-        The boot context before and after.
-    deleted : Size
-        The size of the deleted memories.
-    oldest_kept, newest_kept : datetime or None
-        The creation times of the first and the last prunable memory that is kept, by position.
-    newest_deleted : datetime or None
-        The creation time of the last memory that is deleted, by position.
-    """
-
-    keep_recent: int
-    before: Boot
-    after: Boot
-    deleted: Size
-    oldest_kept: datetime | None
-    newest_kept: datetime | None
-    newest_deleted: datetime | None
-
-    def sheet(self) -> TextPage:
-        """Return the printed page."""
-        times = {
-            "last episode to be deleted": self.newest_deleted,
-            "first episode to stay": self.oldest_kept,
-            "last episode to stay": self.newest_kept,
-        }
-        facts = [(name, f"{time:%Y-%m-%d}") for name, time in times.items() if time]
-        rows: list[tuple[Cell, ...]] = []
-        for name, boot in (("before", self.before), ("after", self.after)):
-            prunable = or_dash(boot.prunable_by_memories)
-            rows.append((name, boot.memories, boot.tokens, prunable))
-        rows.append(("deleted", *self.deleted, ""))
-        table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
-        return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])
-
-
-def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
-    """Compute the effect of a compaction to a cap, without changing the store.
-
-    Parameters
-    ----------
-    frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        The store, or the result of ``memlab.load``. Deleted memories in a frame are ignored.
-    keep_recent : int
-        The number of prunable memories to keep, the newest by position.
-
-    Returns
-    -------
-    CapEffect
-        The boot context before and after, and the size of the deleted memories.
-    """
-    keep_recent = whole_number("keep_recent", keep_recent)
-    frame = present_rows(resolve_history(frame, call="memlab.compaction.cap_effect"))
-    stays = _stays(frame, keep_recent)
-    memories = arrays_of(frame)
-    kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
-    return CapEffect(
-        keep_recent=keep_recent,
-        before=boot_of(memories, np.ones(len(frame), dtype=bool)),
-        after=boot_of(memories, stays),
-        deleted=size_of(memories, ~stays),
-        oldest_kept=_created(frame, kept.min()),
-        newest_kept=_created(frame, kept.max()),
-        newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
-    )
-
-
-def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
-    """Return the memories that the compaction of :func:`cap_effect` would leave, unchanged."""
-    frame = present_rows(resolve_history(frame, call="memlab.compaction.survivors"))
-    return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
-
-
-def _stays(frame: pd.DataFrame, keep_recent: int) -> Flags:
-    """Return for each memory whether a compaction to `keep_recent` memories keeps it."""
-    decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
-    return decided[c.KEEP].to_numpy(bool)
-
-
-def _created(frame: pd.DataFrame, position: float) -> datetime | None:
-    """Return the creation time of the memory at a position; None if there is none."""
-    created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
-    if created.empty or pd.isna(created.iloc[0]):
-        return None
-    return pd.Timestamp(created.iloc[0]).to_pydatetime()
-
-
-@dataclass(frozen=True, repr=False)
-class Cost(DisplayMixin):
-    """Estimated cost of a plan in later references and reads.
-
-    Attributes
-    ----------
-    lost : float or None
-        The estimated share of later references to memories that would be deleted, if the cap or
-        budget of the plan were kept until the horizon in the settings. None for other policies.
-    lost_limits : tuple of float or None
-        The lower and the upper limit of `lost`.
-    safe, likely : int or None
-        The cap or budget that serves `target` safely, and the one that serves it with even odds.
-    target : float
-        The share of references to serve.
-    references, to_deleted : int
-        The number of references so far, and of those to memories that the plan deletes.
-    """
-
-    lost: float | None
-    lost_limits: tuple[float, float] | None
-    safe: int | None
-    likely: int | None
-    target: float
-    references: int
-    to_deleted: int
-
-    def sheet(self) -> TextPage:
-        """Return the printed page."""
-        facts = []
-        if self.lost is not None and self.lost_limits is not None:
-            low, high = self.lost_limits
-            lost = f"about {self.lost:.1%} would find their memory gone"
-            facts.append(("later references", f"{lost}, limits {low:.1%} to {high:.1%}"))
-        if self.safe is not None:
-            numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
-            facts.append((f"to serve {self.target:.0%}", numbers))
-        so_far = "no reference or read is known"
-        if self.references:
-            references = counted(self.references, "references")
-            so_far = f"{self.to_deleted:,} of {references} led to what it deletes"
-        facts.append(("so far", so_far))
-        return TextPage("what that costs", facts)
-
-
-def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:
-    """Estimate the cost of a plan in later references and reads, from the history of its store.
-
-    Parameters
-    ----------
-    plan : Plan
-        The result of :func:`memlab.plan`.
-    store : str, Path, SqliteMemoryStore or Source, optional
-        The store, if it has moved since the plan was made.
-    log : DataFrame, str or Path, optional
-        An access log. The logs in ``memlab.toml`` by default.
-
-    Returns
-    -------
-    Cost
-        The estimate, with its limits.
-    """
-    call = "memlab.compaction.cost_of"
-    expect(plan, Plan, call=call, name="plan")
-    evidence = collect_evidence(plan.store if store is None else store, log, call=call)
-    past = evidence.past
-    references = evidence.references
-    deleted_ids = {memory.memory_id for memory in plan.memories}
-    to_deleted = int(references[c.TARGET_ID].isin(deleted_ids).sum())
-    goal = SizingGoal.of(evidence.settings)
-    lost = None
-    limits = None
-    safe = None
-    likely = None
-    name = str(plan.policy.get("policy"))
-    if name in NUMBERS:
-        sizing = prepared_for(past, references, goal, tokens=name == "tokens")
-        (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
-        lost = round(1 - row["served"], 6)
-        limits = (round(1 - row["high"], 6), round(1 - row["low"], 6))
-        choice = sizing.choose(goal.target)
-        if choice.verdict is not Verdict.NOTHING_PRUNABLE:
-            safe = sizing.number_for(choice.keep_recent)
-            likely = sizing.number_for(choice.likely)
-    return Cost(
-        lost=lost,
-        lost_limits=limits,
-        safe=safe,
-        likely=likely,
-        target=goal.target,
-        references=len(references),
-        to_deleted=to_deleted,
-    )

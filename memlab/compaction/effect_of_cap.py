@@ -1,0 +1,114 @@
+"""Effect of a cap on the boot context, computed without changing the store."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as c
+from memlab.arguments import whole_number
+from memlab.evidence.past import Memories, present_rows, resolve_history
+from memlab.frame.fields import Flags, arrays_of
+from memlab.growth.context import Boot, boot_of, size_of
+from memlab.items import Size
+from memlab.policies import KeepRecent, decide
+from memlab.text import Cell, DisplayMixin, Table, TextPage, or_dash
+
+_AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
+"""Time of evaluation for a policy that does not depend on the time."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CapEffect(DisplayMixin):
+    """Effect of a compaction to `keep_recent` prunable memories on the boot context.
+
+    Attributes
+    ----------
+    keep_recent : int
+        The cap, in memories.
+    before, after : Boot
+        The boot context before and after.
+    deleted : Size
+        The size of the deleted memories.
+    oldest_kept, newest_kept : datetime or None
+        The creation times of the first and the last prunable memory that is kept, by position.
+    newest_deleted : datetime or None
+        The creation time of the last memory that is deleted, by position.
+    """
+
+    keep_recent: int
+    before: Boot
+    after: Boot
+    deleted: Size
+    oldest_kept: datetime | None
+    newest_kept: datetime | None
+    newest_deleted: datetime | None
+
+    def sheet(self) -> TextPage:
+        """Return the printed page."""
+        times = {
+            "last episode to be deleted": self.newest_deleted,
+            "first episode to stay": self.oldest_kept,
+            "last episode to stay": self.newest_kept,
+        }
+        facts = [(name, f"{time:%Y-%m-%d}") for name, time in times.items() if time]
+        rows: list[tuple[Cell, ...]] = []
+        for name, boot in (("before", self.before), ("after", self.after)):
+            prunable = or_dash(boot.prunable_by_memories)
+            rows.append((name, boot.memories, boot.tokens, prunable))
+        rows.append(("deleted", *self.deleted, ""))
+        table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
+        return TextPage(f"keep_recent = {self.keep_recent:,}", facts, [table])
+
+
+def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
+    """Compute the effect of a compaction to a cap, without changing the store.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, or the result of ``memlab.load``. Deleted memories in a frame are ignored.
+    keep_recent : int
+        The number of prunable memories to keep, the newest by position.
+
+    Returns
+    -------
+    CapEffect
+        The boot context before and after, and the size of the deleted memories.
+    """
+    keep_recent = whole_number("keep_recent", keep_recent)
+    frame = present_rows(resolve_history(frame, call="memlab.compaction.cap_effect"))
+    stays = _stays(frame, keep_recent)
+    memories = arrays_of(frame)
+    kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
+    return CapEffect(
+        keep_recent=keep_recent,
+        before=boot_of(memories, np.ones(len(frame), dtype=bool)),
+        after=boot_of(memories, stays),
+        deleted=size_of(memories, ~stays),
+        oldest_kept=_created(frame, kept.min()),
+        newest_kept=_created(frame, kept.max()),
+        newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
+    )
+
+
+def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
+    """Return the memories that the compaction of :func:`cap_effect` would leave, unchanged."""
+    frame = present_rows(resolve_history(frame, call="memlab.compaction.survivors"))
+    return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
+
+
+def _stays(frame: pd.DataFrame, keep_recent: int) -> Flags:
+    """Return for each memory whether a compaction to `keep_recent` memories keeps it."""
+    decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
+    return decided[c.KEEP].to_numpy(bool)
+
+
+def _created(frame: pd.DataFrame, position: float) -> datetime | None:
+    """Return the creation time of the memory at a position; None if there is none."""
+    created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
+    if created.empty or pd.isna(created.iloc[0]):
+        return None
+    return pd.Timestamp(created.iloc[0]).to_pydatetime()

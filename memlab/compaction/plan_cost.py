@@ -1,0 +1,109 @@
+"""Estimated cost of a plan in later references and reads."""
+
+from dataclasses import dataclass
+
+from memlab import columns as c
+from memlab.arguments import expect
+from memlab.compaction.plans import Plan
+from memlab.evidence.reads import Log
+from memlab.evidence.references import collect_evidence
+from memlab.settings import NUMBERS
+from memlab.sizing import Verdict
+from memlab.sizing.goal import SizingGoal, prepared_for
+from memlab.sources.opening import SourceLike
+from memlab.text import DisplayMixin, TextPage, counted
+
+
+@dataclass(frozen=True, repr=False)
+class Cost(DisplayMixin):
+    """Estimated cost of a plan in later references and reads.
+
+    Attributes
+    ----------
+    lost : float or None
+        The estimated share of later references to memories that would be deleted, if the cap or
+        budget of the plan were kept until the horizon in the settings. None for other policies.
+    lost_limits : tuple of float or None
+        The lower and the upper limit of `lost`.
+    safe, likely : int or None
+        The cap or budget that serves `target` safely, and the one that serves it with even odds.
+    target : float
+        The share of references to serve.
+    references, to_deleted : int
+        The number of references so far, and of those to memories that the plan deletes.
+    """
+
+    lost: float | None
+    lost_limits: tuple[float, float] | None
+    safe: int | None
+    likely: int | None
+    target: float
+    references: int
+    to_deleted: int
+
+    def sheet(self) -> TextPage:
+        """Return the printed page."""
+        facts = []
+        if self.lost is not None and self.lost_limits is not None:
+            low, high = self.lost_limits
+            lost = f"about {self.lost:.1%} would find their memory gone"
+            facts.append(("later references", f"{lost}, limits {low:.1%} to {high:.1%}"))
+        if self.safe is not None:
+            numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
+            facts.append((f"to serve {self.target:.0%}", numbers))
+        so_far = "no reference or read is known"
+        if self.references:
+            references = counted(self.references, "references")
+            so_far = f"{self.to_deleted:,} of {references} led to what it deletes"
+        facts.append(("so far", so_far))
+        return TextPage("what that costs", facts)
+
+
+def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:
+    """Estimate the cost of a plan in later references and reads, from the history of its store.
+
+    Parameters
+    ----------
+    plan : Plan
+        The result of :func:`memlab.plan`.
+    store : str, Path, SqliteMemoryStore or Source, optional
+        The store, if it has moved since the plan was made.
+    log : DataFrame, str or Path, optional
+        An access log. The logs in ``memlab.toml`` by default.
+
+    Returns
+    -------
+    Cost
+        The estimate, with its limits.
+    """
+    call = "memlab.compaction.cost_of"
+    expect(plan, Plan, call=call, name="plan")
+    evidence = collect_evidence(plan.store if store is None else store, log, call=call)
+    past = evidence.past
+    references = evidence.references
+    deleted_ids = {memory.memory_id for memory in plan.memories}
+    to_deleted = int(references[c.TARGET_ID].isin(deleted_ids).sum())
+    goal = SizingGoal.of(evidence.settings)
+    lost = None
+    limits = None
+    safe = None
+    likely = None
+    name = str(plan.policy.get("policy"))
+    if name in NUMBERS:
+        sizing = prepared_for(past, references, goal, tokens=name == "tokens")
+        (row,) = sizing.at([plan.policy[NUMBERS[name]]]).to_dict("records")
+        lost = round(1 - row["served"], 6)
+        limits = (round(1 - row["high"], 6), round(1 - row["low"], 6))
+        choice = sizing.choose(goal.target)
+        if choice.verdict is not Verdict.NOTHING_PRUNABLE:
+            safe = sizing.number_for(choice.keep_recent)
+            likely = sizing.number_for(choice.likely)
+    return Cost(
+        lost=lost,
+        lost_limits=limits,
+        safe=safe,
+        likely=likely,
+        target=goal.target,
+        references=len(references),
+        to_deleted=to_deleted,
+    )

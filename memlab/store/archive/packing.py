@@ -1,0 +1,62 @@
+"""Compressed texts in an archive: zlib with a limit on the size after decompression."""
+
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from memlab.store.shapes import check_type
+
+_ALWAYS_ALLOWED: Final = 2**22
+"""Bytes that a text may always have."""
+_RATIO: Final = 16
+"""A larger text has at most this many times the bytes of its compressed form."""
+
+
+def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
+    """Compress a text so that :func:`unpacked` accepts it.
+
+    A text that compresses too well to be accepted is stored without compression.
+
+    Parameters
+    ----------
+    pieces : callable
+        Returns the text in pieces; called once for each attempt.
+    words : bytes
+        The preset dictionary of zlib.
+    """
+    for level in (-1, 0):
+        size = 0
+        compressor = zlib.compressobj(level, zdict=words)
+        parts = list[bytes]()
+        for piece in pieces():
+            raw = piece.encode()
+            size += len(raw)
+            parts.append(compressor.compress(raw))
+        parts.append(compressor.flush())
+        compressed = b"".join(parts)
+        if size <= _largest_size(compressed):
+            break
+    return compressed
+
+
+def unpacked(blob: Any, words: bytes = b"") -> bytes:
+    """Decompress a text from an archive.
+
+    Raise ValueError if it is damaged, or larger than memlab would have written it: anybody may have
+    written the archive.
+    """
+    check_type(blob, bytes, "a blob")
+    decompressor = zlib.decompressobj(zdict=words)
+    largest = _largest_size(blob)
+    try:
+        text = decompressor.decompress(blob, largest + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not decompressor.eof or len(text) > largest:
+        raise ValueError(f"it does not end within {largest:,} bytes")
+    return text
+
+
+def _largest_size(blob: bytes) -> int:
+    """Return the maximum number of bytes of a text in this compressed form."""
+    return max(_ALWAYS_ALLOWED, _RATIO * len(blob))

@@ -1,0 +1,147 @@
+"""Memories that plans retired: when, and how often each returned because it was needed.
+
+The archive notes them by key, with the name as a keyed hash. The store itself says which of them
+are retired now.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.hashed_names import hashed, key_of, make_key
+from memlab.store.archive.schema import Key, key_in, moment_in, moment_text, text_in
+from memlab.store.shapes import integer
+
+
+class Retired(NamedTuple):
+    """A memory that a plan retired.
+
+    Attributes
+    ----------
+    name : str
+        The keyed hash of its id.
+    retired_at : datetime
+        When it was retired last.
+    returned_at : datetime or None
+        When it was loaded again; None while it is retired.
+    times_needed : int
+        How often it returned because it was needed.
+    """
+
+    name: str
+    retired_at: datetime
+    returned_at: datetime | None
+    times_needed: int
+
+
+class RetiredMemories(dict[Key, Retired]):
+    """Every memory that plans retired, by key, including those that returned."""
+
+    hash_key: bytes = b""
+
+    def at(self, key: Key, memory_id: str | None) -> Retired | None:
+        """Return the note on a memory with this key and id; None if it was never retired."""
+        retired = self.get(key)
+        if retired is None or memory_id is None:
+            return None
+        if hashed(memory_id, self.hash_key) != retired.name:
+            return None
+        return retired
+
+
+def retired_in(archive: Archive) -> RetiredMemories:
+    """Load the memories that plans retired.
+
+    If a plan was interrupted, its memories count as returned at the time of retirement.
+    """
+    memories = RetiredMemories()
+    if not archive.has_table("retired"):
+        return memories
+    memories.hash_key = key_of(archive) or b""
+    for rowid, key, name, retired_at, returned_at, times, is_interrupted in archive.rows(
+        "SELECT retired.rowid, key, name, retired_at, returned_at, times_needed, "
+        "digest IS NOT NULL AND finished_at IS NULL FROM retired LEFT JOIN applies USING (apply)"
+    ):
+        with archive.leaving_out(f"retired memory {rowid}"):
+            retired = moment_in(retired_at, "retired_at")
+            returned = None if is_interrupted else retired
+            if returned_at is not None:
+                returned = moment_in(returned_at, "returned_at")
+            integer(0, 2**31)(times)
+            memories[key_in(key)] = Retired(
+                name=text_in(name, "its name"),
+                retired_at=retired,
+                returned_at=returned,
+                times_needed=times,
+            )
+    return memories
+
+
+_RETIRE: Final = (
+    "INSERT INTO retired (key, name, apply, retired_at) SELECT ?, ?, apply, archived_at "
+    "FROM applies WHERE digest = ? ON CONFLICT (key) DO UPDATE SET returned_at = NULL"
+)
+
+
+def note_retired(
+    archive: Archive,
+    digest: str,
+    *,
+    retired: Mapping[Key, str],
+    returned: Mapping[Key, bool],
+    at: datetime,
+) -> None:
+    """Note the memories that a plan is about to retire or return.
+
+    Parameters
+    ----------
+    archive : Archive
+        The archive, open for writing.
+    digest : str
+        The digest of the plan.
+    retired : mapping of key to str
+        The ids of the memories to retire, by key.
+    returned : mapping of key to bool
+        For each memory that returns, whether it is needed.
+    at : datetime
+        The time of the return.
+    """
+    hash_key = make_key(archive)
+    moment = moment_text(at)
+    with archive.changing() as connection:
+        archive.format.make_table("retired")
+        connection.executemany(
+            f"{_RETIRE}, times_needed = times_needed * (name = excluded.name), "
+            "name = excluded.name, apply = excluded.apply, retired_at = excluded.retired_at",
+            ((key, hashed(name, hash_key), digest) for key, name in retired.items()),
+        )
+        connection.executemany(
+            "UPDATE retired SET returned_at = ?, times_needed = times_needed + ? WHERE key = ?",
+            ((moment, is_needed, key) for key, is_needed in returned.items()),
+        )
+
+
+def forget_retired(
+    archive: Archive, digest: str, active: Iterable[Key], retired: Mapping[Key, str]
+) -> None:
+    """Note that a plan was undone.
+
+    Parameters
+    ----------
+    archive : Archive
+        The archive, open for writing.
+    digest : str
+        The digest of the plan.
+    active : iterable of key
+        Memories that the plan had retired and that are active again.
+    retired : mapping of key to str
+        The ids of memories that the plan had returned and that are retired again, by key.
+    """
+    hash_key = make_key(archive)
+    with archive.changing() as connection:
+        archive.format.make_table("retired")
+        connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
+        connection.executemany(
+            _RETIRE, ((key, hashed(name, hash_key), digest) for key, name in retired.items())
+        )

@@ -1,0 +1,117 @@
+"""Tombstones: the facts that an archive keeps of memories whose content it erased.
+
+A tombstone has no words of the memory. Names in it are keyed hashes, so references to the memory
+still count.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from memlab import columns as c
+from memlab.clock import moment_of
+from memlab.items import MemoryKind
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.schema import Dropped, Entry, moment_text, text_in
+from memlab.store.shapes import boolean, fields, integer, list_of, optional, shown, text
+
+_HASH: Final = re.compile("[0-9a-f]{32}")
+_LARGEST_SIZE: Final = 2**45
+"""Maximum of characters or tokens, so that the sum over a store fits into 64 bits."""
+
+
+def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
+    """Load the tombstones of a deletion whose content was erased, one for each memory."""
+    tombstones = []
+    query = "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid"
+    for rowid, stored in archive.rows(query, dropped.apply):
+        with archive.leaving_out(f"facts {rowid} of plan {dropped.digest[:12]}"):
+            tombstones.append(_facts_of(stored))
+    return tombstones
+
+
+def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) -> None:
+    """Erase the copies and the plan of a deletion, and keep tombstones, in one transaction.
+
+    Parameters
+    ----------
+    archive : Archive
+        The archive, open for writing.
+    entry : Entry
+        The deletion.
+    facts : iterable of str
+        The tombstones as JSON, one for each memory.
+    at : datetime
+        The time of the erasure.
+    """
+    deleted_at = moment_text(entry.finished_at or entry.archived_at)
+    dropped_at = moment_text(at)
+    with archive.changing() as connection:
+        archive.format.make_table("dropped")
+        connection.executemany(
+            "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
+            ((entry.apply, entry.digest, deleted_at, dropped_at, fact) for fact in facts),
+        )
+        # The sample is read before the copies go: it leaves out memories that are among them.
+        sample = archive.identity_sample()
+        archive.erase(entry.digest)
+        archive.note_identity_sample(sample)
+
+
+def drop_facts(archive: Archive, dropped: Iterable[Dropped]) -> None:
+    """Erase the tombstones of deletions, so that nothing is known of their memories."""
+    with archive.changing() as connection:
+        connection.executemany(
+            "DELETE FROM dropped WHERE apply = ?", ((deletion.apply,) for deletion in dropped)
+        )
+
+
+def _facts_of(stored: object) -> dict[str, Any]:
+    """Return a checked tombstone; raise ValueError if it is not one."""
+    try:
+        facts = json.loads(text_in(stored, "it", most=2**24))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    _FACTS(facts)
+    created_at = facts[c.CREATED_AT]
+    if created_at:
+        created_at = moment_of(created_at).isoformat()
+    return {**facts, c.CREATED_AT: created_at}
+
+
+def _hash(value: Any) -> None:
+    """Check for the hash of a name."""
+    text(value)
+    if not _HASH.fullmatch(value):
+        raise ValueError(f"{shown(value)} is no name's hash")
+
+
+def _kind(value: Any) -> None:
+    """Check for a kind of memory."""
+    text(value)
+    MemoryKind(value)
+
+
+def _moment(value: Any) -> None:
+    """Check for a time."""
+    text(value)
+    moment_of(value)
+
+
+_FACTS: Final = fields(
+    {
+        c.POSITION: integer(),
+        c.KIND: _kind,
+        c.CHARS: integer(0, _LARGEST_SIZE),
+        c.TOKENS: integer(0, _LARGEST_SIZE),
+        c.LOAD_BEARING: boolean,
+        c.KEY: _hash,
+        c.CREATED_AT: optional(_moment),
+        **dict.fromkeys((c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY), optional(_hash)),
+        **dict.fromkeys((c.SUPERSEDES, c.EVIDENCE_REFS), list_of(_hash)),
+    },
+    absent={c.KEY},
+)
+"""Shape of a tombstone, as :func:`memlab.evidence.past.facts_of` makes it."""
