@@ -1,4 +1,4 @@
-"""An agent's store: reading, writing and compacting it. Standard library only."""
+"""The agent's own SQLite store: reading, writing and compacting it. Standard library only."""
 
 from memlab.store.snapshot import copy_store
 from memlab.store.sqlite_store import ReadLog, SqliteMemoryStore

@@ -1,4 +1,4 @@
-"""A store file: opening it, checking that it is one, and SQLite's errors in our words."""
+"""A store file: opening and checking it, and messages for the errors of SQLite."""
 
 import os
 import re
@@ -7,12 +7,12 @@ import struct
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from memlab.arguments import refusal
@@ -27,16 +27,17 @@ _COLUMNS: Final = """
 """
 CREATE_TABLE: Final = f"\nCREATE TABLE IF NOT EXISTS memory_items ({_COLUMNS})\n"
 
-_DECLARED: Final = dict(each.split()[:2] for each in _COLUMNS.split(","))
+_DECLARED: Final = dict(column.split()[:2] for column in _COLUMNS.split(","))
+"""Declared type of each column."""
 COLUMNS: Final = tuple(_DECLARED)
-"""The table's columns, in the order in which they are declared."""
+"""Columns of ``memory_items``, in the order of their declaration."""
 
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
-"""How the names of files end that SQLite keeps beside a store."""
+"""Suffixes of the files that SQLite keeps beside a store."""
 HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
-"""Names of a column, in small letters, under which a row's position could not be asked for."""
+"""Column names, in lower case, that would hide the rowid."""
 ROOMY_CACHE: Final = "PRAGMA cache_size = -32768"
-"""Lets SQLite hold up to 32 MiB of pages: each deletion touches another of the ids' index."""
+"""Lets SQLite cache 32 MiB of pages: each deletion touches another page of the index on ids."""
 
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
 
@@ -45,10 +46,12 @@ HOW_TO_GO_ON: Final = (
     "sqlite3 shell's .recover, or a backup), then move {log} away"
 )
 _WAL_HEAD: Final = struct.Struct(">8I")
-"""Magic, version, page size, checkpoint, two salts, two checksums: big-endian whatever the sums."""
+"""Header of a write-ahead log: magic, version, page size, checkpoint, two salts and two checksums.
+
+It is big-endian whatever the byte order of the checksums."""
 _WAL_VERSION: Final = 3_007_000
 _WAL_ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}
-"""By magic, in which order of bytes the checksums are made."""
+"""Byte order of the checksums, by magic number."""
 _OF_VALUES: Final = re.compile(r"^(NULL|NUMERIC|TEXT|non-\w+) value in |^CHECK constraint failed")
 
 NO_DATABASE: Final = "{path} is not a SQLite database; name the memory.db that an agent writes"
@@ -64,7 +67,7 @@ _WORDS: Final = {
     "MOUNTED": "{path} cannot be written: its file system is mounted read-only; copy it to "
     "another, or have that one mounted for writing",
     "FULL": "no room left on the disk for {path}; nothing was changed: free some and try again",
-    # Where a commit fails that was written and could not be synced, the next to look finds it done.
+    # If a commit was written and could not be synced, the next reader finds it done.
     "IOERR": "{path} cannot be read or written ({error}); nothing is lost: check the disk and run "
     "the same command again",
 }
@@ -72,7 +75,7 @@ _WORDS: Final = {
 
 def error_in_words(error: sqlite3.Error | UnicodeDecodeError, path: Path | str) -> MemlabError:
     """Return the error to raise for an error of SQLite on the store at `path`."""
-    if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes what it found
+    if isinstance(error, UnicodeDecodeError):  # the message of SQLite quotes the damaged text
         return StoreError(_WORDS["CORRUPT"].format(path=path, error=error))
     if str(error).startswith("Could not decode to UTF-8"):
         return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
@@ -95,19 +98,29 @@ def sqlite_errors_in_words(
     in_words: Callable[[Any, Path | str], Exception] = error_in_words,
     module: Any = sqlite3,
 ) -> Iterator[None]:
-    """Raise SQLite's own errors as one of memlab's that says what, where and what next."""
+    """Raise errors of SQLite in the block as errors of memlab.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file that messages name.
+    in_words : callable
+        Makes the error to raise from an error and the path.
+    module : module
+        The module whose ``Error`` is caught.
+    """
     try:
         yield
     except module.ProgrammingError:
-        raise  # a mistake in a caller's code, not in a user's file
+        raise  # a mistake in the calling code, not in the user's file
     except (module.Error, UnicodeDecodeError) as error:
         raise in_words(error, path) from error
 
 
 def check_side_files(path: Path) -> None:
-    """Refuse what is no ordinary file, a pipe say, where SQLite keeps a store's journals."""
-    for end in SIDE_FILES:
-        side = Path(f"{path}{end}")
+    """Raise StoreError if a side file of a store is not a regular file."""
+    for suffix in SIDE_FILES:
+        side = Path(f"{path}{suffix}")
         try:
             if not S_ISREG(side.lstat().st_mode):
                 raise StoreError(
@@ -125,43 +138,43 @@ def check_side_files(path: Path) -> None:
 
 _LOOKS: Final = 5
 _PAUSE: Final = 0.02
-"""How often, and after how many seconds, the header of a log is looked at again."""
+"""Seconds between two attempts to read the header of a write-ahead log."""
 _MOST_LOGS: Final = 1_000
-"""Copies of damaged logs that are kept beside a store."""
+"""Maximum number of copies of damaged logs that are kept beside a store."""
 
 
 def wal_fault(path: Path) -> str:
-    """Say what is wrong with a store's write-ahead log; empty where nothing is.
+    """Describe what is wrong with a store's write-ahead log; empty if nothing is.
 
-    SQLite takes a log whose header it cannot read for none, and the next writer empties it. A
-    header that somebody is writing at this moment is no damage: it is read again after a while.
+    SQLite ignores a log whose header it cannot read, and the next writer empties it. A header that
+    is being written at this moment is not damaged, so it is read again after a pause.
     """
     log = Path(f"{path}{SIDE_FILES[0]}")
-    seen = _wal_head(log)
+    head = _wal_head(log)
     for _ in range(_LOOKS):
-        if _is_sound_head(seen):
+        if _is_sound_head(head):
             return ""
         time.sleep(_PAUSE)
-        before = seen
-        seen = _wal_head(log)
-        if seen == before:
+        before = head
+        head = _wal_head(log)
+        if head == before:
             break
-    if _is_sound_head(seen):
+    if _is_sound_head(head):
         return ""
     return f"the header of {log} is damaged, so that what was written last cannot be seen"
 
 
 def _wal_head(log: Path) -> bytes:
-    """Return the beginning of a log; nothing where there is none, or it cannot be opened."""
+    """Return the first bytes of a log; empty if it does not exist or cannot be opened."""
     try:
         with ordinary_file(log, most=sys.maxsize, follow_links=False) as file:
             return bytes(file.read(_WAL_HEAD.size + 1))
-    except OSError:  # whoever opens the store says what is wrong with it
+    except OSError:  # the fault is reported when the store is opened
         return b""
 
 
 def _is_sound_head(head: bytes) -> bool:
-    """Whether SQLite can read the header that a log begins with, or nothing was written yet."""
+    """Return whether SQLite can read the header of a log; also True for a log without content."""
     if len(head) <= _WAL_HEAD.size:
         return True
     magic, version, *_, first, second = _WAL_HEAD.unpack(head[: _WAL_HEAD.size])
@@ -173,8 +186,12 @@ def _is_sound_head(head: bytes) -> bool:
 def keep_damaged_log(path: Path) -> Path | None:
     """Copy a damaged write-ahead log before the store is opened for writing, which empties it.
 
-    Returns the copy, which has the store's permissions; None where the log is sound. A copy of the
-    same bytes that is there already is not made again.
+    Warn with DamagedLogWarning. An existing copy of the same bytes is not made again.
+
+    Returns
+    -------
+    Path or None
+        The copy, with the permissions of the store; None if the log is sound.
     """
     if not wal_fault(path):
         return None
@@ -204,7 +221,7 @@ def keep_damaged_log(path: Path) -> Path | None:
 
 
 def _wal_checksum(data: bytes, order: str) -> tuple[int, int]:
-    """Return the two sums that SQLite keeps of the header of a log."""
+    """Return the two checksums of a write-ahead log over its header."""
     first = 0
     second = 0
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
@@ -215,33 +232,35 @@ def _wal_checksum(data: bytes, order: str) -> tuple[int, int]:
 
 
 def check_wal(path: Path) -> None:
-    """Refuse to delete from a store whose write-ahead log cannot be read: that would empty it."""
-    if fault := wal_fault(path):
+    """Raise StoreError if a store's write-ahead log is damaged: writing would empty it."""
+    fault = wal_fault(path)
+    if fault:
         log = f"{path}{SIDE_FILES[0]}"
         raise StoreError(f"{fault}; nothing was changed: {HOW_TO_GO_ON.format(log=log)}")
 
 
 def table_faults(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return what SQLite finds wrong with the pages and indexes of a table; empty for nothing.
+    """Return the faults that SQLite finds in the pages and indexes of a table.
 
-    Values that break a constraint are no damage: they are archived and restored as they are.
+    Values that violate a constraint are not faults: they are archived and restored as they are.
     """
     try:
-        found = connection.execute(f"PRAGMA integrity_check({table!r})").fetchall()
-    except sqlite3.OperationalError:  # a function or collation of an agent's own is missing
+        rows = connection.execute(f"PRAGMA integrity_check({table!r})").fetchall()
+    except sqlite3.OperationalError:  # the table needs a function or collation of the agent
         return []
-    lines = [str(line) for (line,) in found]
+    lines = [str(line) for (line,) in rows]
     return [line for line in lines if line != "ok" and not _OF_VALUES.search(line)]
 
 
 def _is_mounted_read_only(path: Path | str) -> bool:
+    """Return whether a file is on a file system that is mounted read-only."""
     with suppress(OSError, ValueError):
         return bool(os.statvfs(Path(path).parent).f_flag & os.ST_RDONLY)
     return False
 
 
 def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
-    """Open `path` for reading and writing, with transactions begun by hand."""
+    """Open `path` for reading and writing, without implicit transactions."""
     check_side_files(Path(path))
     with sqlite_errors_in_words(path):
         return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
@@ -249,7 +268,10 @@ def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connecti
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do all of the block or none; wait for writers first, since after a read that would fail."""
+    """Run the block in one transaction that takes the write lock at its beginning.
+
+    A transaction that reads first fails if somebody else wrote meanwhile.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -261,7 +283,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def check_encoding(connection: sqlite3.Connection, path: Path | str) -> None:
-    """Refuse a file whose text is UTF-16: records and their fingerprints are of UTF-8."""
+    """Raise StoreError if the text of a file is UTF-16: records are made of UTF-8."""
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     if encoding != "UTF-8":
         raise StoreError(
@@ -271,51 +293,80 @@ def check_encoding(connection: sqlite3.Connection, path: Path | str) -> None:
 
 
 def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
-    """Check that `connection` holds ``memory_items`` as agents write it, with or without more."""
+    """Raise StoreError unless a file has the table ``memory_items`` as agents write it.
+
+    Further columns of an agent's own are allowed.
+    """
     with sqlite_errors_in_words(path):
         check_encoding(connection, path)
         table = connection.execute(
             "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
         ).fetchone()
-        found = {
-            name: (declared.upper(), key, hidden)
+        columns = [
+            _Column(name, declared.upper(), key, bool(hidden))
             for name, declared, key, hidden in connection.execute(
                 "SELECT name, type, pk, hidden FROM pragma_table_xinfo('memory_items')"
             )
-        }
+        ]
     if table is None:
         raise StoreError(
             f"{path} has no table memory_items; name the memory.db that an agent writes"
         )
     kind, without_rowid = table
-    missing = [name for name in COLUMNS if name not in found]
-    wrong = [
-        (kind != "table", f"is a {kind}, not a table; name the store itself"),
-        (
-            without_rowid,
-            "was made WITHOUT ROWID, so its rows have no order of insertion; " + _ANOTHER_SCHEMA,
-        ),
-        (missing, f"lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"),
-    ]
-    for name, (declared, key, hidden) in found.items():
-        wanted = _DECLARED.get(name)  # columns of an agent's own may be anything
-        how = "generated" if hidden else declared or "nothing"
-        differs = wanted and (declared != wanted or hidden)
-        hides = f"has a column {name}, which hides the order of insertion"
-        wrong += [
-            (differs, f"declares {name} as {how}, not {wanted}; {_ANOTHER_SCHEMA}"),
-            (
-                key != (name == COLUMNS[0]),
-                f"has another primary key than memory_id; {_ANOTHER_SCHEMA}",
-            ),
-            (name.lower() in HIDING, f"{hides}; {_ANOTHER_SCHEMA}"),
-        ]
-    if words := next((words for is_wrong, words in wrong if is_wrong), ""):
-        raise StoreError(f"memory_items in {path} {words}")
+    fault = _table_fault(kind, columns, without_rowid=bool(without_rowid))
+    if fault:
+        raise StoreError(f"memory_items in {path} {fault}")
+
+
+class _Column(NamedTuple):
+    """A column of a table as SQLite describes it."""
+
+    name: str
+    declared: str
+    """Its declared type, in capital letters."""
+    key: int
+    """Its place in the primary key; 0 if it is not part of it."""
+    is_generated: bool
+
+
+def _table_fault(kind: str, columns: Sequence[_Column], *, without_rowid: bool) -> str:
+    """Return as a clause what is wrong with a table ``memory_items``; empty if nothing is."""
+    if kind != "table":
+        return f"is a {kind}, not a table; name the store itself"
+    if without_rowid:
+        no_order = "was made WITHOUT ROWID, so its rows have no order of insertion"
+        return f"{no_order}; {_ANOTHER_SCHEMA}"
+    names = {column.name for column in columns}
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        return f"lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"
+    for column in columns:
+        fault = _column_fault(column)
+        if fault:
+            return f"{fault}; {_ANOTHER_SCHEMA}"
+    return ""
+
+
+def _column_fault(column: _Column) -> str:
+    """Return as a clause what is wrong with a column; empty if nothing is.
+
+    Further columns of an agent's own may have any type.
+    """
+    name = column.name
+    wanted = _DECLARED.get(name)
+    if wanted and (column.declared != wanted or column.is_generated):
+        declared = "generated" if column.is_generated else column.declared or "nothing"
+        return f"declares {name} as {declared}, not {wanted}"
+    wanted_key = 1 if name == COLUMNS[0] else 0
+    if column.key != wanted_key:
+        return "has another primary key than memory_id"
+    if name.lower() in HIDING:
+        return f"has a column {name}, which hides the order of insertion"
+    return ""
 
 
 def path_named(source: Path | str) -> Path:
-    """Return the path that a path or a ``file:`` URI names, whatever is there."""
+    """Return the path of a path or a ``file:`` URI; it need not exist."""
     if not isinstance(source, str | PathLike):
         raise refusal(source, "PathLike", call="memlab", name="store")
     text = str(source)
@@ -323,7 +374,7 @@ def path_named(source: Path | str) -> Path:
 
 
 def stat_store(path: Path) -> os.stat_result | None:
-    """Return what is at a path; None where nothing is."""
+    """Return the status of a path; None if nothing is there."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -334,21 +385,21 @@ def stat_store(path: Path) -> os.stat_result | None:
 
 
 def store_file(source: Path | str) -> Path:
-    """Return the existing file that a path or a ``file:`` URI names."""
+    """Return the path of an existing file, from a path or a ``file:`` URI."""
     path = path_named(source)
-    found = stat_store(path)
-    if found is None:
+    status = stat_store(path)
+    if status is None:
         raise StoreError(f"there is no file {path}; check the path")
-    if S_ISDIR(found.st_mode):
+    if S_ISDIR(status.st_mode):
         raise StoreError(f"{path} is a folder and no store; memlab find {path} lists those inside")
-    if not S_ISREG(found.st_mode) or found.st_size == 0:
-        is_what = "empty" if S_ISREG(found.st_mode) else "not a file"
+    if not S_ISREG(status.st_mode) or status.st_size == 0:
+        is_what = "empty" if S_ISREG(status.st_mode) else "not a file"
         raise StoreError(f"{path} is {is_what}; name the memory.db that an agent writes")
     return path
 
 
 def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
-    """Open a URI for reading; threads may take turns with what it opens."""
+    """Open a URI for reading; several threads may use the connection in turn."""
     return sqlite3.connect(
         uri, uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )
@@ -358,7 +409,7 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 def text_as_bytearray(
     connection: sqlite3.Connection, text: Callable[[bytes], Any] = bytearray
 ) -> Iterator[None]:
-    """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
+    """Return text as bytearray in the block: it then differs from a blob and need not be UTF-8."""
     before = connection.text_factory
     connection.text_factory = text
     try:
@@ -369,7 +420,7 @@ def text_as_bytearray(
 
 @contextmanager
 def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
-    """Let a value of more than `size` bytes, stored or made, raise :class:`sqlite3.DataError`."""
+    """Raise :class:`sqlite3.DataError` in the block for any value of more than `size` bytes."""
     before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
     try:
         yield
@@ -379,11 +430,11 @@ def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
 
 @contextmanager
 def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a store whose every commit reaches the disk."""
+    """Open a store so that each commit is synced to disk."""
     keep_damaged_log(Path(path))
     with closing(connect(path)) as connection, sqlite_errors_in_words(path):
         check_table(connection, path)
-        # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+        # With FULL, a power cut can undo the end of a commit; with EXTRA it cannot.
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute(ROOMY_CACHE)
         yield connection

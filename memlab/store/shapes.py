@@ -1,4 +1,7 @@
-"""What a value must be that comes out of a file or from a server; else a ValueError."""
+"""Checks of values that come from a file or a server; a wrong value raises ValueError.
+
+A shape is a function that checks one value.
+"""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -11,7 +14,7 @@ _BEYOND: Final = 2**63
 
 
 def text(value: Any, errors: str = "strict") -> None:
-    """Text that any file takes: no half of a character."""
+    """Check for a text that can be encoded as UTF-8."""
     check_type(value, str, "text")
     try:
         value.encode("utf-8", errors)
@@ -20,12 +23,12 @@ def text(value: Any, errors: str = "strict") -> None:
 
 
 def raw_text(value: Any) -> None:
-    """Text that stands for the bytes of a file, as ``surrogateescape`` reads them."""
+    """Check for a text with the bytes of a file, decoded with ``surrogateescape``."""
     text(value, "surrogateescape")
 
 
 def integer(least: int = -_BEYOND, most: int = _BEYOND - 1) -> Shape:
-    """Return the shape of a whole number in a range, by default of 64 bits."""
+    """Return the shape of a whole number in a range; 64 bits by default."""
 
     def check(value: Any) -> None:
         check_type(value, int, "a whole number")
@@ -41,7 +44,7 @@ def boolean(value: Any) -> None:
 
 
 def digits(value: Any) -> None:
-    """Hexadecimal digits, two a byte."""
+    """Check for bytes in hexadecimal digits."""
     check_type(value, str, "text")
     try:
         bytes.fromhex(value)
@@ -50,7 +53,7 @@ def digits(value: Any) -> None:
 
 
 def stored(value: Any) -> None:
-    """Check a value of SQLite's as a record has it, see :mod:`memlab.store.records`."""
+    """Check for a value of SQLite as it is in a record; see :mod:`memlab.store.records`."""
     kind = type(value)
     if kind is str:
         text(value)
@@ -65,17 +68,20 @@ def stored(value: Any) -> None:
         raise ValueError(f"{shown(value)} is no value of SQLite's")
 
 
-def text_or(plain: Shape, other: Shape) -> Shape:
-    """Return the shape of a text of one shape, or of what is no text of another."""
+def text_or(text_shape: Shape, other_shape: Shape) -> Shape:
+    """Return a shape that checks texts with one shape and other values with another."""
 
     def check(value: Any) -> None:
-        (plain if type(value) is str else other)(value)
+        if type(value) is str:
+            text_shape(value)
+        else:
+            other_shape(value)
 
     return check
 
 
 def non_empty(shape: Shape) -> Shape:
-    """Return a shape of what is not empty."""
+    """Return the shape of a value that has a shape and is not empty."""
 
     def check(value: Any) -> None:
         shape(value)
@@ -86,7 +92,7 @@ def non_empty(shape: Shape) -> Shape:
 
 
 def optional(shape: Shape) -> Shape:
-    """Return a shape that None has too."""
+    """Return the shape of a value that has a shape or is None."""
 
     def check(value: Any) -> None:
         if value is not None:
@@ -96,20 +102,20 @@ def optional(shape: Shape) -> Shape:
 
 
 def list_of(shape: Shape, *, least: int = 0, most: int | None = None) -> Shape:
-    """Return the shape of a list of values of a shape."""
+    """Return the shape of a list whose values have a shape."""
 
     def check(value: Any) -> None:
         check_type(value, list, "a list")
         if len(value) < least or (most is not None and len(value) > most):
             raise ValueError(f"a list of {len(value):,} where there are others")
-        for each in value:
-            shape(each)
+        for element in value:
+            shape(element)
 
     return check
 
 
 def pair(first: Shape, second: Shape) -> Shape:
-    """Return the shape of a list of two."""
+    """Return the shape of a list of two values."""
 
     def check(value: Any) -> None:
         list_of(anything, least=2, most=2)(value)
@@ -120,27 +126,38 @@ def pair(first: Shape, second: Shape) -> Shape:
 
 
 def mapping_of(shape: Shape) -> Shape:
-    """Return the shape of an object all of whose values have a shape."""
+    """Return the shape of an object whose values have a shape."""
     return fields({}, others=shape)
 
 
 def fields(
     known: Mapping[str, Shape], *, absent: Collection[str] = (), others: Shape | None = None
 ) -> Shape:
-    """Return the shape of an object."""
+    """Return the shape of an object with named fields.
+
+    Parameters
+    ----------
+    known : mapping of str to shape
+        The shape of each field.
+    absent : collection of str
+        Fields that may be missing.
+    others : shape, optional
+        The shape of fields with other names; by default there must be none.
+    """
     needed = known.keys() - set(absent)
 
     def check(value: Any) -> None:
         check_type(value, dict, "an object")
-        if missing := needed - value.keys():
+        missing = needed - value.keys()
+        if missing:
             raise ValueError(f"{min(missing)} is missing")
-        for name, each in value.items():
+        for name, field_value in value.items():
             shape = known.get(name, others)
             if shape is None:
                 raise ValueError(f"{shown(name)} does not belong there")
             try:
                 text(name)
-                shape(each)
+                shape(field_value)
             except ValueError as error:
                 raise ValueError(f"{shown(name)[1:-1]}: {error}") from None
 
@@ -148,18 +165,18 @@ def fields(
 
 
 def check_type(value: Any, kind: type, word: str) -> None:
-    """Check a value's type, which is no other that inherits from it."""
+    """Check that the type of a value is exactly this one, not a subclass."""
     if type(value) is not kind:
         raise ValueError(f"{shown(value)} is not {word}")
 
 
 def shown(value: object) -> str:
-    """Return some characters of a value, however large it is."""
+    """Return a shortened text of a value for a message."""
     return _repr(value)
 
 
 def anything(value: Any) -> None:
-    """Check nothing."""
+    """Accept any value."""
 
 
 _IN_64_BITS: Final = integer()

@@ -1,10 +1,10 @@
-"""What a store may keep beside its memories, and how the two belong together."""
+"""Signals: the side table in which a store keeps importance, use and expiry of its memories."""
 
 import sqlite3
 from typing import Final
 
 SIGNALS: Final = "memory_signals"
-"""The side table of a store that keeps signals."""
+"""Name of the side table."""
 
 SIGNAL_COLUMNS: Final = {
     "memory_id": "TEXT PRIMARY KEY",
@@ -20,25 +20,26 @@ SIGNAL_COLUMNS: Final = {
     "position": "INTEGER",
     "scope": "TEXT",
 }
-"""Columns of memlab's own table. ``position`` is the rowid of the row they belong to: signals of a
-row that was deleted and written anew by another store belong to nothing. ``scope`` is what the row
-is capped with."""
+"""Columns of the side table of memlab.
+
+``position`` is the rowid of the memory: signals of a row that was deleted and written again by
+another store belong to no memory. ``scope`` is the group of memories that share a cap."""
 CREATE_SIGNALS: Final = (
     f"CREATE TABLE IF NOT EXISTS {SIGNALS} "
     f"({', '.join(f'{name} {kind}' for name, kind in SIGNAL_COLUMNS.items())})"
 )
 
 HAS_SIGNALS: Final = "item.rowid = signal.position AND item.memory_id = signal.memory_id"
-"""How a row, ``memory_items AS item``, and its own ``memory_signals AS signal`` find each other."""
+"""Join condition of ``memory_items AS item`` and ``memory_signals AS signal``."""
 
 
 def signal_columns(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """Return the columns of a store's side table that hold values; none where it keeps none."""
-    found = connection.execute(
+    """Return the columns of a store's side table; an empty tuple if it has none."""
+    rows = connection.execute(
         "SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0 AND EXISTS "
         "(SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = ?)",
         (SIGNALS, SIGNALS),
     )
-    names = dict(found)
-    is_own = names.keys() >= SIGNAL_COLUMNS.keys() and names["memory_id"]
-    return tuple(names) if is_own else ()
+    key_order = dict(rows)
+    is_own = key_order.keys() >= SIGNAL_COLUMNS.keys() and key_order["memory_id"]
+    return tuple(key_order) if is_own else ()

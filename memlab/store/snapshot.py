@@ -1,4 +1,4 @@
-"""Reading a store without leaving a trace, at one moment, whatever state its file is in."""
+"""Reading a store file at one moment, whatever its state, without creating files beside it."""
 
 import shutil
 import sqlite3
@@ -20,23 +20,25 @@ Result = TypeVar("Result")
 State = dict[str, tuple[int, int, int]]
 
 _LOOKS: Final = 5
+"""Maximum number of attempts to read a store that changes."""
 
 
 @contextmanager
 def open_snapshot(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the store at `path` as it is now, and leave no trace."""
+    """Open a store at its current state for reading; create no file beside it."""
     with open_snapshots(path, 1) as (connection,):
         yield connection
 
 
 @contextmanager
 def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
-    """Open a store so up to `most` times: all connections see the same rows.
+    """Open a store up to `most` times, so that all connections see the same state.
 
-    Opening a WAL store read-only makes files beside it, so one that nobody has open is read as
-    immutable, and looked at again afterwards; one left in a transaction is recovered in a copy.
+    Opening a store in WAL mode read-only would create files beside it. A store that nobody has open
+    is therefore read as immutable, and checked for changes afterwards. A store that was left in the
+    middle of a transaction is recovered in a temporary copy.
     """
-    file = path.resolve()  # side files lie beside what a link points to
+    file = path.resolve()  # the side files are beside the target of a link
     with ExitStack() as stack, database.sqlite_errors_in_words(path):
         try:
             uri, before = _way_in(file, stack)
@@ -48,9 +50,9 @@ def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
         try:
             with ExitStack() as opened:
                 ways = (closing(database.connect_reading(uri)) for _ in range(most))
-                connections = [opened.enter_context(each) for each in ways]
+                connections = [opened.enter_context(connection) for connection in ways]
                 yield connections if most == 1 else _at_one_moment(connections)
-        except Exception as error:  # what is half rewritten can fail in any way
+        except Exception as error:  # a file that is being rewritten can cause any error
             if before == _state(file, before):
                 raise
             raise changed from error
@@ -59,25 +61,31 @@ def open_snapshots(path: Path, most: int) -> Iterator[list[sqlite3.Connection]]:
 
 
 def _at_one_moment(connections: list[sqlite3.Connection]) -> list[sqlite3.Connection]:
-    """Begin to read over those that see one moment: all of them, or the first alone."""
-    before = [_version(each) for each in connections[1:]]
-    for each in connections:
-        each.execute("BEGIN")
-    _, *after = [_version(each) for each in connections]
-    # As long as no version has changed between the first and the second look at it, there was
-    # a moment between all first and all second looks, and every connection sees that moment.
+    """Begin a read transaction on each connection; return those that see the same state.
+
+    These are all of them, or the first alone if somebody committed meanwhile.
+    """
+    before = [_version(connection) for connection in connections[1:]]
+    for connection in connections:
+        connection.execute("BEGIN")
+    _, *after = [_version(connection) for connection in connections]
+    # If no version changed between the first and the second query, there was a moment after all
+    # first queries and before all second ones, and every connection sees the state at that moment.
     return connections if before == after else connections[:1]
 
 
 def _version(connection: sqlite3.Connection) -> int:
-    """Return a number that changes when somebody else commits; begins to read if in a BEGIN."""
+    """Return the data version, which changes when somebody else commits.
+
+    Within a transaction that has not read yet, this begins the reading.
+    """
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     (version,) = connection.execute("PRAGMA data_version").fetchone()
     return int(version)
 
 
 def retry_if_changed(look: Callable[[], Result]) -> Result:
-    """Return ``look()``; when somebody wrote while it read, look again, up to five times."""
+    """Return ``look()``; call it up to five times if somebody writes while it reads."""
     for _ in range(_LOOKS - 1):
         with suppress(ChangedWhileReadError):
             return look()
@@ -90,7 +98,7 @@ def read_snapshot(
     *,
     check: Callable[[sqlite3.Connection, Path], None] = database.check_table,
 ) -> Result:
-    """Return what is read of the checked store at `path`, which is opened without a trace."""
+    """Return ``read(connection)`` for a checked snapshot of a store."""
 
     def look() -> Result:
         with open_snapshot(path) as connection:
@@ -101,17 +109,27 @@ def read_snapshot(
 
 
 def copy_store(source: Path | str, target: Path | str) -> Path:
-    """Copy a store, as one moment sees it, into a new file; the store is only read.
+    """Copy a store at its current state into a new file. The store is only read.
 
-    The copy appears whole or not at all, and no more people may read it than the store. MemlabError
-    where `target` exists or cannot be written.
+    The copy appears when it is complete, or not at all. Its permissions are at most those of the
+    store.
 
     Parameters
     ----------
     source : Path or str
-        A store's file or ``file:`` URI.
+        The file of the store, or its ``file:`` URI.
     target : Path or str
-        The file to make.
+        The file to create.
+
+    Returns
+    -------
+    Path
+        The target.
+
+    Raises
+    ------
+    MemlabError
+        If `target` exists or cannot be written.
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
     path = database.store_file(source)
@@ -126,18 +144,24 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
 
 
 def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
-    """Return a URI that opens the store, and what must stay as it is while no lock holds it."""
+    """Return a URI that opens a store for reading, and the state of its files that must not change.
+
+    The state is empty if SQLite locks the store while it is read.
+    """
     database.check_side_files(file)
     locking = f"{file.as_uri()}?mode=ro"
     wal, shm, journal = (_side_file(file, suffix) for suffix in database.SIDE_FILES)
-    is_left = _stamp(wal)[1] > 0 and not shm.exists()
+    is_left_over = _stamp(wal)[1] > 0 and not shm.exists()
     in_use = wal.exists() and shm.exists()
-    # What a writer that holds a lock has begun is not rolled back: whoever reads waits for it.
-    is_left |= journal.exists() and (
-        (not in_use and _is_wal(file))
-        or _is_refused(locking, "SQLITE_READONLY", "SQLITE_CANTOPEN", busy_timeout=0)
-    )
-    if is_left:
+    # The journal of a writer that holds a lock is not rolled back: SQLite waits for that writer.
+    if journal.exists():
+        is_unused_wal = not in_use and _is_wal(file)
+        is_left_over = (
+            is_left_over
+            or is_unused_wal
+            or _is_refused(locking, "SQLITE_READONLY", "SQLITE_CANTOPEN", busy_timeout=0)
+        )
+    if is_left_over:
         before = _state(file, ("", *database.SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, Path(folder)), before
@@ -148,15 +172,15 @@ def _way_in(file: Path, stack: ExitStack) -> tuple[str, State]:
 
 
 def _is_wal(file: Path) -> bool:
-    """Whether the file asks for a write-ahead log, which SQLite cannot open without locks.
+    """Return whether a file is in WAL mode, which SQLite cannot open without locks.
 
-    Closing the file in Python would drop every lock that this process has on it.
+    The header is not read here: closing the file would drop every lock of this process on it.
     """
     return _is_refused(f"{file.as_uri()}?mode=ro&nolock=1", "SQLITE_CANTOPEN")
 
 
 def _is_refused(uri: str, *why: str, busy_timeout: float = 5.0) -> bool:
-    """Whether SQLite cannot read a file, for one of these reasons."""
+    """Return whether SQLite fails to read a file with one of these errors."""
     try:
         with closing(database.connect_reading(uri, busy_timeout=busy_timeout)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema")
@@ -166,11 +190,11 @@ def _is_refused(uri: str, *why: str, busy_timeout: float = 5.0) -> bool:
 
 
 def _recovered_copy(file: Path, folder: Path) -> str:
-    """Copy the store and its side files into `folder`, recover it there and return its URI."""
+    """Copy a store and its side files into `folder`, recover the copy and return its URI."""
     copy = folder / "store.db"
     shutil.copyfile(file, copy)
     for suffix in ("-wal", "-journal"):
-        with suppress(FileNotFoundError):  # its writer may have gone since
+        with suppress(FileNotFoundError):  # another process may have removed it
             shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
     with closing(database.connect(copy)) as connection:
         connection.execute("SELECT count(*) FROM sqlite_schema")
@@ -179,18 +203,19 @@ def _recovered_copy(file: Path, folder: Path) -> str:
 
 
 def _side_file(path: Path, suffix: str) -> Path:
+    """Return the path of a side file of a store."""
     return path.with_name(path.name + suffix)
 
 
 def _state(file: Path, suffixes: Iterable[str]) -> State:
-    """Return what differs once somebody has written one of the files."""
+    """Return the size, the inode and the time of change of some files, by suffix."""
     state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
     wait_for_clock_tick(max((changed for changed, *_ in state.values()), default=0))
     return state
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
-    """Return when the file was changed, how long it is and which it is; zeros if there is none."""
+    """Return the time of change, the size and the inode of a file; zeros if there is none."""
     try:
         stat = file.stat()
     except FileNotFoundError:

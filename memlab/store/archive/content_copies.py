@@ -229,7 +229,7 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
 
 
 def count_copies(archive: Archive, names: Iterable[str], before: datetime) -> int:
-    """Return the number of copies of some memories and of copies that went missing before a time."""
+    """Return the number of copies of some memories and of those that went missing before a time."""
     rowids = set[tuple[Any, ...]]()
     if archive.has_table("copies"):
         for where, value in _going(names, before):

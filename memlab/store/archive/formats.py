@@ -309,10 +309,11 @@ _BETWEEN: Final = b"\n,"
 _PLAIN: Final = r'("[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[-+.0-9Ee]++|null|true|false)'
 """Pattern of a number, a literal, or a text, as it is written in a record."""
 _OF_OBJECT: Final = json.dumps({name: f"$.{name}" for name in _SHOWN}, separators=(",", ":"))
-"""Paths of the layout of records that are stored as JSON objects: a list would not restore them
-exactly."""
+"""Paths of the layout of records that are stored as JSON objects.
+
+A list would not restore these records exactly."""
 _MOST_NAMES: Final = 10_000
-"""Maximum number of names in a layout. SQLite allows 32,767 columns in a table, by default 2,000."""
+"""Maximum number of names in a layout. SQLite allows 32,767 columns, 2,000 by default."""
 
 
 def layout_of_names(names: Sequence[str], *, has_place: bool) -> Layout:
@@ -674,7 +675,7 @@ def _is_known(memory: Archived, fingerprint: str, layout: Layout, values: Sequen
 
 
 def _after_absent(place: int, absent: Mapping[int, Mapping[str, Any]], differing: list[str]) -> int:
-    """Append the plan's rows at a place for memories that are not archived; return the next place."""
+    """Append the plan's rows at a place for memories without a copy; return the next place."""
     while place in absent:
         differing.append(json.dumps([place, absent[place]], separators=(",", ":")))
         place += 1

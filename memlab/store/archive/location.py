@@ -1,4 +1,4 @@
-"""Where an archive is, whose it is, and who may read it: nobody whom the store shuts out."""
+"""Location of an archive, and the permissions of its file: never wider than those of the store."""
 
 import json
 import os
@@ -24,56 +24,77 @@ from memlab.store.snapshot import read_snapshot
 from memlab.text import in_shell
 
 SUFFIX: Final = ".archive.db"
-"""What an archive's name adds to its store's."""
+"""Suffix of the name of an archive, after the name of its store."""
 
 
 def unchanged(record: bytes) -> bytes:
-    """Return a record as it is."""
+    """Return a record unchanged."""
     return record
 
 
 def id_in(record: bytes) -> Any:
-    """Return the id that a record of ``memory_items`` says."""
+    """Return the id in a record of ``memory_items``."""
     return json.loads(record).get("memory_id")
 
 
 class ArchiveLocation(NamedTuple):
-    """Where the archive of a store is, whose it is, and how that store's records are read."""
+    """Location of the archive of a store, and how the records of that store are read.
+
+    Attributes
+    ----------
+    path : Path
+        The file of the archive.
+    store : str
+        The name of the store.
+    like : Path or None
+        The file or folder of the store, whose permissions the archive has; None for a server.
+    check : callable
+        Checks the record of a deleted memory.
+    check_copy : callable
+        Checks the record of a memory that memlab did not delete and that may be load-bearing.
+    scheme : str
+        The kind of store.
+    compared : callable
+        Returns the part of a record that must be unchanged since planning.
+    id_of : callable
+        Returns the memory id in a record.
+    has_sample : bool
+        Whether the archive notes a sample of the memories that stay, to recognize its store.
+    narrowest : callable or None
+        Returns the permission bits that all files of the store share; None for a store in one file.
+    older_record : callable
+        Returns a record in the form that readers of formats before 3 accept.
+    """
 
     path: Path
     store: str
     like: Path | None
     check: Check
     check_copy: Check
-    """Checks a record of what memlab did not delete, which may be load-bearing."""
     scheme: str = "file"
     compared: Callable[[bytes], bytes] = unchanged
-    """Returns what of a record must be as a plan saw it."""
     id_of: Callable[[bytes], Any] = id_in
     has_sample: bool = True
-    """Whether it notes a few memories that stay, by which its store is told from another."""
     narrowest: Callable[[], int] | None = None
-    """Returns the permissions that everybody has on each file of the store; None for one file."""
     older_record: Callable[[bytes], bytes] = unchanged
-    """Returns a record as readers of archives before format 3 take it."""
 
     @property
     def is_chosen(self) -> bool:
-        """Whether it is in a folder that somebody named, and not beside its file or folder."""
+        """Whether the archive is in a folder that the settings name, and not beside its store."""
         return self.like is not None and Path(realpath(self.like)).parent != self.path.parent
 
     def mode_at_most(self) -> int:
-        """Return the permissions that an archive may have: those of the narrowest thing in it."""
+        """Return the widest permissions that the archive may have: its narrowest content's."""
         if self.like is None:
             return 0o600
-        around = self.like.stat().st_mode & 0o666
+        store_mode = self.like.stat().st_mode & 0o666
         if self.narrowest is None:
-            return around
-        return around & self.narrowest() | 0o600
+            return store_mode
+        return store_mode & self.narrowest() | 0o600
 
 
 def archive_beside(store: Path) -> Path:
-    """Return where the archive of a store is unless ``memlab.toml`` names a folder for it.
+    """Return the path of the archive beside a store, where it is by default.
 
     >>> archive_beside(Path("/srv/memory.db")).name
     'memory.db.archive.db'
@@ -83,10 +104,10 @@ def archive_beside(store: Path) -> Path:
 
 
 def archive_path(store: Path) -> Path:
-    """Return where the memories taken out of a file or a folder are kept.
+    """Return the path of the archive of a file or a folder.
 
-    That is beside the store, or in the folder that ``memlab.toml`` there names. An archive that was
-    begun beside the store counts until it is moved.
+    It is beside the store, or in the folder that ``memlab.toml`` names. An archive that exists
+    beside the store is used until somebody moves it.
 
     >>> archive_path(Path("/srv/memory.db")).name
     'memory.db.archive.db'
@@ -103,7 +124,7 @@ def archive_path(store: Path) -> Path:
 
 
 def name_elsewhere(store: str) -> str:
-    """Return the name of an archive that does not lie beside its store.
+    """Return the file name of an archive that is not beside its store.
 
     >>> name_elsewhere("redis://localhost:6379/0?name=betterdb_ac")
     'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
@@ -114,18 +135,20 @@ def name_elsewhere(store: str) -> str:
 
 
 def location_beside(store: Path | str) -> ArchiveLocation:
-    """Return where the archive of a ``memory_items`` file is."""
+    """Return the location of the archive of a ``memory_items`` file."""
     path = path_named(store).resolve()
     return ArchiveLocation(archive_path(path), str(path), path, check_row, check_any_row)
 
 
 def has_archive(location: ArchiveLocation) -> bool:
-    """Whether a store has an archive.
+    """Return whether a store has an archive.
 
-    An empty file, or one whose making was cut short, is none: the next deletion or copy fills it.
+    An empty file, or one whose creation was interrupted, does not count: the next change fills it.
+    Raise ArchiveError if the file at its path cannot be an archive of this store, or if the folder
+    in the settings is missing.
     """
     try:
-        found = location.path.lstat()
+        status = location.path.lstat()
     except (OSError, ValueError):
         if location.is_chosen and not location.path.parent.is_dir():
             raise ArchiveError(
@@ -134,28 +157,28 @@ def has_archive(location: ArchiveLocation) -> bool:
                 f"{in_shell('mkdir', '-p', str(location.path.parent))}, or take archive_folder out"
             ) from None
         return False
-    wrong = ""
-    if not S_ISREG(found.st_mode):
-        wrong = "is a link or no ordinary file"
-    elif not _is_trusted(found, location):
-        wrong = f"belongs to user {found.st_uid}, who may not write to the store"
-    if wrong:
+    fault = ""
+    if not S_ISREG(status.st_mode):
+        fault = "is a link or no ordinary file"
+    elif not _is_trusted(status, location):
+        fault = f"belongs to user {status.st_uid}, who may not write to the store"
+    if fault:
         raise ArchiveError(
-            f"{location.path} has an archive's name and {wrong}; nothing was changed: move it away"
+            f"{location.path} has an archive's name and {fault}; nothing was changed: move it away"
         )
-    return found.st_size > 0 and not _is_unfilled(location.path)
+    return status.st_size > 0 and not _is_unfilled(location.path)
 
 
 def _is_unfilled(path: Path) -> bool:
-    """Whether a file is an archive that was begun and never filled; one in doubt is not."""
+    """Return whether the creation of an archive was interrupted; False if that cannot be read."""
     try:
         return read_snapshot(path, is_unfilled, check=lambda _connection, _path: None)
-    except MemlabError:  # whoever opens it says what is wrong with it
+    except MemlabError:  # the fault is reported when the archive is opened
         return False
 
 
 def existing_path(location: ArchiveLocation) -> Path:
-    """Return where an archive is, which must be there."""
+    """Return the path of an archive; raise ArchiveError if there is none."""
     if not has_archive(location):
         if location.like is not None and not location.like.exists():
             raise ArchiveError(
@@ -169,22 +192,26 @@ def existing_path(location: ArchiveLocation) -> Path:
 
 
 def create_archive_file(location: ArchiveLocation) -> bool:
-    """Make an empty file that no more people may read than the store; whether there was none.
+    """Create an empty file with at most the permissions of the store; return whether it is new.
 
-    One that is there and open to more people is made as narrow, where it is the caller's own.
+    If it exists with wider permissions and belongs to the caller, restrict them.
     """
     path = location.path
     store = location.like
     try:
+        store_status = None
+        store_mode = 0o600
         if store is None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        like = None if store is None else store.stat()
+        else:
+            store_status = store.stat()
+            store_mode = store_status.st_mode
         allowed = location.mode_at_most()
         try:
-            _make(path, like, allowed)
+            _make(path, store_status, allowed)
         except FileExistsError:
-            _narrow(path, allowed, 0o600 if like is None else like.st_mode)
-            _check_for_owner(path, path.lstat(), like)
+            _narrow(path, allowed, store_mode)
+            _check_for_owner(path, path.lstat(), store_status)
             return False
     except OSError as error:
         raise ArchiveError(
@@ -195,6 +222,7 @@ def create_archive_file(location: ArchiveLocation) -> bool:
 
 
 def _make(path: Path, like: os.stat_result | None, allowed: int) -> None:
+    """Create an empty archive with the owner and at most the permissions of the store."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         if like is not None:
@@ -207,17 +235,20 @@ def _make(path: Path, like: os.stat_result | None, allowed: int) -> None:
         os.close(descriptor)
 
 
-def _narrow(path: Path, allowed: int, around: int) -> None:
-    """Take from an archive what more people may do with it than with what goes into it.
+def _narrow(path: Path, allowed: int, store_mode: int) -> None:
+    """Restrict the permissions of an archive to those of its contents.
 
-    In somebody else's archive, those memories of a folder are left out that fewer people may read.
+    Permissions of another user's archive stay as they are if they are not wider than those of the
+    store; memories of a folder that fewer people may read are then left out of it.
     """
-    found = path.lstat()
-    narrowed = S_IMODE(found.st_mode) & allowed
-    if S_IMODE(found.st_mode) & 0o777 == narrowed & 0o777:
+    status = path.lstat()
+    mode = S_IMODE(status.st_mode)
+    narrowed = mode & allowed
+    if mode & 0o777 == narrowed & 0o777:
         return
-    if found.st_uid != os.geteuid():
-        if not S_IMODE(found.st_mode) & ~around & 0o777:
+    if status.st_uid != os.geteuid():
+        is_wider_than_store = mode & ~store_mode & 0o777
+        if not is_wider_than_store:
             return
         raise ArchiveError(
             f"{path} may be read or written by more people than the store, and is not yours to "
@@ -226,22 +257,25 @@ def _narrow(path: Path, allowed: int, around: int) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         opened = os.fstat(descriptor)
-        if (opened.st_ino, opened.st_uid, opened.st_nlink) != (found.st_ino, found.st_uid, 1):
+        is_same = (opened.st_ino, opened.st_uid) == (status.st_ino, status.st_uid)
+        if not is_same or opened.st_nlink != 1:
             raise ArchiveError(f"{path} was replaced, or has a second name; nothing was deleted")
         os.fchmod(descriptor, narrowed)
     finally:
         os.close(descriptor)
     warnings.warn(
         f"{path} could be read or written by more people than what goes into it: its permissions "
-        f"are {narrowed & 0o777:o} now, where they were {found.st_mode & 0o777:o}",
+        f"are {narrowed & 0o777:o} now, where they were {mode & 0o777:o}",
         ArchivePermissionsWarning,
         stacklevel=2,
     )
 
 
-def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result | None) -> None:
-    """Refuse an archive from which the store's owner could restore nothing."""
-    if not (like is None or like.st_uid in (0, found.st_uid) or _is_open_to(like, found)):
+def _check_for_owner(path: Path, archive: os.stat_result, store: os.stat_result | None) -> None:
+    """Raise ArchiveError if the store's owner could not restore from an archive."""
+    if store is None or store.st_uid in (0, archive.st_uid):
+        return
+    if not _is_open_to(store, archive):
         raise ArchiveError(
             f"the owner of the store could not read and write the archive {path}; nothing was "
             "deleted: let the owner apply the plan, or give the store a group that its owner is "
@@ -249,20 +283,25 @@ def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result | N
         )
 
 
-def _is_trusted(found: os.stat_result, location: ArchiveLocation) -> bool:
-    """Whether a file's owner may have made the archive of a store: who can write to that can."""
-    user = found.st_uid
-    if user in (0, os.geteuid()) or (location.like is not None and not location.like.exists()):
+def _is_trusted(archive: os.stat_result, location: ArchiveLocation) -> bool:
+    """Return whether the owner of a file may have made the archive of a store.
+
+    That is the case for root, the caller, the owner of the store and everybody who may write to it.
+    """
+    user = archive.st_uid
+    if user in (0, os.geteuid()):
         return True
     if location.like is None:
         return False
-    like = location.like.stat()
-    return user == like.st_uid or _is_open_to(found, like)
+    if not location.like.exists():
+        return True
+    store = location.like.stat()
+    return user == store.st_uid or _is_open_to(archive, store)
 
 
 def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
-    """Whether the owner of something may read and write a file as one of a group, or of all."""
-    import pwd  # not on every system, and hardly ever needed
+    """Return whether the owner of one file may read and write another as a member or as others."""
+    import pwd  # imported here, because some systems lack it and it is rarely needed
 
     groups = [owned.st_gid]
     with suppress(KeyError):

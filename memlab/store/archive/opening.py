@@ -1,7 +1,7 @@
-"""Opening an archive: to read it without a trace, to change it, to make it before rows go.
+"""Opening an archive: for reading without a trace, for writing, and for a deletion.
 
-Which store it is of is known by digests of memories that stayed: the store's tables are not
-touched.
+An archive recognizes its store by a sample: digests of memories that stayed in the store. The
+tables of the store are not touched for that.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 Changed = TypeVar("Changed")
 
 _PATIENCE: Final = 30.0
-"""Seconds for which the lock of another process is waited for."""
+"""Seconds to wait for the lock of another process."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def open_archive(location: ArchiveLocation) -> Iterator[Archive]:
 
 @contextmanager
 def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterator[Archive]:
-    """Open the file of an archive, and make its tables where there may be none."""
+    """Open the file of an archive; create its tables if it may be empty."""
     path = location.path
     check_side_files(path)
     with archive_errors(path):
@@ -64,7 +64,7 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
         )
     with closing(connection):
         with archive_errors(path):
-            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+            # With FULL, a power cut can undo the end of a commit; with EXTRA it cannot.
             connection.execute("PRAGMA synchronous = EXTRA")
             if may_be_empty:
                 connection.execute(f"PRAGMA page_size = {formats.PAGE}")  # of a new file
@@ -78,7 +78,7 @@ def _opened(location: ArchiveLocation, *, may_be_empty: bool = False) -> Iterato
 
 
 def _note_store(connection: sqlite3.Connection, location: ArchiveLocation) -> None:
-    """Write down the store of a new archive that does not lie beside it."""
+    """Note the path of the store in a new archive that is not beside it."""
     if location.is_chosen and location.like is not None:
         note = (STORE, realpath(location.like))
         connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", note)
@@ -86,19 +86,28 @@ def _note_store(connection: sqlite3.Connection, location: ArchiveLocation) -> No
 
 @dataclass
 class ArchivedChange(Generic[Changed]):
-    """A store that is being changed, and its archive beside it."""
+    """A store that is open for a change, and its archive.
+
+    Attributes
+    ----------
+    writer : object
+        Changes the store.
+    archive : Archive
+        The archive.
+    after_commit : callable
+        Called when the store has committed, while the archive is still open.
+    """
 
     writer: Changed
     archive: Archive
     after_commit: Callable[[], None] = lambda: None
-    """Called when the store has committed and the archive is still open."""
 
 
 @contextmanager
 def archived_change(
     location: ArchiveLocation, change: AbstractContextManager[Changed]
 ) -> Iterator[ArchivedChange[Changed]]:
-    """Open a store for a change and its archive, under the store's lock, until that is noted."""
+    """Open a store for a change and its archive, under the store's lock, until the block ends."""
     with ExitStack() as opened:
         opened.enter_context(archive_held(location))
         with change as writer:
@@ -118,10 +127,10 @@ def archived_change(
 
 
 def _remove_unused(path: Path) -> None:
-    """Remove an archive that holds nothing, unless somebody else has begun to write into it.
+    """Remove an archive that has no content, unless another process writes into it.
 
-    Nobody else can write while SQLite's exclusive lock on the file is held, and whoever opened it
-    before finds it gone when it comes to write: see :meth:`Archive.check_in_place`.
+    While SQLite's exclusive lock on the file is held, nobody else can write. A process that opened
+    it before notices at its next write that the file is gone: see :meth:`Archive.check_in_place`.
     """
     with suppress(sqlite3.Error, OSError):
         before = FileIdentity.of(path)
@@ -133,7 +142,7 @@ def _remove_unused(path: Path) -> None:
 
 
 def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -> Result:
-    """Return ``read(archive)`` without leaving a trace beside it, and warn of what it left out."""
+    """Return ``read(archive)`` and warn about faults of the archive; create no file beside it."""
 
     def read_at(connection: sqlite3.Connection) -> tuple[Result, Archive]:
         archive = Archive(connection, location)
@@ -154,7 +163,7 @@ def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -
 
 
 def check_archive(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that `connection` holds an archive of a known format."""
+    """Raise ArchiveError if a file is not an archive of a known format."""
     check_encoding(connection, path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0 or not formats.has_entries(connection):
@@ -163,33 +172,34 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
             "it, and the next deletion begins a new archive"
         )
     formats.FORMAT.check(str(path), formats.written(connection), errors.ArchiveError)
-    if wrong := formats.wrong_table(connection):
+    fault = formats.wrong_table(connection)
+    if fault:
         raise errors.ArchiveError(
-            f"{path} {wrong}, so that it is no archive as memlab makes them; nothing in it is "
+            f"{path} {fault}, so that it is no archive as memlab makes them; nothing in it is "
             "lost: restore a backup of it, or move it away and keep it"
         )
 
 
 _EACH: Final = 32
-"""Of the oldest memories that are no episodes, and of the newest."""
+"""Number of the oldest memories that are no episodes, and of the newest memories, in the sample."""
 _LOOKED_AT: Final = 2_000
-"""Files of a folder, at most, that are looked at for an archive of another name."""
+"""Maximum number of files in a folder that are searched for an archive of another name."""
 
 
 def identity_sample_of(connection: sqlite3.Connection, leaving: str) -> list[SampleRow]:
-    """Return memories by which their store is known again."""
+    """Return the sample of memories by which a store is recognized, without those that leave."""
     staying = f"FROM main.memory_items WHERE ({leaving}) IS NOT TRUE"
-    found: dict[int, str] = {}
-    for rest in ("AND kind <> 'episodic' ORDER BY rowid", "ORDER BY rowid DESC"):
-        found |= _digests(connection, f"{staying} {rest} LIMIT {_EACH}")
-    return sorted(found.items())
+    sample: dict[int, str] = {}
+    for order in ("AND kind <> 'episodic' ORDER BY rowid", "ORDER BY rowid DESC"):
+        sample.update(_digests(connection, f"{staying} {order} LIMIT {_EACH}"))
+    return sorted(sample.items())
 
 
 def check_is_of(archive: Archive) -> None:
-    """Check that an archive is of the store beside it, as far as anybody can tell."""
+    """Raise ArchiveError if an archive is of another store than the one beside it."""
     location = archive.location
-    found, other = _compared(location, archive)
-    if other and not found:
+    matching, differing = _compared(location, archive)
+    if differing and not matching:
         raise errors.ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
             f"when it was written is in {location.store}; nothing was changed: move it away, or "
@@ -198,7 +208,15 @@ def check_is_of(archive: Archive) -> None:
 
 
 def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bool:
-    """Check what lies where the archive of a store would be, and return whether it has one."""
+    """Check the archive at a location, and return whether it exists.
+
+    Parameters
+    ----------
+    location : ArchiveLocation
+        The location.
+    is_needed : bool
+        Whether to search for the archive under another name if it is missing.
+    """
     exists = has_archive(location)
     if exists and location.has_sample:
         read_archive(location, check_is_of)
@@ -208,8 +226,11 @@ def check_archive_of(location: ArchiveLocation, *, is_needed: bool = True) -> bo
 
 
 def check_not_renamed(location: ArchiveLocation) -> None:
-    """Check that a store which has no archive did not leave it behind under another name."""
-    if not has_archive(location) and (renamed := archive_of_other_name(location)):
+    """Raise ArchiveError if a store without an archive left it behind under another name."""
+    if has_archive(location):
+        return
+    renamed = archive_of_other_name(location)
+    if renamed is not None:
         raise errors.ArchiveError(
             f"{renamed} is the archive of this store, which had another name; nothing was changed: "
             f"rename it to {location.path}"
@@ -217,83 +238,89 @@ def check_not_renamed(location: ArchiveLocation) -> None:
 
 
 def archive_of_other_name(location: ArchiveLocation) -> Path | None:
-    """Return the archive of a store that was renamed since, where one lies beside it."""
+    """Return the archive of a store that was renamed, if it is in the same folder."""
     if _like(location) is None:
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
         if path.with_name(path.name.removesuffix(SUFFIX)).exists() or _is_anothers(path):
             continue
-        with suppress(errors.MemlabError):  # no archive, for all its name
-            found, other = read_archive(location._replace(path=path), partial(_compared, location))
-            if found > other:
+        with suppress(errors.MemlabError):  # the file may be no archive in spite of its name
+            other_location = location._replace(path=path)
+            matching, differing = read_archive(other_location, partial(_compared, location))
+            if matching > differing:
                 return path
     return None
 
 
 def _is_anothers(archive: Path) -> bool:
-    """Whether the store for which an archive was begun in this folder is where it was."""
+    """Return whether the store that an archive in this folder notes still exists."""
     store = noted_store(archive)
     return bool(store) and lexists(store)
 
 
 def archives_left(location: ArchiveLocation) -> list[Path]:
-    """Return the archives of folders of this name and kind that are gone from where they were.
+    """Return the archives of missing folders with the same name and kind as this one.
 
-    Such a folder may have been moved here: nothing but its name tells.
+    Such a folder may have been moved here; only its name can tell.
     """
     if not location.is_chosen or location.like is None:
         return []
-    found = []
+    archives = []
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
         store = noted_store(path)
-        is_same = Path(store).name == location.like.name and noted_kind(path) == location.scheme
-        if store and is_same and not lexists(store):
-            found.append(path)
-    return sorted(found)
+        if not store or lexists(store):
+            continue
+        if Path(store).name == location.like.name and noted_kind(path) == location.scheme:
+            archives.append(path)
+    return sorted(archives)
 
 
 def _like(location: ArchiveLocation) -> Path | None:
-    """Return the store's file, where it can be told from another by its memories."""
-    found = location.like
-    return found if location.has_sample and found is not None and found.is_file() else None
+    """Return the file of a store that can be recognized by its memories; None for other stores."""
+    store = location.like
+    if not location.has_sample or store is None or not store.is_file():
+        return None
+    return store
 
 
 def _compared(location: ArchiveLocation, archive: Archive) -> tuple[int, int]:
-    """Return how many memories that an archive noted are there, how many others in their stead."""
+    """Return how many memories of the sample are in the store, and how many others instead."""
     store = _like(location)
-    noted = dict(archive.identity_sample())
+    sample = dict(archive.identity_sample())
+    if store is None or not sample:
+        return 0, 0
 
-    def read(connection: sqlite3.Connection) -> tuple[int, int]:
-        places = ", ".join(map(str, noted))
-        there = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({places})")
+    def compare(connection: sqlite3.Connection) -> tuple[int, int]:
+        positions = ", ".join(map(str, sample))
+        current = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({positions})")
         (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
-        if last is None:  # an empty store is nobody's
+        if last is None:  # an empty store matches every archive
             return 0, 0
-        found = len(noted.items() & there.items())
-        return found, len(there) - found + sum(place > last for place in noted)
+        matching = len(sample.items() & current.items())
+        beyond_end = sum(position > last for position in sample)
+        return matching, len(current) - matching + beyond_end
 
-    return read_snapshot(store, read) if store is not None and noted else (0, 0)
+    return read_snapshot(store, compare)
 
 
 def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
-    """Return the digests of rows by position, whatever their values are."""
+    """Return the digests of rows by position, whatever types their values have."""
     with text_as_bytearray(connection, bytes):
-        found = connection.execute(f"SELECT rowid, memory_id, created_at {rows}").fetchall()
+        selected = connection.execute(f"SELECT rowid, memory_id, created_at {rows}").fetchall()
     return {
-        place: hashlib.blake2b(repr((place, *said)).encode(), digest_size=8).hexdigest()
-        for place, *said in found
+        row[0]: hashlib.blake2b(repr(row).encode(), digest_size=8).hexdigest() for row in selected
     }
 
 
 class Why(NamedTuple):
-    """Why rows are deleted."""
+    """Policy and reason of a deletion by a runtime."""
 
     policy: Mapping[str, Any]
     reason: str
 
 
 class ArchivedCompaction(NamedTuple):
-    """A deletion by a runtime that is in the archive and can be taken back.
+    """An archived deletion by a runtime, which can be undone.
 
     Examples
     --------
@@ -306,7 +333,7 @@ class ArchivedCompaction(NamedTuple):
 
     @property
     def undo(self) -> str:
-        """The command that takes it back."""
+        """The command that undoes it."""
         return command("restore", self.store, self.digest[:12])
 
 
@@ -320,10 +347,10 @@ def archived_first(
     at: datetime,
     settle: bool = True,
 ) -> Iterator[str | None]:
-    """Archive and sync rows; then let the block delete them. If it raises, take them out again.
+    """Archive rows, then let the block delete them; discard the copies if the block raises.
 
-    For a runtime that deletes by itself from one open store; without a location nothing is
-    archived::
+    This is for a runtime that deletes by itself from a store that it has open. Without a location
+    nothing is archived::
 
         with transaction(connection):
             with archived_first(connection, location, chosen, why, at=now) as digest:
@@ -339,7 +366,8 @@ def archived_first(
     layout = layout_of(connection)
     digest = secrets.token_hex(32)
     ((count,),) = connection.execute(f"SELECT count(*) FROM main.memory_items WHERE {chosen}")
-    with archived_change(location, ExitStack()) as both:  # whoever calls holds the store's lock
+    # The caller holds the lock of the store.
+    with archived_change(location, ExitStack()) as both:
         archive = both.archive
         if settle:
             archive.check_entries()
@@ -350,13 +378,13 @@ def archived_first(
             for position, record in records_at(connection, layout, positions)
         )
         staying = identity_sample_of(connection, chosen) if settle else None
-        named = Apply(digest, why.policy, at, count)
-        with archive.deleting(named, copies, at=at, staying=staying):
+        deletion = Apply(digest=digest, policy=why.policy, made_at=at, memories=count)
+        with archive.deleting(deletion, copies, at=at, staying=staying):
             yield digest
 
 
 def note_deleted(location: ArchiveLocation | None, digest: str | None, *, at: datetime) -> None:
-    """Note in the archive that a deletion is done; call it after the store's commit."""
+    """Record in the archive that a deletion is done. Call it after the commit of the store."""
     if location is None or digest is None:
         return
     try:

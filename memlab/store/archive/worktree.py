@@ -1,4 +1,4 @@
-"""An archive inside a git work tree: ignored there, so that no commit takes in what was deleted."""
+"""Keep an archive inside a git work tree out of commits."""
 
 import os
 import shutil
@@ -13,9 +13,9 @@ from memlab.store.archive.location import SUFFIX
 IGNORE: Final = ".gitignore"
 _MADE_BY: Final = "# Made by memlab, for archives of what was deleted from the stores beside it.\n"
 _LINES: Final = f"{_MADE_BY}/*{SUFFIX}\n/*{SUFFIX}-*\n/{IGNORE}\n"
-"""The whole of a file of memlab's own: archives there, SQLite's journals of them, and itself."""
+"""Content of a ``.gitignore`` made by memlab: archives, their SQLite journals, the file itself."""
 _WITHIN: Final = 10.0
-"""Seconds that git has to answer: a pipe in its folder never ends."""
+"""Seconds to wait for git, which would never return for a pipe in its folder."""
 _OPTIONS: Final = (
     "--no-optional-locks",
     "-c",
@@ -25,14 +25,14 @@ _OPTIONS: Final = (
     "-c",
     "safe.bareRepository=explicit",
 )
-_PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+_USER_CONFIG: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+"""Variables of git that stay set."""
 
 
 def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
-    """Make a ``.gitignore`` beside an archive that git would take in; return it if it is new.
+    """Create a ``.gitignore`` beside an archive that git would commit; return it if it is new.
 
-    One that is there already is somebody else's, and is left alone: :func:`git_words` says then
-    which line to add to it.
+    An existing ``.gitignore`` is left alone. :func:`git_words` then names the line to add.
     """
     ignore = archive.with_name(IGNORE)
     if _root_of(archive) is None or os.path.lexists(ignore) or _is_ignored(archive):
@@ -40,7 +40,7 @@ def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         descriptor = os.open(ignore, flags, 0o600)
-    except OSError:  # git_words says that nothing ignores it
+    except OSError:  # git_words reports that git does not ignore the archive
         return None
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(_LINES)
@@ -50,9 +50,9 @@ def keep_out_of_git(archive: Path, like: Path | None) -> Path | None:
 
 
 def git_words(archive: Path) -> tuple[str, bool]:
-    """Say what git makes of an archive, and whether it leaves it out of commits.
+    """Describe how git treats an archive, and return whether it leaves it out of commits.
 
-    The words are empty where no work tree is around it.
+    The text is empty if the archive is in no work tree.
     """
     root = _root_of(archive)
     if root is None:
@@ -68,31 +68,38 @@ def git_words(archive: Path) -> tuple[str, bool]:
 
 
 def _root_of(archive: Path) -> Path | None:
-    """Return the top of the work tree around an archive; None where there is none."""
+    """Return the top folder of the work tree around an archive; None if there is none."""
     if ".git" in archive.parts:
         return None
-    return next((each for each in archive.parents if os.path.lexists(each / ".git")), None)
+    for folder in archive.parents:
+        if os.path.lexists(folder / ".git"):
+            return folder
+    return None
 
 
 def _is_ignored(archive: Path) -> bool:
-    """Whether git leaves an archive out, as far as it answers."""
+    """Return whether git ignores an archive; False if git gives no answer."""
     with suppress(OSError), archive.with_name(IGNORE).open(encoding="utf-8") as file:
         if file.read(len(_LINES) + 1) == _LINES:
             return True
     git = shutil.which("git")
     if git is None:
         return False
-    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
-    asked = ("check-ignore", "--quiet", "--no-index", "--", str(archive))
-    command = [git, "-C", str(archive.parent), *_OPTIONS, *asked]
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") or name in _USER_CONFIG
+    }
+    arguments = ("check-ignore", "--quiet", "--no-index", "--", str(archive))
+    command = [git, "-C", str(archive.parent), *_OPTIONS, *arguments]
     with suppress(OSError, subprocess.TimeoutExpired):
-        ended = subprocess.run(
+        result = subprocess.run(
             command,
-            env=own,
+            env=environment,
             capture_output=True,
             timeout=_WITHIN,
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        return ended.returncode == 0
+        return result.returncode == 0
     return False
