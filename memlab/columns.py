@@ -1,21 +1,23 @@
-"""The column names and dtypes of a frame, one row per memory in order of insertion, said once."""
+"""Names and dtypes of the columns of frames, and keys of their ``attrs``.
+
+A frame of memories has one row for each memory, in order of insertion.
+"""
 
 from typing import Final
 
 POSITION: Final = "position"
-"""SQLite's rowid, int64: the order in which memories were first written."""
+"""Rowid in SQLite, int64: the order in which memories were first written."""
 KEY: Final = "key"
-"""The source's own address, in all but ``memory_items``: there it is the position, and a number
-that nobody has was a memory's."""
+"""Primary key in the source. For ``memory_items`` it equals the position; gaps are deletions."""
 MEMORY_ID: Final = "memory_id"
 KIND: Final = "kind"
 TITLE: Final = "title"
 BODY: Final = "body"
-"""The text itself, only where it was asked for."""
+"""Text of the memory; only in frames that were loaded with it."""
 CHARS: Final = "chars"
-"""Characters of title and body together, int64."""
+"""Number of characters in title and body, int64."""
 TOKENS: Final = "tokens"
-"""Tokens of title and body together, int64; ``frame.attrs[TOKEN_RULE]`` says how counted."""
+"""Number of tokens in title and body, int64; ``frame.attrs[TOKEN_RULE]`` says how counted."""
 TAGS: Final = "tags"
 SOURCE_TASK_REF: Final = "source_task_ref"
 AUTHORED_BY: Final = "authored_by"
@@ -26,23 +28,26 @@ EVIDENCE_REFS: Final = "evidence_refs"
 SUPERSEDED_BY: Final = "superseded_by"
 
 ACTIVE: Final = "active"
-"""Not superseded: an agent loads it at start."""
+"""Whether the memory is not superseded; an agent loads active memories at start."""
 LOAD_BEARING: Final = "load_bearing"
-"""May never be pruned: the verdict of :func:`memlab.items.is_load_bearing_memory`."""
+"""Whether the memory is never pruned, by :func:`memlab.items.is_load_bearing_memory`."""
 PRUNABLE: Final = "prunable"
-"""Active and not load-bearing: what compaction chooses among."""
+"""Whether the memory is active and not load-bearing; compaction selects among these."""
 DELETED_AT: Final = "deleted_at"
-"""When a memory was deleted from the store; missing for one that is there. Only in frames of the
-whole past, whose other rows come from an archive, or from git."""
+"""Time of deletion; missing for a memory that is in the store.
+
+Only in frames of the whole history, whose deleted rows come from an archive or from git."""
 WRITTEN_AT: Final = "written_at"
-"""When what somebody else deleted was last written, of git."""
+"""For a memory in git that somebody else deleted: the time of its last change."""
 COMMIT: Final = "commit"
-"""Git's name of the commit in which that was deleted; empty where none has it yet."""
+"""Git commit of the deletion; empty if it is not committed yet."""
 RETIRED_AT: Final = "retired_at"
-"""When a plan took a memory out of what is loaded; missing for one that is not retired. Only in
-frames of stores that can have some: these are not ``active``, and no other stands for them."""
+"""Time of retirement by a plan; missing for a memory that is not retired.
+
+Only in frames of stores that can retire memories. A retired memory is not ``active``, and no other
+memory supersedes it."""
 PROBLEM: Final = "problem"
-"""Why a row could not be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
+"""Why a row cannot be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
 
 IMPORTANCE: Final = "importance"
 LAST_ACCESSED_AT: Final = "last_accessed_at"
@@ -54,45 +59,47 @@ THREAD_ID: Final = "thread_id"
 GRADUATED: Final = "graduated"
 TRUSTED: Final = "trusted"
 LOADED_AT_START: Final = "loaded_at_start"
-"""Whether the agent loads it at start, where a source knows better than ``active``."""
+"""Whether the agent loads the memory at start, if a source knows more than ``active`` tells."""
 
 INDEX_STATE: Final = "index_state"
-"""How a start leads to a memory of a folder that has an index: one of :data:`INDEX_STATES`. Only in
-frames of such stores; missing where it is not known, and such a memory counts as listed."""
+"""Whether a start finds a memory of a folder with an index: one of :data:`INDEX_STATES`.
+
+Only in frames of such stores. A missing state is unknown; the memory counts as listed."""
 LISTED: Final = "listed"
 """The index that a start reads names the memory."""
 REACHED: Final = "reached"
-"""The index does not name it, and a hub does: a file of links that the index names."""
+"""The index does not name the memory, but names a hub: a file of links with this one."""
 UNLISTED: Final = "unlisted"
-"""Neither does. No start leads to it, so no cap can take it and no law counts it."""
+"""Neither the index nor a hub names the memory. A start does not find it, so no cap removes it and
+no law counts it."""
 INDEX_STATES: Final = (LISTED, REACHED, UNLISTED)
 DOUBT: Final = "doubt"
-"""Why a memory counts as load-bearing until a person says otherwise; missing where nothing is in
-doubt. Only in frames of stores in which that can be."""
+"""Why a memory counts as load-bearing until a person decides; missing without a doubt.
+
+Only in frames of stores in which there can be a doubt."""
 
 AGENT_SCOPE: Final = (AGENT_ID, THREAD_ID, NAMESPACE)
-"""What a memory belongs to."""
+"""Columns that say to whom a memory belongs."""
 
 TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
-"""Key of ``frame.attrs``: how tokens were counted, in words."""
+"""Key of ``frame.attrs``: how tokens are counted, in words."""
 
 WITHOUT_ZONE: Final = "without_zone"
-"""Key of the ``attrs`` of a frame and of a log: how many of its times have no time zone and were
-taken as UTC."""
+"""Key of the ``attrs`` of a frame or a log: number of times without a time zone, read as UTC."""
 SOURCE: Final = "source"
-"""Key of ``attrs``, of a frame and of what is computed from one: what the source is called."""
+"""Key of ``attrs``: name of the source of a frame, and of results computed from it."""
 RECALLED: Final = "recalled"
-"""Key of ``attrs``, of a frame and of what is computed from one: whether its store's memories are
-looked up, and none is loaded at start."""
+"""Key of ``attrs``: whether the memories of the store are looked up and none is loaded at start."""
 REVISED: Final = "revised"
-"""Key of ``attrs``: signals of a frame that its system changes after a memory is written, of which
-only the present value is known."""
+"""Key of ``attrs``: signals that the system changes after a memory is written.
+
+Only their current values are known."""
 HAS_PAST: Final = "has_past"
-"""Key of ``frame.attrs``: whether deleted memories are known that it lacks, of its store's archive
-or of git."""
+"""Key of ``frame.attrs``: whether deleted memories are known, from an archive or git, that the
+frame lacks."""
 GOES_BY: Final = "goes_by"
 REFERENCES: Final = "references"
-"""Key of ``attrs`` of what is computed from references: how many they are."""
+"""Key of ``attrs``: number of references from which a result is computed."""
 
 TIME: Final = "datetime64[us, UTC]"
 
@@ -115,7 +122,7 @@ DTYPES: Final[dict[str, str]] = {
     LOAD_BEARING: "bool",
     PRUNABLE: "bool",
 }
-"""Columns every frame has, in order. ``object`` columns hold tuples of strings."""
+"""Columns of every frame, in order. ``object`` columns hold tuples of strings."""
 
 SIGNAL_DTYPES: Final[dict[str, str]] = {
     IMPORTANCE: "float64",
@@ -128,14 +135,14 @@ SIGNAL_DTYPES: Final[dict[str, str]] = {
     GRADUATED: "bool",
     TRUSTED: "bool",
 }
-"""Columns a frame has when its store keeps signals, in order."""
+"""Further columns of the frame of a store that keeps signals, in order."""
 
 TARGET_ID: Final = "target_id"
 TARGET_POSITION: Final = "target_position"
 AT_POSITION: Final = "at_position"
 AT: Final = "at"
 SESSION: Final = "session"
-"""Of a read in an access log: the session it was made in, missing where nobody said."""
+"""Session of a read in an access log; missing if it is not known."""
 
 REFERENCE_DTYPES: Final[dict[str, str]] = {
     TARGET_ID: "str",
@@ -144,7 +151,7 @@ REFERENCE_DTYPES: Final[dict[str, str]] = {
     AT: TIME,
     KIND: "category",
 }
-"""Columns of a frame of references: at ``at_position`` and ``at`` somebody needed ``target``."""
+"""Columns of a frame of references: the target was needed at ``at_position`` and ``at``."""
 
 SUPERSEDED: Final = "superseded"
 LOAD_BEARING_TOKENS: Final = "load_bearing_tokens"
@@ -153,9 +160,9 @@ SUPERSEDED_TOKENS: Final = "superseded_tokens"
 RETIRED: Final = "retired"
 RETIRED_TOKENS: Final = "retired_tokens"
 PRUNABLE_SHARE: Final = "prunable_share"
-"""Prunable memories over active ones."""
+"""Number of prunable memories divided by the number of active ones."""
 PRUNABLE_SHARE_TOKENS: Final = "prunable_share_tokens"
-"""Prunable tokens over active tokens."""
+"""Number of prunable tokens divided by the number of active tokens."""
 
 GROWTH_DTYPES: Final = {
     **dict.fromkeys((LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED), "int64"),
@@ -163,15 +170,15 @@ GROWTH_DTYPES: Final = {
     **dict.fromkeys((SUPERSEDED_TOKENS, RETIRED_TOKENS), "int64"),
     **dict.fromkeys((PRUNABLE_SHARE, PRUNABLE_SHARE_TOKENS), "float64"),
 }
-"""Columns of a growth curve, whose index is time: what is there at each instant."""
+"""Columns of a growth curve, whose index is time: the numbers at each moment."""
 
 CAVEAT: Final = "caveat"
-"""Key of the ``attrs`` of what is charted over time: what it cannot show; empty for nothing."""
+"""Key of the ``attrs`` of a time series: what it cannot show; empty if there is no limit."""
 UNDATED: Final = "undated"
-"""Key of a growth curve's ``attrs``: how many rows had no usable creation time."""
+"""Key of the ``attrs`` of a growth curve: number of rows without a usable creation time."""
 
 PART: Final = "part"
-"""Index of a boot context's composition: decisions, skills, rejected paths, episodes."""
+"""Index of the composition of a boot context: decisions, skills, rejected paths, episodes."""
 MEMORIES: Final = "memories"
 
 KEEP: Final = "keep"

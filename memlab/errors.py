@@ -1,39 +1,39 @@
-"""What can go wrong for a user, in words a user can act on.
+"""Errors and warnings of memlab.
 
-Every message says what happened, where, and what to do next. Every error pickles, so that it
-survives a process pool.
+Every message says what happened, where, and what to do next. Every error can be pickled, so that it
+can leave a process pool.
 """
 
 
 class MemlabError(Exception):
-    """Base of every error that memlab raises on purpose."""
+    """Base class of all errors that memlab raises on purpose."""
 
 
 class WrongArgumentError(MemlabError, TypeError):
-    """A call was given something that it does not take; the message names the right call."""
+    """A call has an argument that it does not take; the message names the right call."""
 
 
 class PolicyError(MemlabError, ValueError):
-    """A policy that was asked for by name cannot be made, or failed while it decided."""
+    """A policy that was named cannot be made, or failed while it decided."""
 
 
 class SettingsError(MemlabError):
-    """``memlab.toml`` beside a store cannot be used; the message names the line."""
+    """The ``memlab.toml`` beside a store cannot be used; the message names the line."""
 
 
 class StoreError(MemlabError):
-    """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
+    """A file cannot be used as a store: missing, not SQLite, locked, damaged, another schema."""
 
 
 class UndecidedKindError(StoreError):
-    """A folder is of no kind that evidence decides, or of another than is known of it.
+    """The kind of a folder cannot be determined, or differs from the kind that is known of it.
 
     Attributes
     ----------
     given : str
         The folder as it was named.
     names : tuple of str
-        Names with a scheme, such as ``claude:FOLDER``, of which each opens it as one kind.
+        Names with a scheme, such as ``claude:FOLDER``. Each opens the folder as one kind.
     """
 
     def __init__(self, message: str, *, given: str = "", names: tuple[str, ...] = ()) -> None:
@@ -43,15 +43,25 @@ class UndecidedKindError(StoreError):
 
 
 class ChangedWhileReadError(StoreError):
-    """Somebody wrote while a store was read that nothing could lock; reading again may do."""
+    """Somebody wrote while a store that cannot be locked was read. Reading again may succeed."""
 
 
 class UnsafeDeletionError(MemlabError):
-    """Deleting from this store is not safe here; the message says what to do instead."""
+    """Deleting from this store is not safe; the message says what to do instead."""
 
 
 class BadRowError(MemlabError):
-    """A row of a store cannot be interpreted."""
+    """A row of a store cannot be interpreted.
+
+    Attributes
+    ----------
+    position : int or None
+        The position of the row.
+    memory_id : str or None
+        The id in it.
+    column : str or None
+        The column with the wrong value.
+    """
 
     def __init__(
         self,
@@ -68,11 +78,17 @@ class BadRowError(MemlabError):
 
 
 class CompactionError(MemlabError):
-    """A deletion did not do what was decided; it was rolled back and the store is as before."""
+    """A deletion would not do what was decided; it was rolled back, and the store is unchanged."""
 
 
 class StalePlanError(MemlabError):
-    """A row that a plan decided on has changed or gone since."""
+    """A row that a plan decided on has changed or is missing.
+
+    Attributes
+    ----------
+    memory_ids : tuple of str
+        The ids of these rows.
+    """
 
     def __init__(self, message: str, *, memory_ids: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -84,7 +100,7 @@ class PlanError(MemlabError):
 
 
 class AlreadyAppliedError(MemlabError):
-    """A plan was carried out before; it is not carried out twice."""
+    """A plan was applied before; it is not applied twice."""
 
 
 class ArchiveError(MemlabError):
@@ -92,11 +108,11 @@ class ArchiveError(MemlabError):
 
 
 class MissingExtraError(MemlabError, ImportError):
-    """A part of memlab was used whose optional dependencies are not installed."""
+    """A part of memlab needs optional dependencies that are not installed."""
 
 
 class FloorExceedsBudgetWarning(UserWarning):
-    """The load-bearing memories alone take more tokens than a start may take."""
+    """The load-bearing memories alone exceed the token budget of a start."""
 
 
 class DamagedArchiveWarning(UserWarning):
@@ -104,8 +120,8 @@ class DamagedArchiveWarning(UserWarning):
 
 
 class DamagedLogWarning(UserWarning):
-    """The write-ahead log of a store cannot be read; the message says where a copy is kept."""
+    """The write-ahead log of a store cannot be read; the message names the copy that is kept."""
 
 
 class ArchivePermissionsWarning(UserWarning):
-    """An archive was open to more people than a memory: it is not any more, or the memory stays."""
+    """An archive had wider permissions than a memory: they were restricted, or the memory stays."""

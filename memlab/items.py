@@ -1,4 +1,4 @@
-"""The domain: kinds of memory, an item and where it came from, and what may never be pruned."""
+"""Memory items: their kinds, their provenance, and the rule which of them are load-bearing."""
 
 import json
 import unicodedata
@@ -15,17 +15,17 @@ from memlab.text import shortened
 EventId = NewType("EventId", str)
 
 REJECTED_PATH_TAG: Final = "rejected-path"
-"""Marks an item that records an approach already tried and turned down."""
+"""Tag of an item that records an approach which was tried and rejected."""
 RESEARCH_TAG: Final = "research"
 ZONE_UNSAID: Final = timezone(timedelta(0), "UTC, no zone given")
-"""The zone of a moment that was given without one: UTC, and left out again where it is written.
+"""Time zone of a time that was given without one.
 
-It goes by its name, which copies keep.
-"""
+It is UTC, and left out again when the time is written. It is recognized by its name, which survives
+copying."""
 
 
 def resembles(tag: str, wanted: str) -> bool:
-    """Return whether `tag` looks like the tag that is `wanted` and is another one.
+    """Return whether `tag` looks like the tag `wanted` without being equal to it.
 
     >>> [resembles(tag, "rejected-path") for tag in ("Rejected_Path", "rejected paths ", "failed")]
     [True, True, False]
@@ -34,18 +34,18 @@ def resembles(tag: str, wanted: str) -> bool:
 
 
 class Size(NamedTuple):
-    """So many memories, so many tokens."""
+    """Number of memories and of their tokens."""
 
     memories: int
     tokens: int
 
     def to_dict(self) -> dict[str, int]:
-        """Return both by name."""
+        """Return both numbers by name."""
         return self._asdict()
 
 
 class MemoryKind(StrEnum):
-    """The closed set of kinds an agent writes."""
+    """Kinds of memory that an agent writes."""
 
     SEMANTIC = "semantic"
     """A decision."""
@@ -57,7 +57,15 @@ class MemoryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventRef:
-    """An event in the agent's log: its id and its place in the sequence."""
+    """Reference to an event in the agent's log.
+
+    Parameters
+    ----------
+    event_id : str
+        The id of the event.
+    sequence : int
+        Its number in the log.
+    """
 
     event_id: EventId
     sequence: int
@@ -65,29 +73,30 @@ class EventRef:
 
 @dataclass(frozen=True, slots=True)
 class MemoryProvenance:
-    """Where an item came from, who wrote it, and what it stands on.
+    """Origin of an item: its event or task, its author, and the evidence for it.
 
     Parameters
     ----------
     source_event : EventRef or None
-        The event the item was made from. Without one, `source_task_ref` is required.
+        The event from which the item was made. Without it, `source_task_ref` is required.
     authored_by : str
-        Who wrote the item; not blank.
+        The author of the item; not blank.
     source_task_ref : str, optional
-        The task the item belongs to, such as ``"issue:#12"``.
+        The task of the item, such as ``"issue:#12"``.
     confidence : float
-        In [0, 1].
+        A number in [0, 1].
     created_at : datetime
-        Now, in UTC, by default. One without a time zone is in UTC, and is written without one.
+        The time of creation; now, in UTC, by default. A time without a time zone is in UTC, and is
+        written without one.
     supersedes : tuple of str
-        Ids of the items this one replaces.
+        Ids of the items that this one replaces.
     evidence_refs : tuple of str
-        Memory ids or task references this item stands on.
+        Memory ids or task references on which this item rests.
 
     Raises
     ------
     ValueError
-        Naming the field, when one of these rules is broken.
+        If a value is invalid; the message names the field.
     """
 
     source_event: EventRef | None
@@ -121,20 +130,20 @@ class MemoryProvenance:
 
 @dataclass(frozen=True, slots=True)
 class MemoryItem:
-    """One memory, as an agent reads and writes it.
+    """A memory as an agent reads and writes it.
 
     Parameters
     ----------
     memory_id : str
-        Unique in a store.
+        The id, unique in a store.
     kind : MemoryKind
         A member, or its value as text.
     title, body : str
-        What the agent reads.
+        The text that the agent reads.
     provenance : MemoryProvenance
-        Where the item came from.
+        The origin of the item.
     tags : tuple of str
-        Labels in the order they were written.
+        Labels in the order in which they were written.
     superseded_by : str, optional
         Id of the item that replaced this one.
     """
@@ -156,23 +165,28 @@ class MemoryItem:
 
     @property
     def is_active(self) -> bool:
-        """Whether no other item has replaced this one."""
+        """Whether the item is not superseded."""
         return self.superseded_by is None
 
 
 def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = frozenset()) -> bool:
-    """Return whether `item` may never be pruned: the single source of truth for that.
+    """Return whether `item` is load-bearing, which means that it is never pruned.
 
-    Labels, plans and the statement that deletes all ask this predicate; nothing else decides it.
-    Decisions and skills are load-bearing, and so is anything tagged ``rejected-path`` whatever its
-    kind. The verdict depends on kind and tags alone.
+    Labels, plans and the deleting statement all use this function; nothing else decides. Decisions
+    and skills are load-bearing, and so is any item tagged ``rejected-path``. The verdict depends on
+    kind and tags alone.
 
     Parameters
     ----------
     item : MemoryItem
         A memory.
     protected : collection of str
-        Tags of a person's own that make a memory load-bearing, too.
+        Further tags that make a memory load-bearing.
+
+    Returns
+    -------
+    bool
+        Whether the item is load-bearing.
 
     Examples
     --------
@@ -200,12 +214,14 @@ def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = fro
 def strings_of(stored: str) -> tuple[str, ...]:
     """Return the strings of a stored JSON list, as in ``tags_json``.
 
+    Raise ValueError if the text is not such a list.
+
     >>> strings_of('["merged","area:docs"]')
     ('merged', 'area:docs')
     """
     text = stored.strip(_JSON_SPACE)
     try:
-        values, end = _DECODER.raw_decode(text)  # json.loads takes twice as long
+        values, end = _DECODER.raw_decode(text)  # twice as fast as json.loads
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{shortened(stored)} is not JSON") from error
     if end != len(text):
@@ -216,21 +232,23 @@ def strings_of(stored: str) -> tuple[str, ...]:
 
 
 def readable_strings_of(stored: str) -> tuple[str, ...]:
-    r"""Return what :func:`strings_of` does, as texts that can be searched, compared and written.
+    r"""Return the strings of a stored JSON list, with lone surrogates replaced.
 
-    JSON can say half a character, which nothing else takes; such a name is nobody's.
+    JSON can contain lone surrogates, which cannot be encoded; such a string is no name of a memory.
 
     >>> readable_strings_of('["m1", "\\ud800"]') == ("m1", "\N{REPLACEMENT CHARACTER}" * 3)
     True
     """
-    found = strings_of(stored)
+    strings = strings_of(stored)
     if "\\ud" not in stored.lower():
-        return found
-    return tuple(each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in found)
+        return strings
+    return tuple(
+        string.encode("utf-8", "surrogatepass").decode(errors="replace") for string in strings
+    )
 
 
 def tags_as_text(tags_json: Any) -> Any:
-    """Return stored tags as they read, one a line, whatever JSON has escaped in them."""
+    """Return stored tags as text, one on each line, without JSON escapes."""
     try:
         return "\n".join(readable_strings_of(tags_json))
     except (TypeError, ValueError):
@@ -240,7 +258,7 @@ def tags_as_text(tags_json: Any) -> Any:
 def is_load_bearing_stored(
     kind: str, tags_json: str, protected: Collection[str] = frozenset()
 ) -> bool:
-    """Return :func:`is_load_bearing_memory` of all items stored with this kind and tags."""
+    """Return :func:`is_load_bearing_memory` for items stored with this kind and these tags."""
     if kind not in _KINDS:
         raise ValueError(f"kind {shortened(kind)} is not one of {', '.join(_KINDS)}")
     try:
@@ -252,18 +270,20 @@ def is_load_bearing_stored(
 
 
 def _letters(tag: str) -> str:
-    """Return what is left of a tag without case, signs, spaces and a plural's ending."""
+    """Return the letters and digits of a tag without case and without a plural ending."""
     plain = unicodedata.normalize("NFKC", tag).casefold()
     return "".join(filter(str.isalnum, plain)).removesuffix("s")
 
 
 def _kind_of(value: object) -> MemoryKind:
+    """Return a kind from a member or its value; raise ValueError for another value."""
     if isinstance(value, str) and value in _KINDS:
         return MemoryKind(value)
     raise ValueError(f"kind must be one of {', '.join(_KINDS)}, not {value!r:.80}")
 
 
 def _check_texts(instance: object, *names: str, optional: bool = False) -> None:
+    """Raise ValueError unless the named fields are texts."""
     for name in names:
         value = getattr(instance, name)
         if not isinstance(value, str) and not (optional and value is None):
@@ -271,7 +291,7 @@ def _check_texts(instance: object, *names: str, optional: bool = False) -> None:
 
 
 def _freeze_strings(instance: object, *names: str) -> None:
-    """Turn the named fields into tuples, refusing a bare string or anything else in them."""
+    """Convert the named fields to tuples; raise ValueError unless they are sequences of strings."""
     for name in names:
         values = getattr(instance, name)
         listed = isinstance(values, Iterable) and not isinstance(values, str)

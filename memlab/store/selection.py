@@ -1,7 +1,6 @@
-"""Which rows of ``memory_items`` may go, and the one statement that deletes them.
+"""Selection and deletion of rows of ``memory_items``, with checks of the effects on other tables.
 
-What a change would do to an agent's own tables is looked at before, and refused where no restore
-would undo it.
+An effect that no restoration would undo is refused before anything is changed.
 """
 
 import re
@@ -30,11 +29,11 @@ _STATEMENTS: Final = {
     _GOES: "DELETE FROM main.{} WHERE memory_id = 0",
     _COMES_BACK: "INSERT INTO main.{} (memory_id) VALUES (0)",
 }
-"""What is done to the tables of a row and of what belongs to it."""
+"""Statement that is done to the tables of a memory in each case."""
 
 
 class TriggerEffect(NamedTuple):
-    """A table of others that a trigger writes to when memories go."""
+    """A table of other programs that a trigger writes to when memories are deleted."""
 
     trigger: str
     does: str
@@ -42,15 +41,24 @@ class TriggerEffect(NamedTuple):
 
 
 def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[TriggerEffect, ...]:
-    """Check that deleting the `chosen` rows costs no other table anything; changes nothing."""
+    """Check that deleting the `chosen` rows has no permanent effect on other tables.
+
+    Return the effects that restoration undoes. Nothing is changed.
+
+    Raises
+    ------
+    UnsafeDeletionError
+        If a foreign key or a trigger ties other tables to the rows.
+    """
     for table, columns in ties(connection):
         (rows,) = connection.execute(
             f"SELECT count(*) FROM main.{quoted(table)} AS other WHERE EXISTS (SELECT 1 FROM "
             f"main.memory_items AS item WHERE {' AND '.join(columns)} AND ({chosen}))"
         ).fetchone()
         if rows:
+            plural = "" if rows == 1 else "s"
             raise UnsafeDeletionError(
-                f"{rows:,} row{'s' * (rows != 1)} of the table {table} would refer to nothing, for "
+                f"{rows:,} row{plural} of the table {table} would refer to nothing, for "
                 "a foreign key ties them to memories that would go; nothing was deleted: take them "
                 "out with the program that wrote them"
             )
@@ -58,28 +66,35 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
 
 
 def check_insertion(connection: sqlite3.Connection) -> None:
-    """Check that putting rows back costs no other table anything; changes nothing."""
+    """Check that inserting rows again has no permanent effect on other tables; change nothing."""
     _undone(connection, _COMES_BACK, _GOES)
 
 
 def _undone(connection: sqlite3.Connection, when: str, back: str) -> tuple[TriggerEffect, ...]:
-    """Return what a change does to other tables, once it is known that another undoes it."""
-    written, again = (_written(connection, _STATEMENTS[each]) for each in (when, back))
-    undone = {each.table for each in again}
-    _refuse([each for each in written if each.does != INSERTS and each.table not in undone], when)
+    """Return the effects of a change on other tables that the opposite change undoes.
+
+    Raise UnsafeDeletionError if it does not undo one of them.
+    """
+    written = _written(connection, _STATEMENTS[when])
+    undone = {effect.table for effect in _written(connection, _STATEMENTS[back])}
+    lost = [effect for effect in written if effect.does != INSERTS and effect.table not in undone]
+    _refuse(lost, when)
     return written
 
 
 def check_supersession(connection: sqlite3.Connection) -> None:
-    """Check that letting a row stand for another costs no other table anything; changes nothing."""
+    """Check that superseding a row has no permanent effect on other tables; change nothing."""
     update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
     written = _written(connection, update)
-    again = {each.table for each in written if each.does != DELETES}
-    lost = [each for each in written if each.does == DELETES and each.table not in again]
+    written_again = {effect.table for effect in written if effect.does != DELETES}
+    lost = [
+        effect for effect in written if effect.does == DELETES and effect.table not in written_again
+    ]
     _refuse(lost, "is superseded")
 
 
 def _refuse(lost: list[TriggerEffect], when: str) -> None:
+    """Raise UnsafeDeletionError if a change has effects that nothing undoes."""
     for trigger, does, table in lost:
         who = f"the trigger {trigger}" if trigger else "a foreign key"
         raise UnsafeDeletionError(
@@ -89,37 +104,42 @@ def _refuse(lost: list[TriggerEffect], when: str) -> None:
 
 
 def _written(connection: sqlite3.Connection, statement: str) -> tuple[TriggerEffect, ...]:
-    """Return what a statement would write to other tables, by SQLite's authorizer; none is run."""
+    """Return what a statement would write to other tables, as SQLite's authorizer reports it.
+
+    The statement is only prepared, not run.
+    """
     triggers = connection.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' UNION ALL "
         "SELECT name, sql FROM sqlite_temp_schema WHERE type = 'trigger'"
     ).fetchall()
     if not (triggers or connection.execute("PRAGMA foreign_keys").fetchone()[0]):
         return ()
-    asked: set[tuple[str, str, str]] = set()
-    own = ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
+    writes: set[tuple[str, str, str]] = set()
+    own_tables = ["memory_items"]
+    if signal_columns(connection):
+        own_tables.append(SIGNALS)
 
     def note(action: int, table: str | None, _: object, __: object, trigger: str | None) -> int:
-        if action in _DOES and table is not None and table.lower() not in own:
-            asked.add((trigger or "", _DOES[action], table))
+        if action in _DOES and table is not None and table.lower() not in own_tables:
+            writes.add((trigger or "", _DOES[action], table))
         return sqlite3.SQLITE_OK
 
     connection.set_authorizer(note)
     try:
-        for table in own:
+        for table in own_tables:
             connection.execute("EXPLAIN " + statement.format(table)).close()
     finally:
         connection.set_authorizer(None)
     replacing = {name for name, sql in triggers if _REPLACING.search(sql)}
-    found = (
-        (trigger, "replaces in" if does == INSERTS and trigger in replacing else does, table)
-        for trigger, does, table in asked
-    )
-    return tuple(TriggerEffect(*each) for each in sorted(found))
+    effects = []
+    for trigger, does, table in writes:
+        is_replacing = does == INSERTS and trigger in replacing
+        effects.append(TriggerEffect(trigger, "replaces in" if is_replacing else does, table))
+    return tuple(sorted(effects))
 
 
 def ties(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
-    """Return, for each foreign key of another table on memories, which columns must be the same."""
+    """Return the table and the join conditions of each foreign key of another table on memories."""
     keys = connection.execute(
         'SELECT item.name, key.id, key."from", coalesce(key."to", \'memory_id\') '
         "FROM main.sqlite_schema AS item, pragma_foreign_key_list(item.name) AS key WHERE "
@@ -133,8 +153,8 @@ def ties(connection: sqlite3.Connection) -> list[tuple[str, list[str]]]:
     return [(table, columns) for (table, _), columns in ties.items()]
 
 
-# BINARY: a table may declare its columns NOCASE. IN, not EXISTS: a subquery that looks at the row
-# would keep SQLite from deleting while it scans.
+# BINARY, because a table may declare its columns NOCASE. IN instead of EXISTS, because a subquery
+# on the row would keep SQLite from deleting during the scan.
 _PRUNABLE_PAIR: Final = (
     "(kind COLLATE BINARY, tags_json COLLATE BINARY) "
     "IN (SELECT kind, tags_json FROM temp.prunable_pairs)"
@@ -145,10 +165,15 @@ _HIGHEST_ROWID: Final = 2**63 - 1
 
 
 def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = frozenset()) -> int:
-    """Ask the predicate once per distinct kind and tags, and keep the prunable pairs.
+    """Classify each distinct pair of kind and tags once; return the number of load-bearing rows.
 
-    In a transaction; the pairs stay in ``temp.prunable_pairs`` until :func:`forget_verdicts`.
-    Superseded rows that cannot be classified count as load-bearing.
+    The prunable pairs stay in ``temp.prunable_pairs`` until :func:`forget_verdicts`. Superseded
+    rows that cannot be classified count as load-bearing. The caller has begun a transaction.
+
+    Raises
+    ------
+    BadRowError
+        If an active row cannot be classified.
     """
     forget_verdicts(connection)
     connection.execute(
@@ -158,7 +183,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
     verdict = cache(is_load_bearing_stored)
     load_bearing = 0
     with text_as_bytearray(connection):
-        # Once a pair is known to be prunable, its rows are passed over in SQL.
+        # Rows of a pair that is known to be prunable are skipped in SQL.
         for position, kind, tags_json, active in connection.execute(
             f"SELECT rowid, kind, tags_json, superseded_by IS NULL FROM memory_items "
             f"WHERE {_NOT_PRUNABLE} ORDER BY rowid"
@@ -178,7 +203,7 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
 
 
 def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str | None:
-    """Return, as SQL, which classified rows a cap leaves no room for; None where there are none."""
+    """Return the SQL condition of the classified rows beyond a cap; None if there are none."""
     cut = connection.execute(
         f"SELECT rowid FROM memory_items WHERE {_ACTIVE_PRUNABLE} "
         "ORDER BY rowid DESC LIMIT 1 OFFSET ?",
@@ -188,49 +213,65 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
 
 
 def delete_rows(connection: sqlite3.Connection, chosen: str, load_bearing: int) -> int:
-    """Delete the `chosen` rows and check that every load-bearing one is there, unchanged."""
+    """Delete the `chosen` rows, and check that all load-bearing ones are still there, unchanged.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        The store, after :func:`classify_rows` in the same transaction.
+    chosen : str
+        The SQL condition of the rows.
+    load_bearing : int
+        The number of load-bearing rows.
+
+    Returns
+    -------
+    int
+        The number of deleted rows.
+    """
     check_deletion(connection, chosen)
     staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
-    before = connection.total_changes
-    beside = 0
+    changes_before = connection.total_changes
+    deleted_signals = 0
     if signal_columns(connection):
-        beside = connection.execute(
+        deleted_signals = connection.execute(
             f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
             f"AS item WHERE {HAS_SIGNALS} AND ({chosen}))"
         ).rowcount
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
-    changed = connection.total_changes - before - deleted - beside
+    changed = connection.total_changes - changes_before - deleted - deleted_signals
     left = count_load_bearing(connection, "TRUE")
-    wrong = ""
-    look_for = "a trigger"
+    fault = ""
+    likely_cause = "a trigger"
     if changed and staying is None:
-        wrong = f"changed {changed} others"
-        look_for = "foreign keys"
+        fault = f"changed {changed} others"
+        likely_cause = "foreign keys"
     elif left != load_bearing:
-        wrong = f"left {left} of {load_bearing} load-bearing rows"
+        fault = f"left {left} of {load_bearing} load-bearing rows"
     elif staying != fingerprint_under_triggers(connection, "TRUE"):
-        wrong = "changed or kept others than were chosen"
-    if wrong:
+        fault = "changed or kept others than were chosen"
+    if fault:
         raise CompactionError(
-            f"deleting {deleted} rows would have {wrong}; all was rolled back: look for {look_for} "
-            "on memory_items in the store"
+            f"deleting {deleted} rows would have {fault}; all was rolled back: look for "
+            f"{likely_cause} on memory_items in the store"
         )
     return deleted
 
 
 def count_load_bearing(connection: sqlite3.Connection, chosen: str) -> int:
-    """Return how many of the `chosen` rows nothing deletes; call :func:`classify_rows` before."""
+    """Return the number of load-bearing rows among the `chosen`, after :func:`classify_rows`."""
     where = f"({chosen}) AND {_NOT_PRUNABLE}"
     (count,) = connection.execute(f"SELECT count(*) FROM memory_items WHERE {where}").fetchone()
     return int(count)
 
 
 def forget_verdicts(connection: sqlite3.Connection) -> None:
-    """Drop what :func:`classify_rows` found."""
+    """Drop the temporary table of :func:`classify_rows`."""
     connection.execute("DROP TABLE IF EXISTS temp.prunable_pairs")
 
 
 def _decoded(value: object) -> str:
+    """Return a stored text; raise ValueError if it is not UTF-8 text."""
     if not isinstance(value, bytearray):
         raise ValueError("kind or tags_json is not text")  # noqa: TRY004 - a row at fault, no caller
     try:
@@ -242,12 +283,14 @@ def _decoded(value: object) -> str:
 def _unclassifiable(
     connection: sqlite3.Connection, position: int, error: ValueError
 ) -> BadRowError:
-    """Name the row at `position`, whatever type its id has."""
-    found = connection.execute(
+    """Return the error to raise for the row at `position`, whose id may have any type."""
+    row = connection.execute(
         "SELECT CAST(memory_id AS BLOB) FROM memory_items WHERE rowid = ?", (position,)
     ).fetchone()
-    # Of a damaged file SQLite may find a row in one way and not in another.
-    name = None if found is None or found[0] is None else found[0].decode(errors="replace")
+    # In a damaged file, SQLite may find a row by a scan and not by its rowid.
+    name = None
+    if row is not None and row[0] is not None:
+        name = row[0].decode(errors="replace")
     return BadRowError(
         f"row {position} (memory_id {name!r}) cannot be classified: {error}; nothing was deleted: "
         "mend that row, then compact",

@@ -1,4 +1,4 @@
-"""The store an agent reads and writes, and the one routine that compacts it."""
+"""The store that an agent reads and writes, with its own compaction."""
 
 import json
 import warnings
@@ -23,7 +23,7 @@ from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, 
 
 
 def row_of(item: MemoryItem) -> tuple[Any, ...]:
-    """Return an item's values in the order of :data:`memlab.store.database.COLUMNS`."""
+    """Return the values of an item in the order of :data:`memlab.store.database.COLUMNS`."""
     provenance = item.provenance
     event = provenance.source_event
     return (
@@ -32,8 +32,8 @@ def row_of(item: MemoryItem) -> tuple[Any, ...]:
         item.title,
         item.body,
         _json(item.tags),
-        event.event_id if event else None,
-        event.sequence if event else None,
+        None if event is None else event.event_id,
+        None if event is None else event.sequence,
         provenance.source_task_ref,
         provenance.authored_by,
         provenance.confidence,
@@ -45,12 +45,16 @@ def row_of(item: MemoryItem) -> tuple[Any, ...]:
 
 
 def item_of(row: tuple[Any, ...]) -> MemoryItem:
-    """Return the item that a row of these values is."""
+    """Return the item of a row with these values; raise BadRowError if they are wrong."""
     values = dict(zip(database.COLUMNS, row, strict=True))
-    event = values["source_event_id"], values["source_sequence"]
+    event_id = values["source_event_id"]
+    sequence = values["source_sequence"]
+    event = None
+    if event_id is not None and sequence is not None:
+        event = items.EventRef(event_id=event_id, sequence=sequence)
     try:
         provenance = MemoryProvenance(
-            source_event=None if None in event else items.EventRef(*event),
+            source_event=event,
             authored_by=values["authored_by"],
             source_task_ref=values["source_task_ref"],
             confidence=values["confidence"],
@@ -58,10 +62,15 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
             supersedes=strings_of(values["supersedes_json"]),
             evidence_refs=strings_of(values["evidence_refs_json"]),
         )
-        kind = MemoryKind(values["kind"])
-        tags = strings_of(values["tags_json"])
-        own = values["memory_id"], kind, values["title"], values["body"]
-        return MemoryItem(*own, provenance, tags, values["superseded_by"])
+        return MemoryItem(
+            memory_id=values["memory_id"],
+            kind=MemoryKind(values["kind"]),
+            title=values["title"],
+            body=values["body"],
+            provenance=provenance,
+            tags=strings_of(values["tags_json"]),
+            superseded_by=values["superseded_by"],
+        )
     except (ValueError, TypeError, AttributeError) as error:
         raise BadRowError(
             f"memory {values['memory_id']!r} cannot be read: {error}; mend its row",
@@ -70,11 +79,14 @@ def item_of(row: tuple[Any, ...]) -> MemoryItem:
 
 
 def _as_given(moment: datetime) -> str:
-    unsaid = moment.tzname() == items.ZONE_UNSAID.tzname(None)
-    return (moment.replace(tzinfo=None) if unsaid else moment).isoformat()
+    """Return a time as text; leave out a time zone that was not given."""
+    if moment.tzname() == items.ZONE_UNSAID.tzname(None):
+        moment = moment.replace(tzinfo=None)
+    return moment.isoformat()
 
 
 def _json(values: tuple[str, ...]) -> str:
+    """Return strings as a stored JSON list."""
     return json.dumps(values, separators=(",", ":"))
 
 
@@ -85,14 +97,14 @@ _UPSERT: Final = (
     + ", ".join(f"{name} = excluded.{name}" for name in database.COLUMNS[1:])
 )
 _SMALLEST_DATABASE: Final = 512
-"""Bytes: one page of the smallest size."""
+"""Size in bytes of one page of the smallest page size."""
 
 
 class ReadLog(Protocol):
-    """Where a store writes down what was read, such as a :class:`memlab.AccessLog`."""
+    """A log of reads, such as :class:`memlab.AccessLog`."""
 
     def add(self, memory_id: str, /) -> None:
-        """Write down that a memory was read now."""
+        """Record that a memory is read now."""
 
 
 class SqliteMemoryStore:
@@ -101,15 +113,35 @@ class SqliteMemoryStore:
     Parameters
     ----------
     path : str or Path
-        The file, made with its parent folders when missing, or ``":memory:"``.
+        The file, created with its parent folders if it is missing, or ``":memory:"``.
     busy_timeout : float
-        Seconds to wait for another process's transaction to end.
+        Seconds to wait for the transaction of another process.
     access_log : AccessLog, optional
-        Where `get` writes down every item that it returns: what ``memlab size --log`` sizes a cap
-        by. A log that cannot be written never breaks the read; it warns.
+        The log in which `get` records every item that it returns, for ``memlab size --log``. If the
+        log cannot be written, `get` warns and returns the item.
     archive : bool
-        Whether `compact_episodic` archives what it deletes, beside the file: ``memlab restore``
-        puts it back; not of a store in memory. Without, its deletions are final.
+        Whether `compact_episodic` archives what it deletes, beside the file, so that ``memlab
+        restore`` restores it. Not for a store in memory. By default its deletions are final.
+
+    Attributes
+    ----------
+    path : Path or None
+        The file; None for a store in memory.
+    access_log : AccessLog or None
+        The log of reads.
+    archive : ArchiveLocation or None
+        Where deleted rows are archived; None if they are not.
+    connection : sqlite3.Connection
+        The open file, for code that keeps its own tables in it.
+    last_compaction : ArchivedCompaction or None
+        The last archived deletion by `compact_episodic`, with the command that undoes it.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be opened, or is not a store of this kind.
+    UnsafeDeletionError
+        If a store in memory is to have an archive.
 
     Examples
     --------
@@ -135,17 +167,13 @@ class SqliteMemoryStore:
                 f"{access_log!r}"
             )
         self.access_log: Final = access_log
-        """Where reads are written down; None for nowhere."""
         expect(path, str, PathLike, call=type(self).__name__, name="path")
         expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
         expect(archive, bool, call=type(self).__name__, name="archive")
         named = database.path_named(path)
         self.path: Final = None if str(named) == ":memory:" else named
-        """The store's file; None for a store in memory."""
         self.archive: Final = location_beside(self.path) if archive and self.path else None
-        """Where deleted rows are archived; None for nowhere."""
         self.last_compaction: ArchivedCompaction | None = None
-        """The last deletion by `compact_episodic` that was archived; None where there is none."""
         if archive and self.path is None:
             raise UnsafeDeletionError(
                 "a store in memory has no file to keep an archive beside: name a file, as "
@@ -155,7 +183,6 @@ class SqliteMemoryStore:
             _prepare(self.path)
             database.keep_damaged_log(Path(self.path))
         self.connection: Final = database.connect(named, busy_timeout=busy_timeout)
-        """For code that keeps tables of its own in the same file."""
         try:
             with database.sqlite_errors_in_words(path):
                 exists = self.connection.execute(
@@ -181,20 +208,26 @@ class SqliteMemoryStore:
         self.connection.close()
 
     def put(self, item: MemoryItem) -> MemoryItem:
-        """Write `item` and return it; one with its id is replaced and keeps its place in order."""
+        """Write `item` and return it. An item with the same id is replaced in its position."""
         expect(item, MemoryItem, call="store.put", name="item")
         with self._errors_in_words():
             self.connection.execute(_UPSERT, row_of(item))
         return item
 
     def get(self, memory_id: str) -> MemoryItem | None:
-        """Return the item with this id, superseded or not; None when there is none.
+        """Return the item with this id, superseded or not; None if there is none.
 
-        BadRowError, here and in the other methods, when a row cannot be read as an item.
+        Raises
+        ------
+        BadRowError
+            If the row cannot be read as an item. The other methods raise it, too.
         """
         expect(memory_id, str, call="store.get", name="memory_id")
-        item = next(iter(self._items("WHERE memory_id = ?", memory_id)), None)
-        if item is not None and self.access_log is not None:
+        items_with_id = self._items("WHERE memory_id = ?", memory_id)
+        if not items_with_id:
+            return None
+        item = items_with_id[0]
+        if self.access_log is not None:
             try:
                 self.access_log.add(item.memory_id)
             except (MemlabError, OSError) as error:
@@ -202,38 +235,42 @@ class SqliteMemoryStore:
         return item
 
     def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
-        """Return items in which words occur, best first, whether they are loaded or not.
+        """Return the items that contain words, best first, whether they are active or not.
 
-        A plain scan. The more of the words an item has the better, whatever the case of their
-        letters; then the more of them stand in its title or tags; then the newer. A search is no
-        read: what of it is then got is, and the log says so.
+        All rows are scanned. Items are ranked by the number of different words that they contain,
+        then by the number of words in title or tags, then by position, newest first. Case is
+        ignored. A search is not recorded as a read; a later `get` is.
 
         Parameters
         ----------
         words : str
-            What to look for, with spaces between.
+            The words, separated by spaces.
         limit : int
-            How many items to return at most.
+            The maximum number of items.
         """
         expect(words, str, call="store.search", name="words")
         limit = whole_number("limit", limit, least=1)
-        wanted = {*words.casefold().split()}
+        wanted = set(words.casefold().split())
 
         def ranked() -> Iterator[tuple[int, int, int]]:
             query = "SELECT rowid, title, tags_json, body FROM memory_items"
             for rowid, title, tags, body in self.connection.execute(query):
                 head = f"{title}\n{items.tags_as_text(tags)}".casefold()
+                text = str(body).casefold()
                 in_head = {word for word in wanted if word in head}
-                found = in_head | {word for word in wanted if word in str(body).casefold()}
-                if found:
-                    yield len(found), len(in_head), rowid
+                matches = in_head | {word for word in wanted if word in text}
+                if matches:
+                    yield len(matches), len(in_head), rowid
 
         with self._errors_in_words():
             best = nlargest(limit, ranked())
-        return tuple(item for *_, rowid in best for item in self._items("WHERE rowid = ?", rowid))
+        results: list[MemoryItem] = []
+        for _, _, rowid in best:
+            results += self._items("WHERE rowid = ?", rowid)
+        return tuple(results)
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
-        """Return the items that no other has replaced, in rowid order."""
+        """Return the items that are not superseded, in rowid order."""
         if kind is None:
             return self._items("WHERE superseded_by IS NULL ORDER BY rowid")
         expect(kind, str, call="store.list_active", name="kind")
@@ -244,51 +281,55 @@ class SqliteMemoryStore:
         return tuple(item for item in self.list_active() if items.REJECTED_PATH_TAG in item.tags)
 
     def list_research_notes(self) -> tuple[MemoryItem, ...]:
-        """Return the active items tagged ``research``, the newest first by rowid."""
-        return tuple(item for item in self.list_active() if items.RESEARCH_TAG in item.tags)[::-1]
+        """Return the active items tagged ``research``, newest first by rowid."""
+        notes = [item for item in self.list_active() if items.RESEARCH_TAG in item.tags]
+        return tuple(reversed(notes))
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
-        """Mark `memory_id` as replaced by `by_memory_id`, and return it as it is now.
+        """Mark `memory_id` as superseded by `by_memory_id`, and return it.
 
-        By itself it is retired. KeyError names the id that is not in the store, the replacement's
-        first; nothing is changed then.
+        An item that is superseded by itself is retired.
+
+        Raises
+        ------
+        KeyError
+            If one of the ids is not in the store, `by_memory_id` first. Nothing is changed.
         """
         with self._errors_in_words(), database.transaction(self.connection):
             return self._mark_superseded(memory_id, by_memory_id)
 
     def compact_episodic(self, keep_recent: int) -> int:
-        """Delete for good, unless the store archives, all but the newest active prunable items.
+        """Delete all active prunable items except the newest, in one transaction.
 
-        The `keep_recent` with the highest rowids stay. Load-bearing and superseded rows are not
-        touched. What a :class:`memlab.lifecycle.LifecycleStore` noted of the rows goes with them.
-        The deletion is one transaction: either all of it is there afterwards, or none. A store made
-        with ``archive=True`` copies the rows into the archive beside its file first, and syncs
-        that; any other archives nothing. Deleted bytes are overwritten or left in free pages as the
-        SQLite build's ``secure_delete`` says. Whatever is raised, nothing is deleted.
+        The `keep_recent` items with the highest rowids stay. Load-bearing and superseded rows are
+        not touched. Signals that a :class:`memlab.lifecycle.LifecycleStore` keeps of deleted rows
+        are deleted with them. A store made with ``archive=True`` copies the rows into its archive
+        and syncs it first; for any other store the deletion is final. Deleted bytes are overwritten
+        or left in free pages as the SQLite build's ``secure_delete`` determines. After an error
+        nothing is deleted.
 
         Parameters
         ----------
         keep_recent : int
-            How many prunable items may stay; 0 or more.
+            The maximum number of prunable items that stay; 0 or more.
 
         Returns
         -------
         int
-            How many rows were deleted. 0 when there are no more than `keep_recent`; then nothing is
-            written. What a store made with ``archive=True`` deleted stands in ``last_compaction``,
-            whose ``undo`` is the command that takes it back.
+            The number of deleted rows. If it is 0, nothing is written. ``last_compaction`` then
+            describes an archived deletion; its ``undo`` is the command that restores the rows.
 
         Raises
         ------
         BadRowError
-            When an active row cannot be classified.
+            If an active row cannot be classified.
         ArchiveError
-            When the rows cannot be archived.
+            If the rows cannot be archived.
         CompactionError
-            When a trigger would have cost a load-bearing row, or changed any that stays.
+            If a trigger would delete a load-bearing row, or change a row that stays.
         UnsafeDeletionError
-            When a trigger would take rows of another table with it that nothing brings back, or a
-            foreign key ties rows of another table to what would go.
+            If a trigger would delete rows of another table that nothing restores, or if a foreign
+            key ties rows of another table to the deleted ones.
         """
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
@@ -311,6 +352,7 @@ class SqliteMemoryStore:
         return deleted
 
     def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:
+        """Set the link of a superseded item in the transaction of the caller; return the item."""
         expect(memory_id, str, call="store.supersede", name="memory_id")
         expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
         for needed in (by_memory_id, memory_id):
@@ -325,16 +367,21 @@ class SqliteMemoryStore:
         return self._items("WHERE memory_id = ?", memory_id)[0]
 
     def _items(self, where: str, *values: str | int) -> tuple[MemoryItem, ...]:
+        """Return the items that a condition selects."""
         with self._errors_in_words():
-            found = self.connection.execute(f"SELECT {_NAMES} FROM memory_items {where}", values)
-            return tuple(item_of(row) for row in found)
+            rows = self.connection.execute(f"SELECT {_NAMES} FROM memory_items {where}", values)
+            return tuple(item_of(row) for row in rows)
 
     def _errors_in_words(self) -> AbstractContextManager[None]:
+        """Return a context manager that raises SQLite's errors as errors of memlab."""
         return database.sqlite_errors_in_words(self.path or ":memory:")
 
 
 def _prepare(path: Path) -> None:
-    """Make the folders of `path`; refuse a file of a few bytes: SQLite would write over it."""
+    """Create the parent folders of `path`; raise StoreError for a file too small for a database.
+
+    SQLite would overwrite such a file.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -342,6 +389,8 @@ def _prepare(path: Path) -> None:
             f"the folder of {path} cannot be made ({error.strerror}); check the path and its "
             "permissions"
         ) from error
-    found = database.stat_store(path)
-    if found and S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_DATABASE:
+    status = database.stat_store(path)
+    if status is None or not S_ISREG(status.st_mode):
+        return
+    if 0 < status.st_size < _SMALLEST_DATABASE:
         raise StoreError(database.NO_DATABASE.format(path=path))
