@@ -1,10 +1,10 @@
-"""Base-level activation: how likely a memory is needed next, by when and how often it was used.
+"""Base-level activation: the odds that a memory is needed next, from the times it was used.
 
-The odds that a memory is needed fall off as a power of the time since it was written and since each
-use of it, and those of several uses add up (Anderson and Schooler 1991). Where only the number of
-uses and the last of them are known, the others are taken as spread evenly over the time between
-(Petrov 2006). This half needs the standard library alone; :mod:`memlab.policies.activation` has the
-same formula for arrays.
+The odds that a memory is needed decrease as a power of the time since it was written and since
+each use, and the contributions of several uses add up (Anderson and Schooler 1991). If only the
+number of uses and the last one are known, the others are assumed to be spread evenly over the
+time between (Petrov 2006). This module needs the standard library alone;
+:mod:`memlab.policies.activation` has the same formula for arrays.
 """
 
 from collections.abc import Iterable
@@ -12,38 +12,38 @@ from math import sqrt
 from typing import Final
 
 DECAY: Final = 0.5
-"""The power by which a use fades, d in the literature, where .5 is usual. The formulas below are
-written for a half: with it (L^(1-d) - t^(1-d)) / ((1-d) (L - t)) is 2 / (sqrt(L) + sqrt(t)), which
-needs no limit where t approaches L."""
+"""Decay, d in the literature, where .5 is usual. The formulas below are written for a half: with it
+(L^(1-d) - t^(1-d)) / ((1-d) (L - t)) is 2 / (sqrt(L) + sqrt(t)), which is finite for t = L."""
 
 SHORTEST_DAYS: Final = 0.5
-"""No time counts as less: what was used an hour ago is needed no more than what was used today."""
+"""Lower bound of all times: a use an hour ago counts like any use of today."""
 
 LENGTH_POWER: Final = 0.4
-"""By tokens, activation is divided by the length to this power."""
+"""Power of the length by which activation is divided in a budget of tokens."""
 
 LENGTH_OFFSET: Final = 10
-"""Tokens that a memory is taken to cost beside its own."""
+"""Tokens added to the length of each memory, so that short memories do not win by their length."""
 
 
 def base_level(age: float, idle: float | None = None, reads: float = 0) -> float:
     """Return the activation of a memory from the number of its reads and the last of them.
 
-    Without reads it is L^-d, else t^-d + n (L^(1-d) - t^(1-d)) / ((1-d) (L - t)), with d = 0.5.
+    Without reads it is L^-d, else t^-d + n (L^(1-d) - t^(1-d)) / ((1-d) (L - t)), with d = 0.5
+    (Petrov 2006).
 
     Parameters
     ----------
     age : float
         L, days since it was written.
     idle : float, optional
-        t, days since it was read last; None where it was never read.
+        t, days since it was last read; None if it was never read.
     reads : float
-        n, on how many days it was read.
+        n, the number of days on which it was read.
 
     Returns
     -------
     float
-        Above 0; per square root of days.
+        Above 0, in days to the power of -1/2.
 
     Examples
     --------
@@ -66,14 +66,19 @@ def base_level(age: float, idle: float | None = None, reads: float = 0) -> float
 
 
 def base_level_of_days(age: float, idles: Iterable[float]) -> float:
-    """Return the activation of a memory all of whose days of reading are known: the exact sum.
+    """Return the activation of a memory whose days of reading are all known: the exact sum.
 
     Parameters
     ----------
     age : float
         Days since it was written.
     idles : iterable of float
-        Days since the last read of each day on which it was read.
+        For each day with a read, the days since its last read.
+
+    Returns
+    -------
+    float
+        Above 0, in days to the power of -1/2.
 
     Examples
     --------
@@ -85,7 +90,9 @@ def base_level_of_days(age: float, idles: Iterable[float]) -> float:
 
 
 def per_length(activation: float, tokens: int) -> float:
-    """Return what activation comes to where room is counted in tokens.
+    """Return activation divided by length, for a budget of tokens.
+
+    It is ``activation / (tokens + LENGTH_OFFSET) ** LENGTH_POWER``.
 
     Examples
     --------

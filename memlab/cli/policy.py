@@ -159,7 +159,7 @@ def made_each(
 ) -> "list[memlab.Policy]":
     """Return the policies to compare: each name with each of the given sizes and settings."""
     from memlab.policies.named import check_known
-    from memlab.replay.comparison import variants
+    from memlab.replay.parameter_grid import variants
 
     policies = [memlab.policies.policy_named(name) for name in names]
     values: dict[str, list[str]] = {}

@@ -278,7 +278,7 @@ def compare(
     A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
     too where no policy is named, and its logs are read.
     """
-    from memlab.replay.comparison import with_remembered
+    from memlab.replay.parameter_grid import with_remembered
     from memlab.sources.opening import open_source
 
     source = open_source(store)

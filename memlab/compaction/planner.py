@@ -27,7 +27,7 @@ from memlab.frame.fields import Flags, as_instant, retired_rows, rows_in_state
 from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import PINNED, Decision, decision_of
-from memlab.policies.duplicates import supersedable
+from memlab.policies.supersession import supersedable
 from memlab.sources.base import (
     Key,
     Reader,
@@ -472,7 +472,7 @@ def plan_supersession(
         As for :func:`plan`.
     links : mapping of str to str, optional
         The id of the superseding memory, by the id of the superseded one. By default the pairs that
-        :func:`memlab.policies.duplicates.supersedable` finds, which needs the extra for
+        :func:`memlab.policies.supersession.supersedable` finds, which needs the extra for
         near-duplicates.
     only : collection of str, optional
         Supersede only these of the memories that were found.

@@ -11,7 +11,7 @@ from memlab.compaction.wire import sized
 from memlab.errors import MissingExtraError
 from memlab.frame.loading import load
 from memlab.items import Size
-from memlab.policies.duplicates import WHY, supersedable
+from memlab.policies.supersession import WHY, supersedable
 from memlab.sizing.history import Floor, floor_of
 from memlab.sources.opening import SourceLike, open_source, start_words
 from memlab.text import DisplayMixin, Table, TextPage, command, counted

@@ -1,4 +1,4 @@
-"""The write-time half: a store that caps, expires, reinforces and replaces as it is written."""
+"""A store that enforces caps, expiry and near-duplicate rules as it is written."""
 
 from memlab.lifecycle.guarded import LifecycleStore
 from memlab.lifecycle.signals import LifecycleStats, Trust

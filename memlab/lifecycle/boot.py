@@ -1,4 +1,4 @@
-"""What a start loads by need: the load-bearing memories, then the most active that fit."""
+"""The memories that a start loads by need: the load-bearing ones, then the most active that fit."""
 
 import sqlite3
 import warnings
@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from memlab.base_activation import base_level, per_length
 from memlab.clock import moment_and_zone
@@ -29,7 +29,7 @@ _DAY: Final = timedelta(days=1)
 
 
 def estimated_tokens(text: str) -> int:
-    """Return about how many tokens a text has: a fourth of its characters, rounded up.
+    """Return the estimated number of tokens of a text: a fourth of its characters, rounded up.
 
     >>> estimated_tokens("nine more")
     3
@@ -46,7 +46,7 @@ class Candidate:
     rowid, tokens : int
     is_load_bearing : bool
     activation : float
-        By its length.
+        Base-level activation divided by length; see :func:`memlab.base_activation.per_length`.
     """
 
     rowid: int
@@ -63,10 +63,10 @@ def chosen_for_start(
     count_tokens: Callable[[str], int],
     now: datetime,
 ) -> list[int]:
-    """Return the rowids of what a start loads, in ascending order; nothing is written."""
+    """Return the rowids of the memories that a start loads, ascending. Nothing is written."""
     candidates = list(_candidates(connection, path, count_tokens=count_tokens, now=now))
-    floor = [one for one in candidates if one.is_load_bearing]
-    room = max_tokens - sum(one.tokens for one in floor)
+    floor = [memory for memory in candidates if memory.is_load_bearing]
+    room = max_tokens - sum(memory.tokens for memory in floor)
     if room < 0:
         warnings.warn(
             f"the load-bearing memories alone take {max_tokens - room:,} tokens, more than the "
@@ -74,12 +74,13 @@ def chosen_for_start(
             FloorExceedsBudgetWarning,
             stacklevel=3,
         )
-    chosen = [one.rowid for one in floor]
-    prunable = [one for one in candidates if not one.is_load_bearing]
-    for one in sorted(prunable, key=lambda one: (one.activation, one.rowid), reverse=True):
-        if one.tokens <= room:
-            chosen.append(one.rowid)
-            room -= one.tokens
+    chosen = [memory.rowid for memory in floor]
+    prunable = [memory for memory in candidates if not memory.is_load_bearing]
+    prunable.sort(key=lambda memory: (memory.activation, memory.rowid), reverse=True)
+    for memory in prunable:
+        if memory.tokens <= room:
+            chosen.append(memory.rowid)
+            room -= memory.tokens
     return sorted(chosen)
 
 
@@ -90,35 +91,58 @@ def _candidates(
     count_tokens: Callable[[str], int],
     now: datetime,
 ) -> Iterator[Candidate]:
-    """Yield active, unexpired and retired memories; none that another has superseded."""
-    rows = connection.execute(_ROWS).fetchall()
+    """Yield active, unexpired and retired memories; none that another one superseded."""
+    rows = [_Row(*row) for row in connection.execute(_ROWS)]
     retired = None
-    if path is not None and any(row[7] for row in rows):
+    if path is not None and any(row.is_away for row in rows):
         retired = open_source(path).retired()
-    born = births([row[6] for row in rows])
-    for (rowid, memory_id, kind, tags, title, body, _, is_away, *signals), at in zip(
-        rows, born, strict=True
-    ):
-        is_floor = load_bearing(kind, tags)
-        count, last, expires = signals
-        if is_away and (retired is None or retired.at(rowid, memory_id) is None):
+    written = births([row.created_at for row in rows])
+    for row, written_at in zip(rows, written, strict=True):
+        if row.is_away and (retired is None or retired.at(row.rowid, row.memory_id) is None):
             continue  # the agent withdrew it itself
-        ends = _moment(expires)
-        if ends is not None and ends < now and not is_floor:
+        is_load_bearing = load_bearing(row.kind, row.tags_json)
+        expires_at = _moment(row.expires_at)
+        if expires_at is not None and expires_at < now and not is_load_bearing:
             continue
-        tokens = count_tokens(f"{title}{body}")
-        age = 0.0 if at is None else (now - at) / _DAY
-        used = _moment(last)
-        reads = count if isinstance(count, int) and count > 0 else 0
-        idle = None
-        if reads:
-            idle = age if used is None else (now - used) / _DAY
-        activation = per_length(base_level(age, idle, reads), tokens)
-        yield Candidate(rowid, tokens, is_load_bearing=is_floor, activation=activation)
+        tokens = count_tokens(f"{row.title}{row.body}")
+        yield Candidate(
+            rowid=row.rowid,
+            tokens=tokens,
+            is_load_bearing=is_load_bearing,
+            activation=per_length(_activation(row, written_at, now), tokens),
+        )
+
+
+class _Row(NamedTuple):
+    """A memory with its signals, as `_ROWS` selects it."""
+
+    rowid: int
+    memory_id: str
+    kind: Any
+    tags_json: Any
+    title: Any
+    body: Any
+    created_at: Any
+    is_away: int
+    access_count: Any
+    last_accessed_at: Any
+    expires_at: Any
+
+
+def _activation(row: _Row, written_at: datetime | None, now: datetime) -> float:
+    """Return the base-level activation of a memory by its signals."""
+    age = 0.0 if written_at is None else (now - written_at) / _DAY
+    count = row.access_count
+    reads = count if isinstance(count, int) and count > 0 else 0
+    if not reads:
+        return base_level(age)
+    last_read_at = _moment(row.last_accessed_at)
+    idle = age if last_read_at is None else (now - last_read_at) / _DAY
+    return base_level(age, idle, reads)
 
 
 def births(texts: Iterable[object]) -> list[datetime | None]:
-    """Return when memories were written, in order; for one that does not say when a neighbour was.
+    """Return when memories were written; a memory without a time takes that of a neighbour.
 
     >>> [at and at.day for at in births(["soon", "2026-01-05", None, "2026-01-09"])]
     [5, 5, 5, 9]
@@ -133,6 +157,7 @@ def births(texts: Iterable[object]) -> list[datetime | None]:
 
 
 def _moment(text: object) -> datetime | None:
+    """Return the moment of a text in UTC; None if it is none."""
     with suppress(ValueError):
         moment, _ = moment_and_zone(str(text))
         return moment.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""The lifecycle store, which a row leaves as repeated, expired, or of the lowest value."""
+"""The lifecycle store, which enforces caps, expiry and near-duplicate rules as it is written."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +22,8 @@ from memlab.store.signals import HAS_SIGNALS
 
 if TYPE_CHECKING:
     from memlab.policies import ValueCap
-    from memlab.policies.duplicates import NearDuplicate, Text
+    from memlab.policies.duplicates import NearDuplicate
+    from memlab.policies.text_index import Text
 
 _REPEATABLE: Final = (
     "SELECT memory_id, title, body, created_at, rowid FROM memory_items "
@@ -31,72 +32,73 @@ _REPEATABLE: Final = (
 
 
 def _may_repeat(item: MemoryItem) -> bool:
+    """Return whether an item may replace a near-duplicate: it is active and not load-bearing."""
     return item.is_active and not is_load_bearing_memory(item)
 
 
 def _made_at(created: object) -> datetime:
-    """Return when a row says it was made; no time is the oldest, one without a zone is UTC."""
+    """Return a creation time; a missing one is the earliest, one without a zone is UTC."""
     with suppress(ValueError):
         return moment_and_zone(str(created))[0]
     return datetime.min.replace(tzinfo=UTC)
 
 
 SCOPE: Final = (*AGENT_SCOPE, side.TAGS)
-"""What scopes are made of where no capacity says it."""
+"""Fields of a scope if no capacity names them."""
 
 
 class _NoTexts:
-    """Stands for the texts that may be repeated where near-duplicates are not looked for."""
+    """A text index that is used if near-duplicates are not searched."""
 
     def forget(self) -> None:
-        """There is nothing to forget."""
+        """Do nothing."""
 
     def add(self, row: object) -> None:
-        """There is nothing to compare with."""
+        """Do nothing."""
 
     def discard(self, memory_id: str) -> None:
-        """There is nothing to leave out."""
+        """Do nothing."""
 
     def most_similar(self, memory_id: str, title: str, body: str) -> None:
-        """Return None: nothing is repeated."""
+        """Return None: no text is repeated."""
 
 
 class LifecycleStore(SqliteMemoryStore):
-    """A store that keeps itself in bounds as it is written.
+    """A store that keeps itself within bounds as it is written.
 
-    Signals are kept in tables of their own in the same file; ``memory_items`` stays as it is, and a
+    Signals are kept in tables of their own in the same file. ``memory_items`` is unchanged, and a
     plain ``SqliteMemoryStore`` reads and writes the file as before. Rows written by a plain store
-    have no signals until they are touched: they belong to no scope and are neither capped nor
+    have no signals until they are touched: they belong to no scope, and are neither capped nor
     expired.
 
-    Load-bearing rows are never evicted and never expire. They take up room in their scope. What is
-    evicted, expires or is replaced is archived beside the file first, unless that is declined;
-    ``memlab archive`` lists it and ``memlab restore`` puts it back.
+    Load-bearing rows are never evicted and never expire. They take up room in their scope. Evicted,
+    expired and replaced rows are archived beside the file first, unless `archive` is off;
+    ``memlab archive`` lists them and ``memlab restore`` puts them back.
 
-    Rows are deleted one by one, not by the routine that compacts a store: that one judges and
-    counts every row of the file, and a put would be as slow as the file is long. The statement that
-    deletes a row asks the same predicate, and is rolled back when it changes others.
+    Rows are deleted one by one, not by the routine that compacts a store: that routine judges and
+    counts every row of the file, so each put would take time in proportion to the file. The
+    statement that deletes a row asks the same predicate, and is rolled back if it changes others.
 
     Parameters
     ----------
     path : str or Path
-        The file, made when missing, or ``":memory:"``.
+        The file, created if missing, or ``":memory:"``.
     capacity : ValueCap, optional
-        How many active rows a scope may hold and which goes first; without it nothing is capped. A
-        put is counted against all rows that match what it was given, as BetterDB does.
+        Number of active rows that a scope may hold, and the eviction order; without it nothing is
+        capped. A put is counted against all rows that match its fields and tags, as in BetterDB.
     duplicates : NearDuplicate, optional
-        When a row that is written replaces the one active row most similar to it, whatever its
-        scope; without it none does.
+        Rule by which a written row replaces the one active row most similar to it, in any scope;
+        without it none does.
     archive : bool
-        Whether to archive what is deleted. Without it a deletion is final, and a put that evicts
-        takes about a fifth of the time (``.ci/bench/bench_lifecycle.py``): an archive is synced
-        twice. A store in memory has no archive.
+        Whether to archive deleted rows. Without it a deletion is final, and a put that evicts takes
+        about a fifth of the time (``.ci/bench/bench_lifecycle.py``): an archive is synced twice. A
+        store in memory has no archive.
     clock : callable, optional
-        Tells the time, with a time zone, wherever no ``now`` is given.
+        Returns the time, with a time zone, for methods without a ``now``.
     busy_timeout : float
         Seconds to wait for another process's transaction to end.
     access_log : AccessLog, optional
-        Where `get` writes down every item that it returns.
+        A log to which `get` writes every item that it returns.
 
     Examples
     --------
@@ -123,7 +125,7 @@ class LifecycleStore(SqliteMemoryStore):
         access_log: ReadLog | None = None,
     ) -> None:
         call = "LifecycleStore"
-        if capacity is not None or duplicates is not None:  # these need more than Python's own
+        if capacity is not None or duplicates is not None:  # these need numpy
             from memlab.policies import NearDuplicate, ValueCap
 
             expect(capacity, ValueCap, call=call, name="capacity", optional=True)
@@ -140,7 +142,7 @@ class LifecycleStore(SqliteMemoryStore):
         self._last_failure: str | None = None
         self._texts: Any = _NoTexts()
         if duplicates is not None:
-            from memlab.policies.duplicates import TextIndex
+            from memlab.policies.text_index import TextIndex
 
             self._texts = TextIndex(duplicates, self._repeatable)
         self._going: list[tuple[str | None, datetime]] = []
@@ -169,29 +171,35 @@ class LifecycleStore(SqliteMemoryStore):
         trust: Trust | str = Trust.TRUSTED,
         graduated: bool = False,
     ) -> MemoryItem:
-        """Write `item` and what is known of it, bring its scope within capacity, and return it.
+        """Write an item and its signals, bring its scope within capacity, and return the item.
 
-        Item, signals and the near-duplicate it replaces are one transaction. Capacity is enforced
-        after it. Where that fails, or the near-duplicate cannot be archived, no more is deleted; it
-        is counted in :meth:`stats` and the put stays. Writing an id again replaces both.
+        Item, signals and the near-duplicate that it replaces are one transaction; capacity is
+        enforced after it. If that fails, or the near-duplicate cannot be archived, nothing more is
+        deleted; the failure is counted in :meth:`stats` and the put remains. Writing an id again
+        replaces both.
 
         Parameters
         ----------
         item : MemoryItem
             The memory.
         ttl : timedelta, str or float, optional
-            Time to live, such as "30d", or seconds of it; zero, negative or absent is durable.
+            Time to live, such as "30d", or in seconds; zero, negative or absent means no expiry.
         importance : float
-            In [0, 1] where the store has a capacity, as BetterDB wants it; else any finite number,
-            as MemForge takes it.
+            In [0, 1] if the store has a capacity, as BetterDB requires; else any finite number, as
+            MemForge accepts.
         agent_id, thread_id, namespace : str, optional
-            What the row belongs to. A row with none of its scope's fields and tags is never capped.
+            Fields of the row's scope. A row with none of its scope's fields and tags is never
+            capped.
         trust : Trust or str
-            Who stands behind it. An untrusted item that repeats a trusted or approved row is not
-            stored, and counted in :meth:`stats`; with ``NearDuplicate(keep_untrusted=True)`` both
-            stay.
+            Trust in the writer. An untrusted item that repeats a trusted or approved row is not
+            stored, and is counted in :meth:`stats`; with ``NearDuplicate(keep_untrusted=True)``
+            both stay.
         graduated : bool
-            Whether an importance floor spares it, as MemForge does.
+            Whether an importance floor spares it, as in MemForge.
+
+        Returns
+        -------
+        MemoryItem
         """
         expect(item, MemoryItem, call="store.put", name="item")
         belongs = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
@@ -231,20 +239,20 @@ class LifecycleStore(SqliteMemoryStore):
         return item
 
     def get(self, memory_id: str) -> MemoryItem | None:
-        """Return the item with this id; None when there is none or it has expired."""
+        """Return the item with this id; None if there is none or it has expired."""
         expect(memory_id, str, call="store.get", name="memory_id")
         is_gone = self._expired("AND signal.memory_id = ?", memory_id)
         return None if is_gone else super().get(memory_id)  # which logs a read
 
     def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
-        """Return items in which words occur, best first, without those that have expired."""
+        """Return items that contain words, best first, without expired ones."""
         limit = whole_number("limit", limit, least=1)
         expired = self._expired()
-        found = super().search(words, limit + len(expired))
-        return tuple(item for item in found if item.memory_id not in expired)[:limit]
+        items = super().search(words, limit + len(expired))
+        return tuple(item for item in items if item.memory_id not in expired)[:limit]
 
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
-        """Return the items that no other has replaced and that have not expired."""
+        """Return the items that are neither superseded nor expired."""
         items = super().list_active(kind=kind)
         expired = self._expired()
         return tuple(item for item in items if item.memory_id not in expired)
@@ -256,30 +264,29 @@ class LifecycleStore(SqliteMemoryStore):
         count_tokens: Callable[[str], int] = estimated_tokens,
         now: datetime | None = None,
     ) -> tuple[MemoryItem, ...]:
-        """Return what to load at start: the load-bearing items, then the most active that fit.
+        """Return the items to load at start: the load-bearing ones, then the most active that fit.
 
-        Nothing is deleted and nothing is written. Active items that have not expired compete, and
-        those that a plan retired compete again; what others superseded, or the agent withdrew, is
-        never loaded. How active an item is goes by when it was written, on how many days it was
-        used and when last (:class:`memlab.Activation`), divided by its length; :meth:`touch` notes
-        a use. Neither this nor :meth:`list_active` is one.
+        Nothing is written. Active items that have not expired compete, and so do items that a plan
+        retired; items that others superseded, or that the agent withdrew, are never loaded.
+        Activation depends on the time of writing, the number of days of use and the last use
+        (:class:`memlab.Activation`), and is divided by length. :meth:`touch` records a use; neither
+        this method nor :meth:`list_active` does.
 
         Parameters
         ----------
         max_tokens : int
-            What the start may take. Load-bearing items are all returned, even where they alone take
-            more; FloorExceedsBudgetWarning says so.
+            Number of tokens that the start may take. All load-bearing items are returned, even if
+            they alone take more; FloorExceedsBudgetWarning says so.
         count_tokens : callable, optional
-            Counts the tokens of title and body together; about a fourth of the characters by
-            default.
+            Counts the tokens of title and body together; the default is a fourth of the characters.
         now : datetime, optional
             The moment, with a time zone; now by default.
 
         Returns
         -------
         tuple of MemoryItem
-            In rowid order, as :meth:`list_active` has them: so a prompt's beginning stays the same
-            from one start to the next as far as it can, and is cached.
+            In rowid order, like :meth:`list_active`. The beginning of a prompt then stays the same
+            from one start to the next as far as possible, and is cached.
 
         Examples
         --------
@@ -303,13 +310,15 @@ class LifecycleStore(SqliteMemoryStore):
                 count_tokens=count_tokens,
                 now=moment,
             )
-        items = (self._items("WHERE rowid = ?", rowid) for rowid in chosen)
-        return tuple(item for found in items for item in found)
+        items = list[MemoryItem]()
+        for rowid in chosen:
+            items += self._items("WHERE rowid = ?", rowid)
+        return tuple(items)
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
-        """Mark `memory_id` as replaced by `by_memory_id`, and return it as it is now.
+        """Mark `memory_id` as superseded by `by_memory_id`, and return it as it is now.
 
-        It leaves the count of its scope. KeyError names an id that is not there.
+        It no longer counts in its scope. KeyError names an id that does not exist.
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
@@ -319,27 +328,32 @@ class LifecycleStore(SqliteMemoryStore):
     def touch(
         self, ids: Iterable[str], *, now: datetime | None = None, graduated: bool | None = None
     ) -> int:
-        """Note that memories were used, and return how many: the time, and the UTC days of use.
+        """Record that memories were used (the time, and the UTC days of use); return how many were.
 
-        Call it with what the agent used in its work: what it cited, opened or followed. Never call
-        it with what a start loaded: a count of starts ranks memories worse than their age does. A
-        second use on one day moves the time and not the count. An expiry stays. A row that a plain
-        store wrote is counted from its first use on; it still belongs to no scope.
+        Call it with the memories that the agent used in its work: those it cited, opened or
+        followed. Never call it with the memories that a start loaded: a count of starts ranks
+        memories worse than their age does. A second use on one day changes the time and not the
+        count. Expiry is unchanged. A row that a plain store wrote is counted from its first use on;
+        it still belongs to no scope.
 
         Parameters
         ----------
         ids : iterable of str
-            Ids; those that are gone or expired are passed over.
+            Ids; deleted and expired ones are skipped.
         now : datetime, optional
-            When they were used, with a time zone; now by default. That is the last access then,
-            even where a clock that was ahead had noted a later one: so does BetterDB.
+            Time of use, with a time zone; now by default. It becomes the last access even if a
+            clock that was ahead recorded a later one, as in BetterDB.
         graduated : bool, optional
-            Whether an importance floor spares them from now on; as before where it is not given.
+            Whether an importance floor spares them from now on; unchanged by default.
+
+        Returns
+        -------
+        int
 
         Examples
         --------
-        A runtime that calls ``list_active`` at start and notes which memories its answer cited
-        changes three lines: the store it opens, what a start loads, and what it used. ::
+        A runtime that calls ``list_active`` at start and records the memories that its answer cited
+        changes three lines: the store it opens, the items a start loads, and the items it used. ::
 
             store = memlab.LifecycleStore("memory.db", archive=True)
             at_start = store.boot_items(max_tokens=4000)  # in place of store.list_active()
@@ -347,34 +361,36 @@ class LifecycleStore(SqliteMemoryStore):
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
         at = as_text(self._clock() if now is None else now)
-        given = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
-        rows = [{"memory_id": each, "at": at, "graduated": graduated} for each in given]
+        distinct = dict.fromkeys(texts(ids, call="store.touch", name="ids"))
+        rows = [
+            {"memory_id": memory_id, "at": at, "graduated": graduated} for memory_id in distinct
+        ]
         with self._writing():
             used = self.connection.executemany(side.REINFORCE, rows).rowcount
             return used + self.connection.executemany(side.FIRST_USE, rows).rowcount
 
     def expire(self, now: datetime | None = None) -> int:
-        """Delete what has expired, and signals whose row is gone; return how many rows.
+        """Delete expired rows, and signals whose row is gone; return the number of rows.
 
-        ArchiveError when they cannot be archived; nothing is deleted then.
+        ArchiveError if they cannot be archived; nothing is deleted then.
         """
         now = self._clock() if now is None else aware(now, call="LifecycleStore")
         with self._writing():
-            gone = self._sweep(now)
+            count = self._sweep(now)
             self.connection.execute(
                 "DELETE FROM memory_signals AS signal WHERE NOT EXISTS "
                 f"(SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS})"
             )
-        return gone
+        return count
 
     def stats(self) -> LifecycleStats:
-        """Return what was evicted and why, and how full every scope is. Reads all signals."""
+        """Return the counters of evictions and the size of every scope. Reads all signals."""
         with self._errors_in_words():
             slots = self.capacity.capacity if self.capacity else None
             return side.read_stats(self.connection, slots, self._failures, self._last_failure)
 
     def _enforce(self, scope: str, capacity: "ValueCap", now: datetime) -> None:
-        """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
+        """Evict the lowest rows of a scope above capacity; a failure never fails the put."""
         try:
             with self._writing():
                 keys = side.keys_within(self.connection, scope)
@@ -388,51 +404,55 @@ class LifecycleStore(SqliteMemoryStore):
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
+        """Delete expired rows, and return the number of them."""
         expired = side.expired_ids(self.connection, as_text(now))
         self._remove(expired, "expired", now)
         return len(expired)
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
+        """Return the ids of expired rows."""
         with self._errors_in_words():
             return {*side.expired_ids(self.connection, as_text(self._clock()), also, *values)}
 
     def _repeats_trusted(self, item: MemoryItem, trusted: int, now: datetime) -> bool:
-        """Delete the row that `item` repeats; return whether that one is trusted more, and stays.
+        """Delete the row that `item` repeats, unless that row is more trusted.
 
-        A policy that keeps untrusted near-duplicates has both stay, as if `item` repeated nothing.
+        Return whether it is and so stays in place of `item`. A policy that keeps untrusted
+        near-duplicates keeps both, as if `item` repeated nothing.
         """
         if not _may_repeat(item):
             self._texts.discard(item.memory_id)
             return False
-        found = self._texts.most_similar(item.memory_id, item.title, item.body)
-        if found is None:
+        repeated_id = self._texts.most_similar(item.memory_id, item.title, item.body)
+        if repeated_id is None:
             return False
-        # Somebody stands behind a row of which nothing else is known.
-        (trust,) = self.connection.execute(
+        # A row without signals counts as trusted.
+        (trust_of_repeated,) = self.connection.execute(
             f"SELECT coalesce(max(signal.trusted), 1) {side.WITH_ITEMS} WHERE signal.memory_id = ?",
-            (found,),
+            (repeated_id,),
         ).fetchone()
-        if trusted < trust:
+        if trusted < trust_of_repeated:
             return self.duplicates is not None and not self.duplicates.keep_untrusted
         try:
-            self._remove([found], "near-duplicate", now)
+            self._remove([repeated_id], "near-duplicate", now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._texts.forget()
         return False
 
     def _repeatable(self) -> "list[Text]":
-        """Return the texts of active rows that are not load-bearing, for those that repeat them."""
-        found = self.connection.execute(_REPEATABLE)
-        return [(*row, (_made_at(at), position)) for *row, at, position in found]
+        """Return the texts of active rows that are not load-bearing, which may be repeated."""
+        rows = self.connection.execute(_REPEATABLE)
+        return [(*row, (_made_at(at), position)) for *row, at, position in rows]
 
     def _failed(self, error: Exception) -> None:
+        """Count a failure of enforcement."""
         self._failures += 1
         self._last_failure = str(error) or type(error).__name__
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Do all of the block or none of it, with what is known of texts in step."""
+        """Run the block as one transaction, and keep the text index consistent with it."""
         try:
             with self._errors_in_words(), transaction(self.connection):
                 (version,) = self.connection.execute("PRAGMA data_version").fetchone()
@@ -444,7 +464,7 @@ class LifecycleStore(SqliteMemoryStore):
             self._going = []
             self._is_settled = False
             raise
-        # The version that was read while nobody else could write: a commit since then shows.
+        # The version was read while nobody else could write, so a later commit shows.
         self._seen = version, self.connection.total_changes
         going = self._going
         self._going = []
@@ -456,39 +476,44 @@ class LifecycleStore(SqliteMemoryStore):
         except ArchiveError as error:
             self._failed(error)
 
-    def _remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
+    def _remove(self, memory_ids: Sequence[str], reason: str, now: datetime) -> None:
         """Archive rows that are not load-bearing, delete them, and count them by reason."""
-        if not doomed:
+        if not memory_ids:
             return
         connection = self.connection
+        positions = []
+        for memory_id in memory_ids:
+            (position,) = connection.execute(
+                "SELECT rowid FROM memory_items WHERE memory_id = ?", (memory_id,)
+            ).fetchone()
+            positions.append(position)
+        fill_positions(connection, "going", positions)
         chosen = "rowid IN (SELECT position FROM temp.going)"
-        by_id = "SELECT rowid FROM memory_items WHERE memory_id = ?"
-        found = (connection.execute(by_id, (each,)).fetchone() for each in doomed)
-        fill_positions(connection, "going", (position for (position,) in found))
         why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
         settle = not self._is_settled
         with archived_first(connection, self.archive, chosen, why, at=now, settle=settle) as digest:
-            for memory_id in doomed:
+            for memory_id in memory_ids:
                 self._delete(memory_id)
         self._going.append((digest, now))
         self._is_settled = True
         connection.execute(
             "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
             "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            (reason, len(doomed)),
+            (reason, len(memory_ids)),
         )
 
     def _delete(self, memory_id: str) -> None:
+        """Delete a row that is not load-bearing, and its signals."""
         self._texts.discard(memory_id)
         self.connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
         before = self.connection.total_changes
-        gone = self.connection.execute(
+        deleted = self.connection.execute(
             "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",
             (memory_id,),
         ).rowcount
         changed = self.connection.total_changes - before
-        if (gone, changed) != (1, 1):
+        if deleted != 1 or changed != 1:
             raise CompactionError(
-                f"deleting {memory_id!r} deleted {gone} rows and changed {changed}; it was rolled "
-                "back: look for a trigger on memory_items in the store"
+                f"deleting {memory_id!r} deleted {deleted} rows and changed {changed}; "
+                "it was rolled back: look for a trigger on memory_items in the store"
             )

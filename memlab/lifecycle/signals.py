@@ -1,4 +1,4 @@
-"""What a lifecycle store keeps beside its items: a row of signals each, scopes and counters."""
+"""The side tables of a lifecycle store: a row of signals for each item, scopes and counters."""
 
 import json
 import math
@@ -39,7 +39,7 @@ REINFORCE: Final = (
     "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
     "OR load_bearing(item.kind, item.tags_json)))"
 )
-"""Counts a UTC day of access of one row that is there and has not expired."""
+"""Records an access of one row that is present and has not expired, once for each UTC day."""
 FIRST_USE: Final = (
     "INSERT OR REPLACE INTO memory_signals "
     "(memory_id, position, access_count, last_accessed_at, graduated) "
@@ -47,7 +47,7 @@ FIRST_USE: Final = (
     "WHERE memory_id = :memory_id "
     f"AND NOT EXISTS (SELECT 1 FROM memory_signals AS signal WHERE {HAS_SIGNALS})"
 )
-"""Begins the signals of a row that a plain store wrote: it has no scope, so it is never capped."""
+"""Creates the signals of a row that a plain store wrote. It has no scope and is never capped."""
 _NEXT_SCOPE: Final = "SELECT min(scope) FROM memory_signals WHERE scope > ?"
 
 _SCHEMA: Final = (
@@ -61,7 +61,7 @@ _SCHEMA: Final = (
 
 
 class Trust(StrEnum):
-    """Who stands behind a memory."""
+    """Trust in the writer of a memory."""
 
     TRUSTED = "trusted"
     UNTRUSTED = "untrusted"
@@ -74,13 +74,13 @@ class Trust(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for what nobody stands behind, 1 for anything else."""
+        """0 for an untrusted writer, 1 for any other."""
         return int(self is not Trust.UNTRUSTED)
 
 
 @cache
 def load_bearing(kind: Any, tags_json: Any) -> bool:
-    """Return the predicate's verdict; what cannot be classified is load-bearing."""
+    """Return whether a row is load-bearing; a row that cannot be classified is."""
     try:
         return is_load_bearing_stored(kind, tags_json)
     except (AttributeError, TypeError, ValueError):
@@ -88,13 +88,13 @@ def load_bearing(kind: Any, tags_json: Any) -> bool:
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time so that text sorts as time does."""
+    """Return a moment in UTC as text that sorts by time."""
     aware(moment, call="LifecycleStore")
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
-    """Return when a row written now expires; None for one that does not."""
+    """Return when a row that is written now expires; None if it does not."""
     if ttl is None:
         return None
     if not isinstance(ttl, Age) and not _is_finite(ttl):
@@ -109,7 +109,7 @@ def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
 
 
 def checked_importance(importance: float, *, bounded: bool) -> float:
-    """Return importance as a float."""
+    """Return an importance as a float, after checking its range."""
     if not _is_finite(importance) or (bounded and not 0 <= importance <= 1):
         wanted = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
         raise ValueError(f"importance={importance!r} is not a number {wanted}")
@@ -117,11 +117,12 @@ def checked_importance(importance: float, *, bounded: bool) -> float:
 
 
 def _is_finite(value: object) -> bool:
+    """Return whether a value is a finite number and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
-    """Return what scopes are made of in a store that has side tables, None in any other."""
+    """Return the fields that make up scopes in a store with side tables; None in any other."""
     (tables,) = connection.execute(
         "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
         "AND name IN ('memory_signals', 'memory_lifecycle')"
@@ -133,7 +134,7 @@ def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
 
 
 def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
-    """Make the side tables, and give every row the scope that `fields` say, in a transaction."""
+    """Create the side tables, and set the scope of every row by `fields`, in a transaction."""
     connection.execute(CREATE_SIGNALS)
     if not signal_columns(connection):
         raise StoreError(
@@ -146,10 +147,10 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
         "SELECT signal.memory_id, signal.agent_id, signal.thread_id, signal.namespace, "
         f"item.tags_json {WITH_ITEMS}"
     ).fetchall()
-    scopes = (
-        (scope_key(fields, dict(zip(c.AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
-        for memory_id, *known, tags in rows
-    )
+    scopes = []
+    for memory_id, *values, tags_json in rows:
+        values_of = dict(zip(c.AGENT_SCOPE, values, strict=True))
+        scopes.append((scope_key(fields, values_of, _tags(tags_json)), memory_id))
     connection.executemany("UPDATE memory_signals SET scope = ? WHERE memory_id = ?", scopes)
     connection.execute(
         "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scopes', ?)", (json.dumps(fields),)
@@ -157,6 +158,7 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
 
 
 def _tags(tags_json: str) -> tuple[str, ...]:
+    """Return tags from JSON; none if they cannot be read."""
     try:
         return strings_of(tags_json)
     except (ValueError, TypeError):
@@ -164,7 +166,7 @@ def _tags(tags_json: str) -> tuple[str, ...]:
 
 
 def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values: str) -> list[str]:
-    """Return the ids of rows that have expired and are still in the file; none load-bearing."""
+    """Return the ids of expired rows that are still in the file and not load-bearing."""
     expired = connection.execute(
         f"SELECT signal.memory_id {WITH_ITEMS} WHERE signal.expires_at < ? {also} "
         "AND NOT load_bearing(item.kind, item.tags_json)",
@@ -176,58 +178,69 @@ def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values
 def scope_key(
     fields: Iterable[str], values: Mapping[str, str | None], tags: Iterable[str]
 ) -> str | None:
-    """Return the labels of a row as JSON, or None when none of the scope's fields is set.
+    """Return the labels of a row as JSON; None if it has none of the scope's fields.
 
-    Case makes no difference, as in BetterDB's index, nor does white space around a tag.
+    Case is ignored, as in BetterDB's index, and white space around a tag.
 
     >>> scope_key(("agent_id", "tags"), {"agent_id": "A"}, ("y", "X"))
     '{"agent_id": "a", "tags": ["x", "y"]}'
     """
     fields = tuple(fields)
-    known: dict[str, Any] = {
-        name: value.lower() for name in fields if (value := values.get(name)) is not None
-    }
-    if TAGS in fields and (wanted := sorted({tag.strip().lower() for tag in tags})):
-        known[TAGS] = wanted
-    return json.dumps(known, sort_keys=True) if known or not fields else None
+    labels: dict[str, Any] = {}
+    for name in fields:
+        value = values.get(name)
+        if value is not None:
+            labels[name] = value.lower()
+    if TAGS in fields:
+        distinct_tags = sorted({tag.strip().lower() for tag in tags})
+        if distinct_tags:
+            labels[TAGS] = distinct_tags
+    if fields and not labels:
+        return None
+    return json.dumps(labels, sort_keys=True)
 
 
 @lru_cache(maxsize=100_000)
 def labels_in(key: str) -> Labels:
-    """Return the labels that :func:`scope_key` has written down."""
+    """Return the labels in a key of :func:`scope_key`."""
     known = json.loads(key)
     tags = known.pop(TAGS, ())
     return frozenset([*known.items(), *((TAGS, tag) for tag in tags)])
 
 
 def keys_within(connection: sqlite3.Connection, scope: str) -> str:
-    """Return as JSON what rows of a scope were written with: its labels, and maybe more."""
-    found = []
-    at = ""
-    while at := connection.execute(_NEXT_SCOPE, (at,)).fetchone()[0]:
-        if labels_in(scope) <= labels_in(at):
-            found.append(at)
+    """Return as JSON the keys of rows in a scope: those with all of its labels."""
+    keys = list[str]()
+    key = ""
+    while True:
+        (key,) = connection.execute(_NEXT_SCOPE, (key,)).fetchone()
+        if not key:
+            return json.dumps(keys)
+        if labels_in(scope) <= labels_in(key):
+            keys.append(key)
         else:
-            at = _passed(at, scope)
-    return json.dumps(found)
+            key = _passed(key, scope)
 
 
 def _passed(key: str, scope: str) -> str:
-    """Return up to where no key after this one has all labels of a scope: fields are sorted."""
-    begun = "{"
-    wanted = [each for each in json.loads(scope).items() if each[0] != TAGS]
+    """Return a key to continue a search from: no key before it has all labels of the scope.
+
+    Fields are in sorted order in a key, so a label that a key has passed cannot come any more.
+    """
+    prefix = "{"
+    missing = [label for label in json.loads(scope).items() if label[0] != TAGS]
     for label in json.loads(key).items():
-        if wanted and label == wanted[0]:
-            del wanted[0]
-        elif wanted and label[0] >= wanted[0][0]:
-            least = begun + json.dumps(dict(wanted[:1]))[1:-1]
-            return least if least > key else f"{begun}~"
-        begun += f"{json.dumps(dict([label]))[1:-1]}, "
+        if missing and label == missing[0]:
+            del missing[0]
+        elif missing and label[0] >= missing[0][0]:
+            least = prefix + json.dumps(dict(missing[:1]))[1:-1]
+            return least if least > key else f"{prefix}~"
+        prefix += f"{json.dumps(dict([label]))[1:-1]}, "
     return key
 
 
 def size_within(connection: sqlite3.Connection, keys: str) -> int:
-    """Return how many active rows a scope holds, by its :func:`keys_within`."""
+    """Return the number of active rows in a scope, by its :func:`keys_within`."""
     (count,) = connection.execute(f"SELECT count(*) {_ACTIVE_IN_SCOPE}", (keys,)).fetchone()
     return int(count)
 
@@ -235,48 +248,49 @@ def size_within(connection: sqlite3.Connection, keys: str) -> int:
 def lowest_within(
     connection: sqlite3.Connection, keys: str, capacity: "ValueCap", now: datetime
 ) -> list[str]:
-    """Return the ids of the rows of a scope that may go: those of the lowest value first."""
-    found = connection.execute(
+    """Return the ids of the rows of a scope that may go, those of the lowest value first."""
+    rows = connection.execute(
         "SELECT signal.memory_id, signal.importance, signal.last_accessed_at, item.rowid "
         f"{_ACTIVE_IN_SCOPE} AND NOT load_bearing(item.kind, item.tags_json)",
         (keys,),
     ).fetchall()
-    if not found:
+    if not rows:
         return []
-    ids, importance, accessed, position = zip(*found, strict=True)
+    ids, importance, accessed_at, position = zip(*rows, strict=True)
     import numpy as np  # a store without a capacity needs the standard library alone
 
-    # In UTC, as put and touch have it.
-    times = [each and each.removesuffix("+00:00") for each in accessed]
-    rows: dict[str, Any] = {
+    # Times are in UTC, as put and touch write them.
+    times = [text and text.removesuffix("+00:00") for text in accessed_at]
+    columns: dict[str, Any] = {
         c.POSITION: np.array(position),
         c.IMPORTANCE: np.array(importance, np.float64),
         c.LAST_ACCESSED_AT: np.array(times, "datetime64[us]"),
     }
-    worth = capacity.eviction_keys(rows, now=now)
-    return [ids[at] for at in np.lexsort((rows[c.POSITION], *worth[::-1]))]
+    eviction_keys = capacity.eviction_keys(columns, now=now)
+    order = np.lexsort((columns[c.POSITION], *reversed(eviction_keys)))
+    return [ids[place] for place in order]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LifecycleStats:
-    """What a lifecycle store has done, and how full its scopes are.
+    """Counters of a lifecycle store, and the size of its scopes.
 
     Attributes
     ----------
     sizes : mapping of str to int
         Active rows by scope, load-bearing ones included, for every scope that a row was written
-        with. A scope is its fields and tags as JSON. Scopes overlap, and a row counts in each.
+        with. A scope is its fields and tags as JSON. Scopes overlap; a row counts in each.
     evicted : mapping of str to int
-        Rows removed since the store began, by reason: ``lowest-value``, ``expired``,
+        Rows removed since the store was created, by reason: ``lowest-value``, ``expired``,
         ``near-duplicate``.
     not_stored : int
-        Items that were not written, since they were untrusted and repeated a trusted row.
+        Items that were not written because they were untrusted and repeated a trusted row.
     enforcement_failures : int
-        How often this object could not evict or archive what a put asked for. The puts stand.
+        Number of times that this object could not evict or archive after a put. The puts remain.
     last_failure : str or None
-        What the last of them said.
+        Message of the last failure.
     floor_over_capacity : mapping of str to int
-        Scopes whose load-bearing rows alone exceed the capacity, and how many rows that is.
+        Scopes whose load-bearing rows alone exceed the capacity, and the number of these rows.
     """
 
     sizes: Mapping[str, int]
@@ -288,7 +302,7 @@ class LifecycleStats:
 
 
 def count_not_stored(connection: sqlite3.Connection) -> None:
-    """Count an item that was not written."""
+    """Increment the counter of items that were not written."""
     connection.execute(
         "INSERT INTO memory_lifecycle VALUES ('not-stored', 1) "
         "ON CONFLICT (name) DO UPDATE SET value = value + 1"
@@ -298,8 +312,8 @@ def count_not_stored(connection: sqlite3.Connection) -> None:
 def read_stats(
     connection: sqlite3.Connection, slots: int | None, failures: int, last_failure: str | None
 ) -> LifecycleStats:
-    """Count a store's scopes, each with what overlaps it, and read what was evicted from it."""
-    written = connection.execute(
+    """Return the sizes of a store's scopes and its counters."""
+    by_key = connection.execute(
         "SELECT signal.scope, count(*), sum(load_bearing(item.kind, item.tags_json)) "
         f"{WITH_ITEMS} WHERE item.superseded_by IS NULL AND signal.scope IS NOT NULL "
         "GROUP BY signal.scope"
@@ -310,24 +324,36 @@ def read_stats(
     not_stored = connection.execute(
         "SELECT coalesce(max(value), 0) FROM memory_lifecycle WHERE name = 'not-stored'"
     ).fetchone()[0]
-    sizes = Counter[str]()
-    floors = Counter[str]()
-    # Each scope lies at one of its labels, threads first: few others have that.
-    lying: defaultdict[Label | None, list[str]] = defaultdict(list)
-    for scope, _, _ in written:
-        lying[max(labels_in(scope), default=None)].append(scope)
-    for key, size, floor in written:
-        labels = labels_in(key)
-        for scope in (each for label in (None, *labels) for each in lying[label]):
-            if labels_in(scope) <= labels:
-                sizes[scope] += size
-                floors[scope] += floor
-    over = {scope: floor for scope, floor in floors.items() if slots is not None and floor > slots}
+    sizes, floors = _scope_sizes(by_key)
+    over = {}
+    if slots is not None:
+        over = {scope: floor for scope, floor in floors.items() if floor > slots}
     return LifecycleStats(
-        sizes=dict(sizes),
+        sizes=sizes,
         evicted=dict(evicted),
         not_stored=not_stored,
         enforcement_failures=failures,
         last_failure=last_failure,
         floor_over_capacity=over,
     )
+
+
+def _scope_sizes(by_key: list[tuple[str, int, int]]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the active rows and the load-bearing rows of each scope.
+
+    Rows of a key count in every scope whose labels the key has. Scopes are filed under one of their
+    labels, a thread first, which few others have; so few scopes are compared with each key.
+    """
+    filed_under: defaultdict[Label | None, list[str]] = defaultdict(list)
+    for scope, _, _ in by_key:
+        filed_under[max(labels_in(scope), default=None)].append(scope)
+    sizes = Counter[str]()
+    floors = Counter[str]()
+    for key, size, floor in by_key:
+        labels = labels_in(key)
+        for label in (None, *labels):
+            for scope in filed_under[label]:
+                if labels_in(scope) <= labels:
+                    sizes[scope] += size
+                    floors[scope] += floor
+    return dict(sizes), dict(floors)

@@ -1,4 +1,7 @@
-"""Keep what is most active: base-level activation from when and how often a memory was used."""
+"""The policy that keeps the most active memories, and base-level activation for arrays.
+
+:mod:`memlab.base_activation` has the formula for one memory, with its sources.
+"""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,64 +19,66 @@ from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner, numbe
 from memlab.text import counted
 
 MARGIN: Final = 2.0
-"""Standard errors of the reads by which activation must have served less for age to decide. Of
-references by name, which public histories show to go by age, any less is enough."""
+"""Standard errors by which activation must have served fewer reads for age to decide. For
+references by name, which follow age in public histories, any smaller share is enough."""
 
 FIRST_LOOK: Final = 10
-"""Needs seen before age and activation are compared for the first time."""
+"""Number of needs at which age and activation are compared for the first time."""
 
 GROWTH: Final = 1.15
-"""By how much needs grow from one comparison to the next."""
+"""Factor by which the number of needs grows from one comparison to the next."""
 
 MOST_AT_A_NEED: Final = 4_000
-"""Memories and uses above which only a part of the needs is compared: as many in a thousand as
-this is thousandths of them."""
+"""Memories plus uses above which needs are sampled, at a rate of this number over their count."""
 
 SAME_MOMENT: Final = 1 / 1_440
-"""Days within which two times of a store are one: a minute."""
+"""Days within which two times of a store count as equal: a minute."""
 
 FEWEST_LOADED: Final = 5
-"""Memories with one last access, below which nothing says that starts raise a counter."""
+"""Memories with an equal last access, below which a counter is not taken to count starts."""
 
 MOSTLY: Final = 0.9
-"""Share of memories that agree where a counter counts starts."""
+"""Share of memories that must agree before a counter is taken to count starts."""
 
 _DAY: Final = np.timedelta64(1, "D")
 _EPOCH: Final = np.datetime64(0, "us")
 
 
 def base_levels(age: Floats, idle: Floats, reads: Floats) -> Floats:
-    """Return the activation of memories; :func:`memlab.base_activation.base_level` for arrays.
+    """Return the base-level activation of memories.
+
+    :func:`memlab.base_activation.base_level` is the same for one memory.
 
     Parameters
     ----------
-    age, idle, reads : array of float
-        Days since each was written and read last (NaN: never), and on how many days it was read.
+    age, idle, reads : array of float, shape (memories,)
+        Days since each was written and last read (NaN: never), and the number of days on which it
+        was read.
     """
     age = np.maximum(age, SHORTEST_DAYS)
-    read = (reads > 0) & ~np.isnan(idle)
-    idle = np.where(read, np.clip(idle, SHORTEST_DAYS, age), age)
+    is_read = (reads > 0) & ~np.isnan(idle)
+    idle = np.where(is_read, np.clip(idle, SHORTEST_DAYS, age), age)
     used = 1 / np.sqrt(idle) + reads * 2 / (np.sqrt(age) + np.sqrt(idle))
-    return np.where(read, used, 1 / np.sqrt(age))
+    return np.where(is_read, used, 1 / np.sqrt(age))
 
 
 def per_length(activation: Floats, tokens: Ints) -> Floats:
-    """Return activation by length; :func:`memlab.base_activation.per_length` for arrays."""
+    """Return activation by length; :func:`memlab.base_activation.per_length` is for one memory."""
     by_length: Floats = activation / (tokens + LENGTH_OFFSET) ** LENGTH_POWER
     return by_length
 
 
 @dataclass(frozen=True)
 class Uses:
-    """When memories were written, and every use of them in the order in which it arose.
+    """Times at which memories were written and used; uses are in the order in which they arose.
 
     Attributes
     ----------
-    born : array of float
-        Days since 1970 at which each memory was written; NaN where no memory has a time.
-    target : array of int
-        The memory of each use, by its place in `born`.
-    when : array of float
+    born : array of float, shape (memories,)
+        Days since 1970 at which each memory was written; NaN if no memory has a time.
+    target : array of int, shape (uses,)
+        The memory of each use, as its place in `born`.
+    when : array of float, shape (uses,)
         Days since 1970 at which each use arose.
     """
 
@@ -83,7 +88,10 @@ class Uses:
 
     @cached_property
     def again(self) -> Ints:
-        """The next use of the same memory on the same UTC day; as many as there are for none."""
+        """The next use of the same memory on the same UTC day, shape (uses,).
+
+        If there is none, it is the number of uses.
+        """
         again = np.full(len(self.target), len(self.target))
         order = np.lexsort((np.arange(len(self.target)), np.floor(self.when), self.target))
         target = self.target[order]
@@ -93,21 +101,21 @@ class Uses:
         return again
 
     def days(self, seen: Flags) -> Flags:
-        """Return which uses stand for their day: of those `seen`, the last of a memory's day."""
+        """Return which uses stand for their day: of those seen, the last of a memory's day."""
         seen_again: Flags = np.append(seen, np.bool_(0))[self.again]
         return seen & ~seen_again
 
     def levels(self, now: float, seen: Flags, first: int | None = None) -> Floats:
-        """Return the activation of the memories written first, by the uses seen.
+        """Return the activation of the first memories, computed from the uses seen.
 
         Parameters
         ----------
         now : float
             The moment, in days since 1970.
-        seen : array of bool
-            Which uses are known.
+        seen : array of bool, shape (uses,)
+            The uses that are known.
         first : int, optional
-            How many memories; all of them by default.
+            Number of memories; all by default.
         """
         count = len(self.born) if first is None else first
         chosen = np.flatnonzero(self.days(seen))
@@ -116,11 +124,11 @@ class Uses:
         return 1 / np.sqrt(self.ages(now)[:count]) + uses[:count]
 
     def ages(self, now: float) -> Floats:
-        """Return how many days old memories are; one without a time has just been written."""
+        """Return the age of each memory in days; a memory without a time has just been written."""
         return np.fmax(now - self.born, SHORTEST_DAYS)
 
     def counts(self) -> tuple[Floats, Floats]:
-        """Return of each memory on how many days it was used, and the last time (NaN: never)."""
+        """Return for each memory the number of days with a use, and the last use (NaN: never)."""
         chosen = self.days(np.ones(len(self.target), dtype=bool))
         count = np.bincount(self.target[chosen], minlength=len(self.born)).astype(np.float64)
         last = np.full(len(self.born), -np.inf)
@@ -129,16 +137,16 @@ class Uses:
 
 
 def uses_of(created: Times, target: Ints, at: Ints, said: Times) -> Uses:
-    """Return the uses of memories in order of position.
+    """Return the uses of memories that are in order of position.
 
     Parameters
     ----------
-    created : array of datetime64
-        When each says it was written. One that does not say is as old as its neighbour before it.
-    target, at : array of int
-        The memory of each use, and how many had been written when it arose.
-    said : array of datetime64
-        When each use arose; where it does not say, when the memory about to be written then was.
+    created : array of datetime64, shape (memories,)
+        Creation time; a memory without one is as old as the memory before it.
+    target, at : array of int, shape (uses,)
+        The memory of each use, and the number of memories that had been written when it arose.
+    said : array of datetime64, shape (uses,)
+        Time of each use; the default is the creation time of the memory that was written next.
     """
     clock = np.fmax.accumulate(np.append(_days(created), np.nan))
     when = np.where(np.isnat(said), clock[at], _days(said))
@@ -146,7 +154,7 @@ def uses_of(created: Times, target: Ints, at: Ints, said: Times) -> Uses:
 
 
 def births(created: Times) -> Floats:
-    """Return when memories were written, in days; for one without a time that of a neighbour."""
+    """Return creation times in days; a memory without one takes that of a neighbour."""
     known = pd.Series(_days(created))
     return np.asarray(known.ffill().bfill(), dtype=np.float64)
 
@@ -161,7 +169,7 @@ def _days(moments: Times) -> Floats:
 
 
 class Space(NamedTuple):
-    """What there is room for: memories, load-bearing ones aside, or tokens with them."""
+    """A capacity: a number of prunable memories, or of tokens of all loaded memories."""
 
     size: int
     of_tokens: bool
@@ -169,25 +177,25 @@ class Space(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """What activation and age would each have served of the needs so far.
+    """A backtest of activation and of age on the needs so far.
 
-    Needs are counted once a day. Load-bearing memories, which are loaded anyway, are left out, and
-    nothing that was written is taken to have gone.
+    Several needs of one memory on one day count once. Load-bearing memories are left out, as they
+    are always loaded. No memory is assumed to have been deleted.
 
     Attributes
     ----------
     uses : Uses
-        Of the prunable memories.
-    written : array of int
-        How many of them had been written when each need arose.
-    floor : array of int
+        Uses of the prunable memories.
+    written : array of int, shape (needs,)
+        Number of prunable memories that had been written when each need arose.
+    floor : array of int, shape (needs,)
         Tokens of the load-bearing memories that had been written then.
-    place : array of int
-        The number of each need among the references.
-    tokens : array of int
-        Of each prunable memory.
+    place : array of int, shape (needs,)
+        Place of each need among the references.
+    tokens : array of int, shape (memories,)
+        Tokens of each prunable memory.
     margin : float
-        Standard errors by which activation must have served less.
+        Number of standard errors by which activation must have served less for age to decide.
     """
 
     uses: Uses
@@ -198,33 +206,36 @@ class Trial:
     margin: float
 
     def age_decides(self, space: Space, seen: int | None = None) -> bool:
-        """Return whether age has served more by the last comparison before so many needs."""
+        """Return whether age served more at the last comparison before `seen` needs."""
         needs = len(self.written) if seen is None else seen
         looks = [look for look in self._looks if look <= needs]
         if not looks:
             return False
-        asked = (space, looks[-1])
-        if asked not in self._decided:
-            self._decided[asked] = self._age_has_served_more(space, looks[-1])
-        return self._decided[asked]
+        key = (space, looks[-1])
+        if key not in self._decided:
+            self._decided[key] = self._age_has_served_more(space, looks[-1])
+        return self._decided[key]
 
     @cached_property
     def _decided(self) -> dict[tuple[Space, int], bool]:
         return {}
 
     def _age_has_served_more(self, space: Space, look: int) -> bool:
+        """Return whether age served more of the first `look` needs, by the margin."""
         tried = self._tried[self._tried < look]
-        floor = self.floor[tried] if space.of_tokens else 0
-        by_activation, by_age = self._reach[int(space.of_tokens)][:, : len(tried)]
-        gain = (by_activation <= space.size - floor).astype(np.float64)
-        gain -= by_age <= space.size - floor
-        if not len(gain):
+        if not len(tried):
             return False
+        room = space.size - self.floor[tried] if space.of_tokens else space.size
+        by_activation, by_age = self._reach[int(space.of_tokens)][:, : len(tried)]
+        is_served_by_activation = by_activation <= room
+        is_served_by_age = by_age <= room
+        gain = is_served_by_activation.astype(np.float64) - is_served_by_age
         error = float(gain.std()) / np.sqrt(len(gain))
         return bool(gain.mean() + self.margin * error < 0)
 
     @cached_property
     def _looks(self) -> list[int]:
+        """Numbers of needs after which activation and age are compared."""
         looks = []
         count = FIRST_LOOK
         while count <= len(self.written):
@@ -234,50 +245,61 @@ class Trial:
 
     @cached_property
     def _tried(self) -> Ints:
-        """The needs that are compared: the first of a day, of a long history evenly a part."""
-        count = np.arange(len(self.written))
-        first = np.ones(len(count), dtype=bool)
-        later = self.uses.again[self.uses.again < len(count)]
-        first[later] = False
-        shares = np.minimum(1.0, MOST_AT_A_NEED / np.maximum(self.written + count, 1))
-        chosen = np.diff(np.floor(np.cumsum(shares) + 1e-9), prepend=0) > 0
-        return np.flatnonzero(first & chosen)
+        """The needs that are compared: the first of each day, of a long history a sample."""
+        needs = np.arange(len(self.written))
+        is_first_of_day = np.ones(len(needs), dtype=bool)
+        later_on_day = self.uses.again[self.uses.again < len(needs)]
+        is_first_of_day[later_on_day] = False
+        rate = np.minimum(1.0, MOST_AT_A_NEED / np.maximum(self.written + needs, 1))
+        is_sampled = np.diff(np.floor(np.cumsum(rate) + 1e-9), prepend=0) > 0
+        return np.flatnonzero(is_first_of_day & is_sampled)
 
     @cached_property
     def _reach(self) -> tuple[Floats, Floats]:
-        """Room from which each tried need is served by activation and by age: memories, tokens."""
-        memories, tokens = np.zeros((2, 2, len(self._tried)))
-        moment = np.stack([self.written, self.uses.when])
-        new = np.ones(len(self.written), dtype=bool)
-        new[1:] = (np.diff(moment) > 0).any(axis=0)
-        known = np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))
-        whole = np.append(0, np.cumsum(self.tokens))
+        """Room from which each compared need is served, by activation and by age.
+
+        Two arrays of shape (2, needs): in memories and in tokens.
+        """
+        count = len(self._tried)
+        memories = np.zeros((2, count))
+        tokens = np.zeros((2, count))
+        known = self._uses_known()
+        tokens_before = np.append(0, np.cumsum(self.tokens))
         place = np.arange(len(self.written))
         for number, need in enumerate(self._tried.tolist()):
             written = int(self.written[need])
             target = int(self.uses.target[need])
-            level = self.uses.levels(float(self.uses.when[need]), place < known[need], written)
+            is_known = place < known[need]
+            level = self.uses.levels(float(self.uses.when[need]), is_known, written)
             memories[0, number] = 1 + _above(level, target).sum()
             memories[1, number] = written - target
             size = self.tokens[:written]
             above = _above(per_length(level, size), target)
             tokens[0, number] = size[target] + size[above].sum()
-            tokens[1, number] = whole[written] - whole[target]
+            tokens[1, number] = tokens_before[written] - tokens_before[target]
         return memories, tokens
+
+    def _uses_known(self) -> Ints:
+        """Return for each need the number of uses that arose strictly before it."""
+        moment = np.stack([self.written, self.uses.when])
+        is_later = np.ones(len(self.written), dtype=bool)
+        is_later[1:] = (np.diff(moment) > 0).any(axis=0)
+        return np.maximum.accumulate(np.where(is_later, np.arange(len(is_later)), 0))
 
 
 def _above(level: Floats, target: int) -> Flags:
-    """Return which memories rank above one: of equal ones, the newer."""
+    """Return which memories rank above one; of equal memories, the newer ranks higher."""
     above: Flags = level > level[target]
     above[target + 1 :] |= level[target + 1 :] == level[target]
     return above
 
 
 def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False) -> Trial:
-    """Return what can be compared of a past.
+    """Return the backtest of a past.
 
-    Once a plan has retired memories, a log may hold only reads of what was not loaded, and would
-    count against whatever chose. So reads from then on are left out, all of them where `silent`.
+    Once a plan has retired memories, a log may hold only reads of memories that were not loaded,
+    which would count against whatever rule chose the loaded ones. Reads from then on are left out,
+    and all reads if `silent`.
     """
     is_prunable = ~past[col.LOAD_BEARING].to_numpy(dtype=bool)
     rows = past.loc[is_prunable]
@@ -286,8 +308,8 @@ def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = Fal
     if silent:
         is_judged = ~is_read
     elif col.RETIRED_AT in past and past[col.RETIRED_AT].notna().any():
-        since = past[col.RETIRED_AT].min()
-        is_judged = ~is_read | (references[col.AT] < since).to_numpy(dtype=bool)
+        first_retired = past[col.RETIRED_AT].min()
+        is_judged = ~is_read | (references[col.AT] < first_retired).to_numpy(dtype=bool)
     judged = references[is_judged]
     is_read = is_read[is_judged]
     target, at, place = references_on_rows(rows, judged)
@@ -302,27 +324,28 @@ def trial_of(past: pd.DataFrame, references: pd.DataFrame, *, silent: bool = Fal
     position = judged[col.AT_POSITION].to_numpy(dtype=np.int64)[place]
     tokens = past[col.TOKENS].to_numpy(dtype=np.int64)
     floor = np.append(0, np.cumsum(np.where(is_prunable, 0, tokens)))
-    before = np.searchsorted(past[col.POSITION].to_numpy(), position)
+    rows_before = np.searchsorted(past[col.POSITION].to_numpy(), position)
+    is_mostly_read = 2 * np.count_nonzero(is_read[place]) >= len(place)
     return Trial(
         uses=uses_of(created, target, at, when[order]),
         written=at,
-        floor=floor[before],
+        floor=floor[rows_before],
         place=np.flatnonzero(is_judged)[place],
         tokens=tokens[is_prunable],
-        margin=MARGIN if 2 * np.count_nonzero(is_read[place]) >= len(place) else 0.0,
+        margin=MARGIN if is_mostly_read else 0.0,
     )
 
 
 @dataclass(frozen=True)
 class Activity:
-    """How active the rows of a frame are, and what that rests on.
+    """The activation of the rows of a frame, and notes on the evidence.
 
     Attributes
     ----------
-    levels : array of float
+    levels : array of float, shape (rows,)
         Base-level activation of each row.
     notes : tuple of str
-        What was taken otherwise than it was said, in words.
+        Sentences on values that were corrected or left out.
     """
 
     levels: Floats
@@ -332,44 +355,49 @@ class Activity:
 def activity_of(
     rows: pd.DataFrame, past: pd.DataFrame, references: pd.DataFrame, *, now: datetime
 ) -> Activity:
-    """Return how active rows are, by what their past and their store's counter say of their use.
+    """Return the activation of rows from the uses in their past and from their store's counter.
 
-    A row has its number of days of use and its last use from the references or from the counter,
-    whichever says more and later; where the references say all of it, each day counts by itself.
+    The number of days of use and the last use of a row come from the references or from the
+    counter: the larger number and the later time. If the references have every use, each day
+    counts by itself (the exact sum).
     """
     moment = days_of(now)
     notes = []
     found = references_on_rows(past, references)
-    said = times(references, col.AT)[found.place]
-    uses = uses_of(times(past, col.CREATED_AT), found.target, found.at, said)
-    # A deleted id may have been written again: the newest of them counts.
+    uses = uses_of(
+        times(past, col.CREATED_AT), found.target, found.at, times(references, col.AT)[found.place]
+    )
+    # A deleted id may have been written again: the newest memory with it counts.
     newest = np.flatnonzero(~past[col.MEMORY_ID].duplicated(keep="last"))
     ids = pd.Index(past[col.MEMORY_ID].iloc[newest])
     place = newest[ids.get_indexer(pd.Index(rows[col.MEMORY_ID]))]
-    exact = uses.levels(moment, np.ones(len(uses.target), dtype=bool))[place]
-    count, last = (each[place] for each in uses.counts())
+    levels = uses.levels(moment, np.ones(len(uses.target), dtype=bool))[place]
     age = uses.ages(moment)[place]
-    counter = read_counter(rows, births(times(rows, col.CREATED_AT)), moment)
-    more = counter.reads > count
-    later = (counter.last > last + SAME_MOMENT) | (np.isnan(last) & ~np.isnan(counter.last))
-    counts_more = more | (later & (counter.reads > 0))
-    if counts_more.any():
+    days_used, last_used = uses.counts()
+    count = days_used[place]
+    last = last_used[place]
+    born = births(times(rows, col.CREATED_AT))
+    counter = read_counter(rows, born, moment)
+    is_later = (counter.last > last + SAME_MOMENT) | (np.isnan(last) & ~np.isnan(counter.last))
+    by_counter = (counter.reads > count) | (is_later & (counter.reads > 0))
+    if by_counter.any():
         reads = np.fmax(count, counter.reads)
         idle = moment - np.fmax(last, counter.last)
         idle = np.where(np.isnan(idle) & (reads > 0), age, idle)
-        exact = np.where(counts_more, base_levels(age, idle, reads), exact)
+        levels = np.where(by_counter, base_levels(age, idle, reads), levels)
         notes.append(
-            f"{counted(int(counts_more.sum()))} by the store's own counter, taken as it counts: "
+            f"{counted(int(by_counter.sum()))} by the store's own counter, taken as it counts: "
             "some systems count several accesses of a day"
         )
     notes += counter.notes
-    if ahead := int((births(times(rows, col.CREATED_AT)) > moment).sum()):
+    ahead = int((born > moment).sum())
+    if ahead:
         notes.append(f"{counted(ahead)} written in the future, taken as written now")
-    return Activity(exact, tuple(notes))
+    return Activity(levels, tuple(notes))
 
 
 class Counter(NamedTuple):
-    """What a store's counter says of rows: reads, the last of them in days, and notes on it."""
+    """The reads of rows by a store's own counter, the last read in days, and notes on it."""
 
     reads: Floats
     last: Floats
@@ -377,10 +405,10 @@ class Counter(NamedTuple):
 
 
 def read_counter(rows: Rows, born: Floats, now: float) -> Counter:
-    """Return what ``access_count`` and ``last_accessed_at`` of rows say.
+    """Return the reads of rows by ``access_count`` and ``last_accessed_at``.
 
-    A number that is not finite or negative is unknown. A last access of what was counted 0 times is
-    one read, unless it is the birth. A counter that starts raise is refused.
+    A number that is negative or not finite is unknown. A last access with a count of 0 is one read,
+    unless it equals the time of writing. A counter that starts raise is refused.
     """
     notes = []
     count = numbers(rows, col.ACCESS_COUNT).copy()
@@ -405,8 +433,8 @@ def read_counter(rows: Rows, born: Floats, now: float) -> Counter:
 def counts_starts(born: Floats, count: Floats, last: Floats) -> bool:
     """Return whether a counter is raised by every start, which loads all or the newest memories.
 
-    Then the last access of what was loaded is the last start, and each count is the number of
-    starts since the memory was written: the older the higher.
+    In that case the last access of the loaded memories is the last start, and each count is the
+    number of starts since the memory was written: it increases with age.
     """
     used = np.flatnonzero(count > 0)
     if not len(used) or np.isnan(last[used]).all():
@@ -419,12 +447,12 @@ def counts_starts(born: Floats, count: Floats, last: Floats) -> bool:
     if len(at_start) < MOSTLY * len(loadable):
         return False
     in_order = count[at_start[np.argsort(born[at_start], kind="stable")]]
-    falls = np.diff(in_order) <= 0
-    return bool(in_order.max() > 1 and falls.mean() >= MOSTLY)
+    is_decreasing = np.diff(in_order) <= 0
+    return bool(in_order.max() > 1 and is_decreasing.mean() >= MOSTLY)
 
 
 class Evidence(NamedTuple):
-    """What a decision goes by: the past, the uses in it, and how age and activation served."""
+    """The evidence of a decision: the past, the uses in it, and the backtest."""
 
     past: pd.DataFrame
     references: pd.DataFrame
@@ -433,32 +461,33 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Activation(CappedPolicy):
-    """Keep the prunable memories that are most active.
+    """Keep the prunable memories with the highest base-level activation.
 
-    Base-level activation (Anderson and Schooler 1991) says how likely a memory is needed next. With
-    L days since it was written, t days since it was read last, n days on which it was read, d = 0.5
-    and no time below half a day it is ::
+    Base-level activation (Anderson and Schooler 1991) estimates the odds that a memory is needed
+    next. With L days since it was written, t days since it was last read, n days on which it was
+    read, d = 0.5, and no time below half a day, it is ::
 
         L^-d                                                    if it was never read
-        t^-d + n (L^(1-d) - t^(1-d)) / ((1-d) (L - t))          else
+        t^-d + n (L^(1-d) - t^(1-d)) / ((1-d) (L - t))          otherwise
 
-    which is Petrov's (2006) approximation of the sum of the powers ``t_i^-d`` of all times since it
-    was written and read; as t approaches L it is ``(n + 1) L^-d``. Where references and a log of
-    reads have every day, the sum itself is used: the approximation is 3 to 13 % high. Else the
-    store's own counter is (``access_count``, ``last_accessed_at``), as it counts; memory by memory
-    the larger n and the later time of both. A second read on one UTC day moves t and not n. Being
-    loaded at start is no read, and a counter that starts raise is left out.
+    This is the approximation by Petrov (2006) of the sum of the powers ``t_i^-d`` of all times
+    since it was written and read; as t approaches L it is ``(n + 1) L^-d``. If references and a log
+    of reads have every day, the exact sum is used instead: the approximation is 3 to 13 % high.
+    Otherwise the store's own counter is used (``access_count``, ``last_accessed_at``), as it
+    counts. For each memory the larger n and the later time of log and counter apply. A second read
+    on one UTC day changes t and not n. Being loaded at start is no read, and a counter that starts
+    raise is left out.
 
-    With `max_items` it counts memories, and load-bearing ones come on top, as under `KeepRecent`.
-    With `max_tokens` it counts tokens, load-bearing ones among them, as `TokenBudget` does; there
-    activation is divided by ``(tokens + 10)^0.4``, and what still fits stays.
+    `max_items` counts memories, and load-bearing ones come on top, as under `KeepRecent`.
+    `max_tokens` counts tokens, load-bearing ones included, as under `TokenBudget`; in that case
+    activation is divided by ``(tokens + 10)^0.4``, and a lower memory that still fits stays.
 
-    Nothing is fitted. Where age would have served more of the store's own needs in the room there
-    is, it keeps the newest, and its reason says so: of reads by two standard errors more, of
-    references by name any more.
+    No parameter is fitted. If age would have served more of the store's own needs in the same
+    room, the policy keeps the newest, and its reason says so: by two standard errors for reads, by
+    any amount for references by name.
 
-    A store that has been compacted shows only what was kept, and a log of reads is no part of it.
-    :func:`memlab.plan` gives both; anywhere else do so with :meth:`after`.
+    A store that has been compacted shows only the memories that were kept, and a log of reads is
+    no part of it. :func:`memlab.plan` supplies both; elsewhere use :meth:`after`.
 
     References
     ----------
@@ -507,16 +536,16 @@ class Activation(CappedPolicy):
 
     @property
     def capacity(self) -> int | None:
-        """How many prunable rows stay, or for how many tokens there is room."""
+        """Number of prunable memories, or of tokens, that stay."""
         return self.max_tokens if self.max_items is None else self.max_items
 
     @property
     def space(self) -> Space:
-        """The same, and what is counted."""
+        """The capacity with its unit."""
         return Space(size=int(self.capacity or 0), of_tokens=self.max_items is None)
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
-        """Return the tokens of each row; or one for each prunable row, and none for the others."""
+        """Return the tokens of each row, or one for each prunable row and 0 for the others."""
         if self.max_items is None:
             return rows[col.TOKENS].to_numpy(dtype=np.int64)
         return (~rows[col.LOAD_BEARING].to_numpy(dtype=bool)).astype(np.int64)
@@ -526,49 +555,57 @@ class Activation(CappedPolicy):
         return self._with(past=past, references=references)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the least active rows, as many as there is no room for."""
-        told = self._with(evidence=self._evidence_on(rows))
-        named = super(Activation, told).evict(rows, now=now)
-        return named.replace(self.reason, self.by_age) if told.age_decides(rows) else named
+        """Return the least active rows, as many as exceed the capacity."""
+        policy = self._with(evidence=self._evidence_on(rows))
+        reasons = super(Activation, policy).evict(rows, now=now)
+        if policy.age_decides(rows):
+            return reasons.replace(self.reason, self.by_age)
+        return reasons
 
     def age_decides(self, rows: pd.DataFrame) -> bool:
-        """Return whether age has served more of the needs so far."""
+        """Return whether age served more of the needs so far."""
         evidence = self.evidence or self._evidence_on(rows)
         return evidence.trial.age_decides(self.space)
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
-        """Return how active each row is, by length where tokens count; its age where that decides.
+        """Return the activation of each row, by length if tokens count; positions if age decides.
 
-        Rows that are as active as others go oldest position first.
+        Rows of equal activation go oldest position first.
         """
-        here = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
-        if self.age_decides(here):
-            return (np.asarray(here[col.POSITION]),)
-        return (self.ranked_by(self.activity(here, now=now).levels, here[col.TOKENS]),)
+        frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
+        if self.age_decides(frame):
+            return (np.asarray(frame[col.POSITION]),)
+        levels = self.activity(frame, now=now).levels
+        return (self.ranked_by(levels, frame[col.TOKENS]),)
 
     def ranked_by(self, levels: Floats, tokens: Any) -> Floats:
-        """Return activation, divided by length where the policy counts tokens."""
+        """Return activation, divided by length if the policy counts tokens."""
         if self.max_items is None:
             return per_length(levels, np.asarray(tokens, dtype=np.int64))
         return levels
 
     def activity(self, rows: pd.DataFrame, *, now: datetime) -> Activity:
-        """Return how active rows are, and what that rests on."""
+        """Return the activation of rows, and notes on the evidence."""
         evidence = self.evidence or self._evidence_on(rows)
         return activity_of(rows, evidence.past, evidence.references, now=now)
 
-    def _evidence_on(self, here: pd.DataFrame) -> Evidence:
-        """Return the past with what was written since, the uses in it, and what they say."""
-        past = here
+    def _evidence_on(self, rows: pd.DataFrame) -> Evidence:
+        """Return the evidence of a decision about rows: the past, and rows written since."""
+        past = rows
         if self.past is not None:
-            new = here[~here[col.MEMORY_ID].isin(self.past[col.MEMORY_ID])]
-            both = [self.past, new[list(self.past.columns.intersection(new.columns))]]
-            past = pd.concat(both).sort_values(col.POSITION, kind="stable", ignore_index=True)
-        references = find_references(past) if self.references is None else self.references
+            new = rows[~rows[col.MEMORY_ID].isin(self.past[col.MEMORY_ID])]
+            known_columns = list(self.past.columns.intersection(new.columns))
+            past = pd.concat([self.past, new[known_columns]])
+            past = past.sort_values(col.POSITION, kind="stable", ignore_index=True)
+        references = self.references
+        if references is None:
+            references = find_references(past)
         return Evidence(past=past, references=references, trial=trial_of(past, references))
 
-    def _with(self, **known: Any) -> Self:
+    def _with(self, **changes: Any) -> Self:
+        """Return a copy with other evidence; what is not given is kept."""
         policy = replace(self)
         for name in ("past", "references", "evidence"):
-            object.__setattr__(policy, name, known.get(name, getattr(self, name)))
+            value = changes[name] if name in changes else getattr(self, name)
+            object.__setattr__(policy, name, value)
         return policy

@@ -1,4 +1,4 @@
-"""What a policy is, and the one place where the load-bearing floor is enforced."""
+"""Base classes of retention policies, and the decision that enforces the load-bearing floor."""
 
 import re
 from abc import ABC, abstractmethod
@@ -28,10 +28,10 @@ from memlab.frame.fields import (
 from memlab.policies.typed import check_settings
 
 PINNED: Final = "held"
-"""Column of a frame that marks what stays whatever a policy says, in the room that there is."""
+"""Column that marks rows which no policy may evict; they take up room."""
 
 KEEP_REASONS: Final = ("kept", "superseded", "load-bearing", "retired", col.REACHED, col.UNLISTED)
-"""Reasons for which a memory stays."""
+"""Reasons for keeping a memory."""
 
 Runner = Literal["asked", "capped", "ranked", "dated", "activation", "duplicates", "steps"]
 Population = Literal["active", "superseded", "retired", "all"]
@@ -55,40 +55,39 @@ def one_scope(rows: pd.DataFrame) -> list[Scope]:
 
 @dataclass(frozen=True)
 class Policy(ABC):
-    """A rule that says which memories go.
+    """A retention rule: it names the memories that go.
 
-    A rule of your own is a frozen dataclass with this base and an :meth:`evict`; it works wherever
-    a policy is taken, on the command line as ``--policy package.module:Class``. Its fields are its
-    settings, held to their types. ``field(metadata={"help": ...})`` says what one means,
-    ``{"least": 0}`` the least it may be (of an age, in days), and ``{"size": True}`` marks the one,
-    a count or an age, that a comparison varies (``{"size": "tokens"}`` where it counts tokens).
+    To write one, define a frozen dataclass with this base and an :meth:`evict`. It works wherever a
+    policy is accepted, and on the command line as ``--policy package.module:Class``. Its fields are
+    its settings and are checked against their types. ``field(metadata={"help": ...})`` documents a
+    setting, ``{"least": 0}`` is its minimum (of an age, in days), and ``{"size": True}`` marks the
+    one that a comparison varies, a count or an age (``{"size": "tokens"}`` if it counts tokens).
 
-    A replay asks a policy about the memories that are there, at every moment. The policies of this
-    package name a `runner` that finds the same sooner. A class below one of them that changes what
-    it decides by is asked instead, unless it names the runner anew and so vouches for it.
+    A replay asks a policy about the present memories at every moment. The policies of this package
+    name a `runner` that finds the same result faster. A subclass that changes the decision is asked
+    instead, unless it names the runner again and so confirms that the runner still applies.
 
     Attributes
     ----------
     name : str
-        Short name, as on a command line; made of the class's name where it is not given.
+        Short name, as on a command line; derived from the class name by default.
     origin : str
-        Whose rule it is; where the class is defined, where it is not given.
+        The system that the rule comes from; the address of the class by default.
     population : {"active", "superseded", "retired", "all"}
-        Which memories it chooses among, ``"all"`` being the active and the superseded ones. The
-        others are never touched by it.
+        The memories that it chooses among; ``"all"`` is the active and the superseded ones. It
+        never touches any others.
     reads_bodies : bool
-        Whether it decides by texts, and wants a frame loaded with them.
+        Whether it decides by texts and needs a frame loaded with them.
     signals : frozenset of str
-        Columns of a frame that it decides by and that a system may change after a memory is
-        written, such as ``importance``; what reads and references say is not among them. A
-        comparison says which of them a store does not keep as they were.
+        Columns that it decides by and that a system may change after a memory is written, such as
+        ``importance``. Reads and references are not among them. A comparison says which of them a
+        store does not keep as they were.
     learns : bool
-        Whether it decides by what a store has lived through, and wants that with :meth:`after`.
+        Whether it decides by the past of a store, which it receives through :meth:`after`.
     runner : str
-        How a replay follows it.
+        The runner that replays it.
     goes_by : {"age", "use", ""}
-        What says which memories it keeps: how old they are, how they are used, or neither. Charts
-        colour it by that.
+        Whether it keeps memories by age, by use, or by neither. Charts colour it by this.
     """
 
     name: ClassVar[str]
@@ -112,7 +111,7 @@ class Policy(ABC):
 
     @property
     def address(self) -> str:
-        """What to ask for it by: its name, or ``package.module:Class`` for one of your own."""
+        """The name to ask for it by, or ``package.module:Class`` for a class outside memlab."""
         kind = type(self)
         ours = kind.__module__.partition(".")[0] == "memlab"
         return self.name if ours else f"{kind.__module__}:{kind.__qualname__}"
@@ -123,107 +122,106 @@ class Policy(ABC):
         return (self,)
 
     def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "Policy":  # noqa: ARG002
-        """Return the policy with a past to learn from: itself, unless it learns.
+        """Return the policy with a past to learn from; the policy itself unless it learns.
 
         Parameters
         ----------
         past : DataFrame
-            Every row that was ever written, deleted ones among them, as :func:`memlab.load`
-            returns.
+            Every row that was ever written, deleted ones included, as :func:`memlab.load` returns.
         references : DataFrame, optional
-            What ``find_references`` returns; found in `past` when not given.
+            The result of ``find_references``; found in `past` if not given.
         """
         return self
 
     @abstractmethod
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the rows that go.
+        """Return the rows that go, each with a reason.
 
         Parameters
         ----------
         rows : DataFrame
             The rows of this policy's population in order of position, numbered from 0. Load-bearing
-            rows, and where a plan retires those that came back and stay, are among them because
-            they take up room.
+            rows are among them because they take up room; so are rows that a plan pins.
         now : datetime
             The moment of the decision, with a time zone.
 
         Returns
         -------
         Series of str
-            A reason for each row that goes, indexed by its label in `rows`. Rows in it that stay
-            whatever a policy says are ignored.
+            A reason for each row that goes, indexed by its label in `rows`. Load-bearing and pinned
+            rows in it are ignored.
         """
 
 
 @dataclass(frozen=True)
 class CappedPolicy(Policy):
-    """A policy that keeps what there is room for and drops the lowest of a ranking.
+    """A policy with a capacity that evicts the lowest rows of a ranking.
 
-    What differs between such policies is the ranking: what was written first goes first, unless a
-    class says otherwise. A class whose keys, sizes and scopes say the same of a row whatever the
-    other rows are may name the runner ``"capped"``, and ``"ranked"`` if neither the moment nor a
-    reference changes its keys.
+    Policies of this kind differ in the ranking; by default the oldest position goes first. A class
+    whose keys, sizes and scopes of a row do not depend on the other rows may name the runner
+    ``"capped"``, and ``"ranked"`` if its keys depend on neither time nor references.
     """
 
     reason: ClassVar[str] = "over-capacity"
     counts_load_bearing: ClassVar[bool] = True
     fills: ClassVar[bool] = False
-    """Whether what still fits stays, where a row ranked above it takes up too much."""
+    """Whether a lower row that fits stays if a higher one takes up too much room."""
 
     @property
     @abstractmethod
     def capacity(self) -> int | None:
-        """How much room a scope has, or None where the cap is off."""
+        """Room of each scope, or None if the cap is off."""
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
-        """Return what rows are ranked by: the lowest goes first.
+        """Return the keys that rows are ranked by; the lowest goes first.
 
-        `rows` are columns of a frame; those of signals may be missing. The most significant key
-        is first, each of shape (len(rows),). Rows equal in all of them go oldest position first.
+        `rows` are columns of a frame; signals may be missing. The most significant key comes first,
+        and each has shape (len(rows),). Rows with equal keys go oldest position first.
         """
         return (np.asarray(rows[col.POSITION]),)
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
-        """Return how much room each row takes: one, unless a policy says otherwise."""
+        """Return the room that each row takes; one by default."""
         return np.ones(len(rows), dtype=np.int64)
 
     def scopes(self, rows: pd.DataFrame) -> list[Scope]:
-        """Return which rows share room: all of them, unless a policy says otherwise.
+        """Return the groups of rows that share room; one group of all rows by default.
 
-        A row in none is never capped. They are looked at in the order of their newest owner.
+        A row in no scope is never capped. Scopes are processed in the order of their newest owner.
         """
         return one_scope(rows)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the lowest rows of each scope, as many as it has no room for."""
+        """Return the lowest rows of each scope that exceed its room."""
         beyond = self.beyond_room(rows, np.ones(len(rows), dtype=bool), now=now)
         return pd.Series(self.reason, index=beyond, dtype="str")
 
     def beyond_room(self, rows: pd.DataFrame, here: Flags, *, now: datetime) -> Ints:
-        """Return the places of those that go, where but some of the rows are there."""
+        """Return the places of the rows that go if only the rows in `here` are present."""
         if self.capacity is None or rows.empty:
             return np.empty(0, dtype=np.int64)
         left = here.copy()
-        floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-        size = self.sizes(rows) * (~floor | self.counts_load_bearing)
+        is_load_bearing = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+        size = self.sizes(rows)
+        if not self.counts_load_bearing:
+            size = np.where(is_load_bearing, 0, size)
+        # Keys of all rows are computed once, and only if a scope exceeds its room.
         keys = cache(partial(self.eviction_keys, rows, now=now))
 
-        def keys_of(some: Ints) -> Keys:
-            return tuple(key[some] for key in keys())
+        def keys_of(places: Ints) -> Keys:
+            return tuple(key[places] for key in keys())
 
-        for lowest in iter_evictions(
-            self, self.scopes(rows), size, left, ~is_exempt(rows), keys_of
-        ):
-            left[lowest] = False
+        may_go = ~is_exempt(rows)
+        for evicted in iter_evictions(self, self.scopes(rows), size, left, may_go, keys_of):
+            left[evicted] = False
         return np.flatnonzero(here & ~left)
 
 
 @dataclass(frozen=True)
 class DatedPolicy(Policy):
-    """A policy under which each row has a time after which it goes, whatever the other rows are.
+    """A policy that gives each row a deadline, independent of the other rows.
 
-    A class that says no more than :meth:`deadlines`, the same for a row at any moment, may name the
+    A class that defines only :meth:`deadlines`, and the same deadline at any moment, may name the
     runner ``"dated"``.
     """
 
@@ -234,15 +232,17 @@ class DatedPolicy(Policy):
         """Return the UTC time after which each row goes, in microseconds; NaT for never."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the rows whose time has passed."""
+        """Return the rows whose deadline has passed."""
         due = np.flatnonzero(self.deadlines(rows) < as_instant(now))
         return pd.Series(self.reason, index=due, dtype="str")
 
 
 def is_exempt(rows: pd.DataFrame) -> Flags:
-    """Whether rows stay whatever a policy says: they are load-bearing, or held."""
-    floor = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-    return floor | rows[PINNED].to_numpy(dtype=bool) if PINNED in rows else floor
+    """Return which rows no policy may evict: load-bearing and pinned ones."""
+    exempt: Flags = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
+    if PINNED in rows:
+        exempt = exempt | rows[PINNED].to_numpy(dtype=bool)
+    return exempt
 
 
 def iter_evictions(
@@ -253,30 +253,35 @@ def iter_evictions(
     may_go: Flags,
     keys_of: Callable[[Ints], Keys],
 ) -> Iterator[Ints]:
-    """Yield what goes from each scope without room; the caller takes it out of `here` first."""
-    owned = [(scope.owners[here.take(scope.owners)], scope.members) for scope in scopes]
-    newest = [(int(owners[-1]), members) for owners, members in owned if len(owners)]
-    for _, members in sorted(newest, key=itemgetter(0)):
-        there = members[here.take(members)]
-        lowest = lowest_beyond(policy, there, size, may_go, keys_of)
+    """Yield the evicted rows of each scope that exceeds its room.
+
+    The caller removes yielded rows from `here` before it asks for the next, as scopes may overlap.
+    """
+    by_newest_owner = []
+    for scope in scopes:
+        owners = scope.owners[here.take(scope.owners)]
+        if len(owners):
+            by_newest_owner.append((int(owners[-1]), scope.members))
+    by_newest_owner.sort(key=itemgetter(0))
+    for _, members in by_newest_owner:
+        present = members[here.take(members)]
+        lowest = lowest_beyond(policy, present, size, may_go, keys_of)
         if len(lowest):
             yield lowest
 
 
 def lowest_beyond(
     policy: CappedPolicy,
-    there: Ints,
+    present: Ints,
     size: Ints,
     may_go: Flags,
     keys_of: Callable[[Ints], Keys],
 ) -> Ints:
-    """Return which rows of a scope go, of those that are there: the lowest beyond its room."""
-    surplus = int(size[there].sum()) - (policy.capacity or 0)
-    if surplus <= 0:
-        return there[:0]
-    candidates = there[may_go[there]]
-    if not len(candidates):
-        return candidates
+    """Return the lowest of the present rows of a scope, as many as exceed its room."""
+    surplus = int(size[present].sum()) - (policy.capacity or 0)
+    candidates = present[may_go[present]]
+    if surplus <= 0 or not len(candidates):
+        return candidates[:0]
     keys = keys_of(candidates)
     return candidates[select_victims(keys, size[candidates], surplus, fill=policy.fills)]
 
@@ -284,57 +289,72 @@ def lowest_beyond(
 def select_victims(
     keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int, *, fill: bool = False
 ) -> Ints:
-    """Return the places of the lowest that take up the surplus; `fill` spares what still fits."""
+    """Return the places of the lowest rows that take up at least `surplus`.
+
+    With `fill`, rows that still fit into the room that remains are spared, the highest first.
+    """
     keys = [_comparable(key) for key in keys]
-    lowest = np.arange(len(size))
-    for key in keys:
-        among = key[lowest]
-        lowest = lowest[among == among.min()]
-        if len(lowest) == 1:
-            break
-    if size[lowest[0]] >= surplus:
-        return lowest[:1]
+    lowest = _lowest_of(keys)
+    if size[lowest] >= surplus:
+        return np.array([lowest])
     room = int(size.sum()) - surplus
     if surplus > room // MANY_STAY:
-        is_lowest = np.ones(len(size), dtype=bool)
-        is_lowest[_highest_within(keys, size, room)] = False
-        lowest = np.flatnonzero(is_lowest)
+        is_victim = np.ones(len(size), dtype=bool)
+        is_victim[_highest_within(keys, size, room)] = False
+        victims = np.flatnonzero(is_victim)
     else:
         order = _lowest_beyond(keys, size, surplus)
         taken = np.cumsum(size[order])
-        lowest = order[taken - size[order] < surplus]
-    if not fill:
-        return lowest
-    room = int(size[lowest].sum()) - surplus
+        victims = order[taken - size[order] < surplus]
+    if fill:
+        victims = _without_fitting(victims, keys, size, int(size[victims].sum()) - surplus)
+    return victims
+
+
+def _without_fitting(
+    victims: Ints, keys: Sequence[npt.NDArray[Any]], size: Ints, room: int
+) -> Ints:
+    """Return the victims without those that still fit into a room, the highest of them first."""
     is_spared = np.zeros(len(size), dtype=bool)
-    fitting = np.sort(lowest[size[lowest] <= room])
+    fitting = np.sort(victims[size[victims] <= room])
     while len(fitting):
         highest = _highest_of(keys, fitting)
         is_spared[highest] = True
         room -= int(size[highest])
         fitting = fitting[(size[fitting] <= room) & (fitting != highest)]
-    return lowest[~is_spared[lowest]]
+    return victims[~is_spared[victims]]
+
+
+def _lowest_of(keys: Sequence[npt.NDArray[Any]]) -> int:
+    """Return the place with the lowest keys; the first of several."""
+    places = np.arange(len(keys[0]))
+    for key in keys:
+        values = key[places]
+        places = places[values == values.min()]
+        if len(places) == 1:
+            break
+    return int(places[0])
 
 
 def _highest_of(keys: Sequence[npt.NDArray[Any]], places: Ints) -> int:
-    """Return which of some places is the last to go."""
+    """Return which of several places has the highest keys; the last of several."""
     for key in keys:
-        among = key[places]
-        places = places[among == among.max()]
+        values = key[places]
+        places = places[values == values.max()]
     return int(places[-1])
 
 
 MANY_STAY: Final = 7
-"""Times the room that goes in which what goes is found sooner than what stays."""
+"""If less than this fraction of the room goes, the evicted rows are searched, else the kept."""
 UNSORTED: Final = 32
-"""The part of the rows, one in so many, by which a guess where they are cut may be wrong."""
+"""One row in this many is the margin of error of the guessed cut."""
 
 
 def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> Ints:
-    """Return the places of the highest that fit into a room, down to the first that does not.
+    """Return the places of the highest rows that fit into a room, down to the first that does not.
 
-    Only those near the cut are sorted: a night's plan of 100,000 retired memories takes a fifth of
-    the time so, and `bench_compare.py` half of it.
+    Only rows near the cut are sorted. A night's plan of 100,000 retired memories takes a fifth of
+    the time so, and ``bench_compare.py`` half of it.
     """
     kept = []
     unsure = np.arange(len(size))
@@ -368,15 +388,15 @@ def _highest_within(keys: Sequence[npt.NDArray[Any]], size: Ints, room: int) -> 
 
 
 def lowest_first(keys: Sequence[npt.NDArray[Any]]) -> Ints:
-    """Return the places of rows in the order in which they go."""
+    """Return the places of rows in eviction order."""
     return np.lexsort(tuple(_comparable(key) for key in reversed(keys)))
 
 
 def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -> Ints:
-    """Return places in order of the keys, as many as take up the surplus at least.
+    """Return places in order of the keys, as many as take up at least the surplus.
 
-    Of many rows few go at a time, and to sort all of them takes twenty times as long as to find
-    the few: `bench_compare.py` shows it in a comparison of 100,000 memories.
+    Few of many rows go at a time, and sorting all of them takes twenty times as long as finding
+    those few: see ``bench_compare.py`` with 100,000 memories.
     """
     first = keys[0]
     count = 2 * surplus // max(1, int(size.sum()) // len(size)) + 8
@@ -390,19 +410,19 @@ def _lowest_beyond(keys: Sequence[npt.NDArray[Any]], size: Ints, surplus: int) -
 
 
 def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a key without values that compare as neither lower nor higher."""
+    """Return a key in which NaN is infinity and times are integers, so that it sorts."""
     if key.dtype.kind == "f":
         return np.where(np.isnan(key), np.inf, key)
     return key.astype(np.int64) if key.dtype.kind == "M" else key
 
 
 def numbers(rows: Rows, name: str) -> Floats:
-    """Return a column as floats, NaN throughout where there is no such column."""
+    """Return a column as floats, or all NaN if there is no such column."""
     return _column(rows, name, np.float64("nan"))
 
 
 def times(rows: Rows, name: str) -> Times:
-    """Return a column of times as UTC in microseconds, NaT throughout where there is none."""
+    """Return a column of times as UTC in microseconds, or all NaT if there is no such column."""
     return _column(rows, name, np.datetime64("NaT", "us"))
 
 
@@ -416,19 +436,26 @@ def _column(rows: Rows, name: str, missing: Any) -> npt.NDArray[Any]:
 
 
 def runner_for(policy: Policy) -> Runner:
-    """Return the runner that a policy names, ``"asked"`` where it changed what that stands for."""
+    """Return the runner of a policy; ``"asked"`` if a subclass changed what its runner relies on.
+
+    Class attributes that only describe a policy (`_WORDS`) and its settings may change freely.
+    """
     lineage = type(policy).__mro__
-    named_by = next(place for place, one in enumerate(lineage) if "runner" in vars(one))
     settings = {field.name for field in fields(policy)}
-    for one in lineage[:named_by]:
-        changed = {name for name in vars(one) if not name.startswith("__")} - settings - _WORDS
-        if changed or vars(one).keys() & {"__getattribute__", "__getattr__"}:
+    for kind in lineage:
+        own = vars(kind)
+        if "runner" in own:
+            runner: Runner = own["runner"]
+            return runner
+        names = {name for name in own if not name.startswith("__")}
+        changes_lookup = "__getattribute__" in own or "__getattr__" in own
+        if names - settings - _WORDS or changes_lookup:
             return "asked"
-    return lineage[named_by].runner  # type: ignore[attr-defined,no-any-return]
+    raise TypeError(f"{type(policy).__qualname__} has no runner")
 
 
 def steps_of(policy: Policy) -> tuple[Policy, ...]:
-    """Return what a replay follows one by one: the policy alone, where it decides as a whole."""
+    """Return the policies that a replay follows one by one: the steps of a pipeline, or itself."""
     return policy.steps if runner_for(policy) == "steps" else (policy,)
 
 
@@ -436,11 +463,10 @@ _WORDS: Final = {"name", "origin", "reason", "reads_bodies", "signals", "goes_by
 
 
 def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) -> pd.DataFrame:
-    """Say for every memory whether a policy keeps it, and why.
+    """Return for every memory whether a policy keeps it, and the reason.
 
-    Nothing is deleted and `frame` is left as it was. Load-bearing rows are kept under every
-    policy. Superseded rows are kept under every policy that does not choose among them by name.
-    The order of rows in `frame` does not matter.
+    Nothing is deleted, and `frame` is not changed. Every policy keeps load-bearing rows, and
+    superseded rows unless it names that population. The order of rows in `frame` does not matter.
 
     Parameters
     ----------
@@ -456,6 +482,15 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
     DataFrame
         Same index as `frame`; ``keep`` (bool) and ``reason`` (category). A policy of several steps
         numbers its reasons by step.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> frame = memlab.load(memlab.store_path("looked_up"))
+    >>> decision = memlab.decide(frame, KeepRecent(20))
+    >>> int((decision["keep"] & frame["prunable"]).sum())
+    20
     """
     expect_frame(frame, col.POSITION, col.ACTIVE, col.LOAD_BEARING, call="memlab.decide")
     expect(policy, Policy, call="memlab.decide", name="policy")
@@ -466,7 +501,7 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) 
 
 
 class Decision(NamedTuple):
-    """What :func:`decide` says, as arrays: a frame of it takes as long to make as to decide."""
+    """The result of :func:`decide` as arrays; building a frame of it takes as long as deciding."""
 
     keep: Flags
     reason: Ints
@@ -474,7 +509,7 @@ class Decision(NamedTuple):
 
 
 def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decision:
-    """Say for every memory whether a policy keeps it, and why; for whom see :func:`decide`."""
+    """Return for every memory whether a policy keeps it, as arrays; see :func:`decide`."""
     position = frame[col.POSITION].to_numpy()
     order = np.arange(len(frame))
     rows = frame
@@ -482,57 +517,81 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
         order = np.argsort(position, kind="stable")
         rows = frame.iloc[order]
     numbered = pd.RangeIndex(len(rows))
-    if not rows.index.equals(numbered):  # to set what is so already takes time
+    if not rows.index.equals(numbered):
         rows = rows.set_axis(numbered, axis=0)
-    gone, why = named_by(policy, rows, now=now)
-    gone = order[gone]
-    code: Ints = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
-    code[retired_rows(frame)] = 3
+    places, reasons_of_evicted = named_by(policy, rows, now=now)
+    evicted = order[places]
+    keep = np.ones(len(frame), dtype=bool)
+    keep[evicted] = False
+    code = _keep_codes(frame)
+    numbers, eviction_reasons = pd.factorize(reasons_of_evicted, sort=True)
+    code[evicted] = numbers + len(KEEP_REASONS)
+    all_reasons = [*KEEP_REASONS, *eviction_reasons]
+    used, code = np.unique(code, return_inverse=True)
+    return Decision(keep=keep, reason=code, reasons=[all_reasons[number] for number in used])
+
+
+def _keep_codes(frame: pd.DataFrame) -> Ints:
+    """Return for each row the number among `KEEP_REASONS` of the reason for which it may stay."""
+    is_active = frame[col.ACTIVE].to_numpy(dtype=bool)
+    is_load_bearing = frame[col.LOAD_BEARING].to_numpy(dtype=bool)
+    code: Ints = np.where(is_active, KEEP_REASONS.index("kept"), KEEP_REASONS.index("superseded"))
+    code[retired_rows(frame)] = KEEP_REASONS.index("retired")
     for state in (col.REACHED, col.UNLISTED):
         code[rows_in_state(frame, state)] = KEEP_REASONS.index(state)
-    code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
-    numbers, reasons = pd.factorize(why, sort=True)
-    code[gone] = numbers + len(KEEP_REASONS)
-    used, code = np.unique(code, return_inverse=True)
-    named_so = [*KEEP_REASONS, *reasons]
-    keep = np.ones(len(frame), dtype=bool)
-    keep[gone] = False
-    return Decision(keep, code, [named_so[place] for place in used.tolist()])
+    code[is_load_bearing] = KEEP_REASONS.index("load-bearing")
+    return code
 
 
 def named_by(
     policy: Policy, rows: pd.DataFrame, *, now: datetime
 ) -> tuple[Ints, npt.NDArray[np.object_]]:
-    """Return which rows of its population go, by place, and why: none that is load-bearing."""
+    """Return the places of the rows that a policy evicts, and the reasons; no exempt row is there.
+
+    Only rows of the policy's population are put before it.
+    """
+    here = _in_population(policy.population, rows)
+    is_plain_cap = (
+        isinstance(policy, CappedPolicy)
+        and runner_for(policy) in {"capped", "ranked"}
+        and type(policy).evict is CappedPolicy.evict
+    )
+    if isinstance(policy, CappedPolicy) and is_plain_cap:
+        # Making a frame of these rows alone takes longer than everything else.
+        evicted = policy.beyond_room(rows, here, now=now)
+        if len(evicted):
+            _check_reasons(policy, [policy.reason])
+        return evicted, np.full(len(evicted), policy.reason, dtype=object)
+    places = np.flatnonzero(here)
+    if len(places) < len(rows):
+        population = rows.iloc[places].reset_index(drop=True)
+    else:
+        population = rows.copy(deep=False)
+    reasons = policy.evict(population, now=now)
+    _check_named(policy, reasons, len(places))
+    evicted = places[reasons.index.to_numpy(dtype=np.int64)]
+    may_go = ~is_exempt(rows)[evicted]
+    return evicted[may_go], reasons.to_numpy(dtype=object)[may_go]
+
+
+def _in_population(population: Population, rows: pd.DataFrame) -> Flags:
+    """Return which rows a policy of some population chooses among."""
     active = rows[col.ACTIVE].to_numpy(dtype=bool)
     retired = retired_rows(rows)
+    if population == "active":
+        return active
+    if population == "retired":
+        return retired
     out_of_reach = rows_in_state(rows, col.REACHED) | rows_in_state(rows, col.UNLISTED)
     superseded = ~active & ~retired & ~out_of_reach
-    among = {"active": active, "superseded": superseded, "retired": retired}
-    here = among.get(policy.population, active | superseded)
-    capped = runner_for(policy) in ("capped", "ranked")
-    if isinstance(policy, CappedPolicy) and capped and type(policy).evict is CappedPolicy.evict:
-        # A frame of these rows alone takes longer to make than all else.
-        gone = policy.beyond_room(rows, here, now=now)
-        _check_reasons(policy, {policy.reason} if len(gone) else ())
-        return gone, np.full(len(gone), policy.reason, dtype=object)
-    where = np.flatnonzero(here)
-    if len(where) < len(rows):
-        part = rows.iloc[where].reset_index(drop=True)
-    else:
-        part = rows.copy(deep=False)
-    named = policy.evict(part, now=now)
-    _check_named(policy, named, len(where))
-    gone = where[named.index.to_numpy(dtype=np.int64)]
-    may_go = ~is_exempt(rows)[gone]
-    return gone[may_go], named.to_numpy(dtype=object)[may_go]
+    return superseded if population == "superseded" else active | superseded
 
 
 _WANTED: Final = "return a Series of reasons, indexed by the labels of the rows that go"
 
 
 def _check_named(policy: Policy, named: Any, count: int) -> None:
-    """Refuse what says nothing about single rows, or would be taken for what it is not."""
+    """Check the result of a policy's `evict`."""
     who = f"{type(policy).__qualname__}.evict"
     if not isinstance(named, pd.Series):
         raise ValueError(f"{who} returned {type(named).__name__}: {_WANTED}")  # noqa: TRY004
@@ -546,6 +605,7 @@ def _check_named(policy: Policy, named: Any, count: int) -> None:
 
 
 def _check_reasons(policy: Policy, reasons: Iterable[Any]) -> None:
+    """Check that each reason is a text and none of the reasons for keeping a row."""
     for reason in reasons:
         if not isinstance(reason, str) or reason in KEEP_REASONS:
             raise ValueError(

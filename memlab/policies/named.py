@@ -1,4 +1,4 @@
-"""Policies in a row, and all by name: as a command asks for them, in memlab.toml, in labels."""
+"""Pipelines of policies, and the registry that makes policies from names, options and settings."""
 
 import inspect
 import sys
@@ -10,7 +10,7 @@ from importlib import import_module
 from operator import attrgetter
 from os import environ
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import pandas as pd
 
@@ -29,9 +29,9 @@ from memlab.text import in_shell, shortened
 
 @dataclass(frozen=True, init=False)
 class Pipeline(Policy):
-    """Policies in order, each deciding on what the one before left.
+    """Policies in order; each decides about the rows that the previous one left.
 
-    Reasons say which step let a row go, so that steps are counted apart.
+    Reasons name the step that let a row go, so that steps can be counted separately.
 
     Examples
     --------
@@ -49,12 +49,14 @@ class Pipeline(Policy):
     def __init__(self, *policies: Policy) -> None:
         for policy in policies:
             expect(policy, Policy, call="Pipeline", name="policies")
-        vars(self).update(
-            policies=policies,
-            reads_bodies=any(step.reads_bodies for step in policies),
-            learns=any(step.learns for step in policies),
-            goes_by=policies[-1].goes_by if policies else "",
-        )
+        self._set("policies", policies)
+        self._set("reads_bodies", any(policy.reads_bodies for policy in policies))
+        self._set("learns", any(policy.learns for policy in policies))
+        self._set("goes_by", policies[-1].goes_by if policies else "")
+
+    def _set(self, name: str, value: Any) -> None:
+        """Set a field or a class attribute of this frozen instance."""
+        object.__setattr__(self, name, value)
 
     @classmethod
     def odek(
@@ -65,7 +67,7 @@ class Pipeline(Policy):
         keep: int = 500,
         keep_untrusted: bool = False,
     ) -> "Pipeline":
-        """Return odek's order with its defaults: duplicates, expiry (off), newest 500 by time.
+        """Return odek's pipeline with its defaults: duplicates, expiry (off), newest 500 by time.
 
         Parameters
         ----------
@@ -79,11 +81,12 @@ class Pipeline(Policy):
             Whether an untrusted near-duplicate stays beside the trusted row that it repeats, as in
             odek 1.15 of July 2026 and before.
         """
-        steps = [
+        steps: list[Policy] = [
             NearDuplicate(threshold, keep_untrusted=keep_untrusted),
             rules.TimeToLive(ttl, own_expiry=False),
         ]
-        steps += [rules.KeepRecent(keep, by=col.CREATED_AT)] if keep else []
+        if keep:
+            steps.append(rules.KeepRecent(keep, by=col.CREATED_AT))
         return cls._called(
             "odek",
             steps,
@@ -95,9 +98,9 @@ class Pipeline(Policy):
 
     @classmethod
     def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
-        """Return MemForge's order with its defaults: importance floor, then budget (off).
+        """Return MemForge's pipeline with its defaults: importance floor, then budget (off).
 
-        Rows below `threshold` go, graduated ones excepted; an agent may hold `max_items` (0: any).
+        Rows below `threshold` go unless they are graduated; an agent may hold `max_items` (0: any).
         """
         steps = rules.ImportanceFloor(threshold), rules.ImportanceBudget(max_items)
         return cls._called("memforge", steps, threshold=threshold, max_items=max_items)
@@ -106,41 +109,43 @@ class Pipeline(Policy):
     def betterdb(cls, *, max_items: int) -> "Pipeline":
         """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
 
-        At most `max_items` may match the agent, thread, namespace and tags of one.
+        At most `max_items` rows may match the agent, thread, namespace and tags of a row.
         """
         return cls._called(
             "betterdb", (rules.TimeToLive(), rules.ValueCap(max_items)), max_items=max_items
         )
 
     @classmethod
-    def _called(cls, order: str, steps: Iterable[Policy], **given: Any) -> "Pipeline":
-        """Return steps that know by which name and settings they were asked for."""
+    def _called(cls, name: str, steps: Iterable[Policy], **settings: Any) -> "Pipeline":
+        """Return a pipeline that knows the name and the settings it was made from."""
         pipeline = cls(*steps)
-        vars(pipeline).update(asked_for=(order, given))
+        pipeline._set("asked_for", (name, settings))
         return pipeline
 
     @property
     def steps(self) -> tuple[Policy, ...]:
-        """The policies that run, those of an inner pipeline among them."""
+        """The policies that run, with those of inner pipelines."""
         return tuple(step for policy in self.policies for step in steps_of(policy))
 
     def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
-        """Return the pipeline with a past to learn from for each of its policies."""
+        """Return the pipeline with a past for each of its policies."""
         pipeline = copy(self)
-        vars(pipeline).update(policies=tuple(one.after(past, references) for one in self.policies))
+        pipeline._set("policies", tuple(policy.after(past, references) for policy in self.policies))
         return pipeline
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the rows that go at each step, among those that the steps before left."""
+        """Return the rows that go at each step, among those that earlier steps left."""
         left = rows
-        gone = [pd.Series(dtype="str")]
+        reasons_by_step = [pd.Series(dtype="str")]
         for number, step in enumerate(self.steps, start=1):
-            places, why = named_by(step, left.reset_index(drop=True), now=now)
-            named = pd.Series(why, index=left.index[places], dtype="str")
-            left = left.drop(index=named.index)
-            gone.append(f"step {number}: " + named if len(self.steps) > 1 else named)
-        every: pd.Series[str] = pd.concat(gone).astype("str")
-        return every
+            places, reasons = named_by(step, left.reset_index(drop=True), now=now)
+            evicted = pd.Series(reasons, index=left.index[places], dtype="str")
+            left = left.drop(index=evicted.index)
+            if len(self.steps) > 1:
+                evicted = f"step {number}: " + evicted
+            reasons_by_step.append(evicted)
+        all_reasons: pd.Series[str] = pd.concat(reasons_by_step).astype("str")
+        return all_reasons
 
 
 POLICIES: Final[dict[str, type[Policy]]] = {
@@ -164,7 +169,7 @@ POLICIES: Final[dict[str, type[Policy]]] = {
 
 @dataclass(frozen=True)
 class Named:
-    """What a name stands for."""
+    """A policy that can be asked for by name: how to make it, and its settings."""
 
     name: str
     make: Callable[..., Policy]
@@ -174,20 +179,27 @@ class Named:
 
 
 def _of_class(name: str, kind: type[Policy]) -> Named:
+    """Return the entry of a policy class."""
     return Named(name, kind, settings_of(kind), kind.origin, kind.goes_by)
 
 
 def _of_steps(name: str, make: Callable[..., Policy], origin: str) -> Named:
-    """Return a function that makes a pipeline; what its settings mean is said by the steps."""
+    """Return the entry of a function that makes a pipeline; steps document its settings."""
     own = settings_of(make)
-    steps = make(**{each.name: 1 for each in own.values() if each.default is REQUIRED}).steps
-    said = {one.name: one for step in steps[::-1] for one in settings_of(type(step)).values()}
-    settings = {
-        each.name: replace(
-            said.get(each.name, each), owner=each.owner, type=each.type, default=each.default
+    required = {setting.name: 1 for setting in own.values() if setting.default is REQUIRED}
+    steps = make(**required).steps
+    documented: dict[str, Setting] = {}
+    for step in reversed(steps):  # of two steps with one setting, the first documents it
+        documented |= settings_of(type(step))
+    settings = {}
+    for setting in own.values():
+        settings[setting.name] = replace(
+            documented.get(setting.name, setting),
+            owner=setting.owner,
+            name=setting.name,
+            type=setting.type,
+            default=setting.default,
         )
-        for each in own.values()
-    }
     return Named(name, make, settings, origin, steps[-1].goes_by)
 
 
@@ -196,32 +208,34 @@ ORDERS: Final = (
     ("memforge", "MemForge's order: importance floor, then budget per agent"),
     ("betterdb", "BetterDB's defaults: own expiry, then the cap of each scope"),
 )
-"""Several policies in a row that have a name."""
+"""Pipelines that have a name, and the system that each comes from."""
 
-NAMED: Final = {
-    one.name: one
-    for one in (
-        *(
-            _of_class(name, kind)
-            for name, kind in POLICIES.items()
-            if kind not in {rules.KeepAll, Pipeline}
-        ),
-        *(_of_steps(name, getattr(Pipeline, name), origin) for name, origin in ORDERS),
-    )
-}
-"""What may be asked for by name."""
+
+def _registry() -> dict[str, Named]:
+    """Return every policy and named pipeline that can be asked for by name."""
+    registry = {}
+    for name, kind in POLICIES.items():
+        if kind not in {rules.KeepAll, Pipeline}:
+            registry[name] = _of_class(name, kind)
+    for name, origin in ORDERS:
+        registry[name] = _of_steps(name, getattr(Pipeline, name), origin)
+    return registry
+
+
+NAMED: Final = _registry()
+"""Policies that can be asked for by name."""
 
 
 def replaced_in(settings: Settings) -> str:
-    """Return the name in the settings of a policy that another has replaced; empty without one."""
+    """Return the name of a replaced policy in the settings; empty if there is none."""
     name = (settings.policy or {}).get("name", "")
     return name if name in REPLACED else ""
 
 
 def policy_named(name: str) -> Named:
-    """Return what a name stands for: one of `NAMED`, or a class as ``package.module:Class``.
+    """Return the policy of a name: one of `NAMED`, or a class as ``package.module:Class``.
 
-    A module is looked for in the working folder first, then where Python looks.
+    A module is imported from the working folder first, then from Python's path.
     """
     if name in NAMED:
         return NAMED[name]
@@ -239,32 +253,39 @@ def policy_named(name: str) -> Named:
 
 
 def _own_class(name: str) -> type[Policy]:
+    """Return a policy class outside memlab."""
     module_name, _, class_name = name.partition(":")
     module = _imported(module_name)
     try:
-        found = attrgetter(class_name)(module)
+        value = attrgetter(class_name)(module)
     except AttributeError:
-        found = None
-    if not _is_policy(found):
+        value = None
+    if not _is_policy(value):
         there = [key for key, value in vars(module).items() if _is_policy(value, module_name)]
         raise PolicyError(
             f"{module_name} has no policy {class_name!r}, only: {', '.join(there) or 'none'}; a "
             "policy is a class with memlab.Policy as its base, @dataclass(frozen=True) above it "
             "and an evict"
         )
-    kind: type[Policy] = found
+    kind: type[Policy] = value
     return kind
 
 
 def _is_policy(value: Any, module: str | None = None) -> bool:
-    """Whether a value is a class that decides, defined in a module where one is named."""
-    known = isinstance(value, type) and issubclass(value, Policy)
-    decides = known and "__dataclass_params__" in vars(value) and not inspect.isabstract(value)
-    return decides and module in {None, value.__module__}
+    """Return whether a value is a concrete policy class, defined in `module` if one is given."""
+    if not isinstance(value, type) or not issubclass(value, Policy):
+        return False
+    if "__dataclass_params__" not in vars(value) or inspect.isabstract(value):
+        return False
+    return module is None or value.__module__ == module
 
 
 def _imported(name: str) -> Any:
-    """Return a module of the user's: the working folder first, and last for other processes."""
+    """Return a module of the user.
+
+    The working folder comes first during the import, and stays last on the path afterwards, so that
+    other processes find the module too.
+    """
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
@@ -285,7 +306,7 @@ TRUSTED: Final = "MEMLAB_POLICY_MODULES"
 
 
 def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
-    """Return the policy that is remembered of a store; `number` where that is to be found anew."""
+    """Return the policy in a store's settings; `number` replaces its size if that is automatic."""
     if settings.policy is None:
         return None
     given = {key: value for key, value in settings.policy.items() if key != SIZED}
@@ -301,19 +322,24 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
 
 
 def as_setting(policy: Policy) -> dict[str, Any]:
-    """Return a policy that has a name as a file of settings holds it, its size always in it.
+    """Return a policy as a file of settings holds it, always with its size.
 
     >>> from memlab.policies import TimeToLive
     >>> as_setting(TimeToLive(timedelta(days=30)))
     {'name': 'ttl', 'ttl': '30d'}
     """
-    name, _, values = _known_as(policy, sized=True) or (policy.address, {}, {})
-    name = name if name in NAMED else policy.address
-    return {"name": name, **{key: _written(value) for key, value in values.items()}}
+    known = _known_as(policy, sized=True)
+    setting: dict[str, Any] = {"name": policy.address}
+    if known is not None:
+        if known.name in NAMED:
+            setting["name"] = known.name
+        for name, value in known.changed.items():
+            setting[name] = _written(value)
+    return setting
 
 
 def _check_trusted(name: str) -> None:
-    """Refuse to import what a file beside a store asks for, unless a person said so elsewhere."""
+    """Raise unless a person allowed the settings file to import this module."""
     module, colon, _ = name.partition(":")
     if colon and module not in environ.get(TRUSTED, "").replace(",", " ").split():
         raise PolicyError(
@@ -324,7 +350,7 @@ def _check_trusted(name: str) -> None:
 
 
 def _written(value: Any) -> Any:
-    """Return a value as TOML has it, which knows no length of time and no nothing."""
+    """Return a value as TOML can hold it, which has neither timedelta nor None."""
     if value is None:
         return "none"
     if isinstance(value, timedelta):
@@ -333,51 +359,64 @@ def _written(value: Any) -> Any:
 
 
 def check_known(names: Iterable[str], policies: Sequence[Named]) -> None:
-    """Refuse settings that none of some policies has."""
-    if foreign := [name for name in names if not any(name in one.settings for one in policies)]:
-        known = (f"{one.name!r}, which takes {_in_words(one, one.settings)}" for one in policies)
-        takers = [name for name, one in NAMED.items() if {*foreign} <= one.settings.keys()]
-        other = f"; --policy {' or '.join(takers)} takes it" if takers else ""
-        words = f"{', '.join(foreign)} is no setting of the policy {'; '.join(known)}"
-        raise PolicyError(words + other)
+    """Raise if none of several policies has one of the settings."""
+    foreign = [name for name in names if not any(name in named.settings for named in policies)]
+    if not foreign:
+        return
+    known = [
+        f"{named.name!r}, which takes {_in_words(named, named.settings)}" for named in policies
+    ]
+    words = f"{', '.join(foreign)} is no setting of the policy {'; '.join(known)}"
+    takers = [name for name, named in NAMED.items() if set(foreign) <= named.settings.keys()]
+    if takers:
+        words += f"; --policy {' or '.join(takers)} takes it"
+    raise PolicyError(words)
 
 
 def _in_words(named: Named, names: Iterable[str]) -> str:
-    """Name settings as Python and ``memlab.toml`` do, and as the command line does."""
-    typed = [named.settings[name] for name in names if named.settings[name].metavar]
-    how = "{0.option}" if named.name in NAMED else "--set {0.name}=VALUE"
-    return ", ".join(f"{one.name} ({how.format(one)})" for one in typed) or "no settings"
+    """Return settings as Python and ``memlab.toml`` name them, and as the command line does."""
+    words = []
+    for name in names:
+        setting = named.settings[name]
+        if setting.metavar:  # else it cannot be given as text
+            option = setting.option if named.name in NAMED else f"--set {setting.name}=VALUE"
+            words.append(f"{setting.name} ({option})")
+    return ", ".join(words) or "no settings"
 
 
 def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
     """Return a policy with settings, each of which may be a text."""
     check_known(given, [named])
-    own = named.settings
-    if missing := [name for name in own if own[name].default is REQUIRED and name not in given]:
+    missing = [
+        name
+        for name, setting in named.settings.items()
+        if setting.default is REQUIRED and name not in given
+    ]
+    if missing:
         raise PolicyError(f"the policy {named.name!r} needs {_in_words(named, missing)}")
-    return named.make(
-        **{
-            name: own[name].parsed(value) if isinstance(value, str) else own[name].checked(value)
-            for name, value in given.items()
-        }
-    )
+    values = {}
+    for name, value in given.items():
+        setting = named.settings[name]
+        values[name] = setting.parsed(value) if isinstance(value, str) else setting.checked(value)
+    return named.make(**values)
 
 
 def family_of(policy: Policy) -> str:
-    """Name a policy with those of its settings, its size aside, that are not the defaults.
+    """Return the name of a policy with its changed settings, without its size.
 
     >>> from memlab.policies import KeepRecent, ValueCap
     >>> family_of(KeepRecent(50)), family_of(ValueCap(200, half_life=timedelta(days=1)))
     ('recent', 'value, half_life')
     """
-    if (known := _known_as(policy)) is None:
+    known = _known_as(policy)
+    if known is None:
         return " > ".join(family_of(step) for step in policy.steps)
-    name, settings, values = known
-    return ", ".join([name, *(key for key in values if key != _first_size(settings))])
+    size = _first_size(known.settings)
+    return ", ".join([known.name, *(name for name in known.changed if name != size)])
 
 
 def label_of(policy: Policy) -> str:
-    """Name a policy with the settings that are not its defaults.
+    """Return the name of a policy with its settings that differ from the defaults.
 
     >>> from memlab.policies import KeepRecent, Pipeline, ValueCap
     >>> label_of(KeepRecent(50)), label_of(ValueCap(200, half_life=timedelta(days=1)))
@@ -385,36 +424,53 @@ def label_of(policy: Policy) -> str:
     >>> label_of(Pipeline.odek(keep=200))
     'odek 200'
     """
-    if (known := _known_as(policy)) is None:
+    known = _known_as(policy)
+    if known is None:
         return " > ".join(label_of(step) for step in policy.steps)
-    name, settings, values = known
-    alone = {key for key in values if settings[key].default is REQUIRED} | {_first_size(settings)}
-    said = [_short(one) if key in alone else f"{key}={_short(one)}" for key, one in values.items()]
-    return f"{name} {', '.join(said)}".strip()
+    size = _first_size(known.settings)
+    words = []
+    for name, value in known.changed.items():
+        is_required = known.settings[name].default is REQUIRED
+        text = _short(value)
+        words.append(text if is_required or name == size else f"{name}={text}")
+    return f"{known.name} {', '.join(words)}".strip()
 
 
 def options_of(policy: Policy) -> str:
-    """Return what the command line takes for a policy; nothing of some in a row without a name.
+    """Return the command-line options of a policy; empty for a pipeline without a name.
 
     >>> from memlab.policies import Activation
     >>> options_of(Activation(max_tokens=8000))
     '--policy activation --max-tokens 8000'
     """
-    if (known := _known_as(policy)) is None:
+    known = _known_as(policy)
+    if known is None:
         return ""
-    name, settings, values = known
-    words = ["--policy", name if name in NAMED else policy.address]
-    for key, value in ((key, _written(value)) for key, value in values.items()):
-        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        words += [settings[key].option, text] if name in NAMED else ["--set", f"{key}={text}"]
+    has_name = known.name in NAMED
+    words = ["--policy", known.name if has_name else policy.address]
+    for name, value in known.changed.items():
+        written = _written(value)
+        text = ",".join(map(str, written)) if isinstance(written, list) else str(written)
+        if has_name:
+            words += [known.settings[name].option, text]
+        else:
+            words += ["--set", f"{name}={text}"]
     return in_shell(*words)
 
 
-_Known = tuple[str, Mapping[str, Setting], dict[str, Any]]
+class _Known(NamedTuple):
+    """A policy as a person names it: its name, all its settings, and the changed values."""
+
+    name: str
+    settings: Mapping[str, Setting]
+    changed: dict[str, Any]
 
 
 def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
-    """Return the name a policy is asked for by, its settings, and those changed; or its size."""
+    """Return the name of a policy, its settings, and the values that differ from the defaults.
+
+    With `sized`, the value of its size is always included. None for a pipeline without a name.
+    """
     if runner_for(policy) != "steps":
         name = policy.name
         settings = settings_of(type(policy))
@@ -425,21 +481,22 @@ def _known_as(policy: Policy, *, sized: bool = False) -> _Known | None:
     else:
         return None
     size = _first_size(settings) if sized else None
-    apart = {
-        each: values[each]
-        for each, setting in settings.items()
-        if values[each] != setting.default or (each == size and values[each] is not None)
-    }
-    return name, settings, apart
+    changed = {}
+    for key, setting in settings.items():
+        value = values[key]
+        if value != setting.default or (key == size and value is not None):
+            changed[key] = value
+    return _Known(name, settings, changed)
 
 
 def _first_size(settings: Mapping[str, Setting]) -> str | None:
-    """Return the setting that needs no name beside the policy's: its first size, an age last."""
-    sizes = [one for one in settings.values() if one.size]
-    return min(sizes, key=lambda one: one.size == "age").name if sizes else None
+    """Return the first size of a policy, which its label shows unnamed; an age comes last."""
+    sizes = [setting for setting in settings.values() if setting.size]
+    return min(sizes, key=lambda setting: setting.size == "age").name if sizes else None
 
 
 def _short(value: Any) -> str:
+    """Return a value in a few characters."""
     if isinstance(value, timedelta):
         days = value / timedelta(days=1)
         return f"{days:.3g} d" if days >= 1 else f"{24 * days:.3g} h"

@@ -1,4 +1,4 @@
-"""The rules themselves: the newest, expiry, worth; who shares room, and what a memory is worth."""
+"""The policies that rank by age or importance or expire, and the scopes that share a cap."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,21 +19,31 @@ RECENCY_WEIGHT: Final = 0.25
 IMPORTANCE_WEIGHT: Final = 0.15
 
 _MOST_AHEAD: Final = -1000.0
-"""Half-lives that a clock may be ahead: a power of two of that many still fits a float."""
+"""Lowest age in half-lives: two to the power of 1000 still fits a float."""
 
 
 def recency_decay(age: Any, half_life: Any) -> Any:
-    """Return how much of a memory's recency is left: ``2 ** (-age / half_life)``.
+    """Return the fraction of a memory's recency that is left: ``2 ** (-age / half_life)``.
 
-    Age and half-life, which is above zero, are of one unit; the age is no less than -1000
-    half-lives. Below zero, after a clock that was ahead, more than all is left. Source: BetterDB
-    agent-memory, which sets no bound on either side.
+    Source: BetterDB agent-memory, which sets no bound on either side. The result exceeds 1 for a
+    negative age, which a clock that was ahead causes.
 
+    Parameters
+    ----------
+    age : timedelta, float or array
+        Time since the last access; values below -1000 half-lives count as -1000.
+    half_life : timedelta, float or array
+        Above zero, in the unit of `age`.
+
+    Examples
+    --------
     >>> recency_decay(timedelta(days=14), timedelta(days=7))
     0.25
     """
     lives = age / half_life
-    bounded = lives * (lives > _MOST_AHEAD) + _MOST_AHEAD * (lives <= _MOST_AHEAD)
+    # Not np.maximum: a single age gives a float of Python, without numpy.
+    is_representable = lives > _MOST_AHEAD
+    bounded = lives * is_representable + _MOST_AHEAD * (1 - is_representable)
     return 2.0**-bounded
 
 
@@ -45,23 +55,25 @@ def value_score(
     recency_weight: float = RECENCY_WEIGHT,
     importance_weight: float = IMPORTANCE_WEIGHT,
 ) -> Any:
-    """Return what an eviction ranks by: what a recall does, without similarity, renormalised.
+    """Return the score that an eviction ranks by: BetterDB's recall score without similarity.
+
+    It is the mean of recency and importance, weighted. Source: BetterDB agent-memory.
 
     Parameters
     ----------
     age : timedelta, float or array
-        Since the last access, in the unit of `half_life`.
+        Time since the last access, in the unit of `half_life`.
     importance : float or array
         In [0, 1].
     half_life : timedelta or float
         Above zero; seven days by default.
     recency_weight, importance_weight : float
-        0 or more; with both 0 the score is 0 for all.
+        0 or more; if both are 0, all scores are 0.
 
     Returns
     -------
     float or array
-        In [0, 1] for an age of 0 or more. Source: BetterDB agent-memory.
+        In [0, 1] for an age of 0 or more.
 
     Examples
     --------
@@ -71,21 +83,21 @@ def value_score(
     total = recency_weight + importance_weight
     if total == 0:
         return importance * 0.0
-    with np.errstate(over="ignore"):  # what is too large is infinite, and the last to go
+    with np.errstate(over="ignore"):  # an overflow is infinite, and goes last
         worth = importance_weight * importance + recency_weight * recency_decay(age, half_life)
         return worth / total
 
 
 @dataclass(frozen=True)
 class KeepAll(base.DatedPolicy):
-    """Nothing goes: the bound on what can be kept, and on what it costs."""
+    """Keep everything: the upper bound on what can be served, and on the cost."""
 
     name: ClassVar[str] = "all"
     origin: ClassVar[str] = "bound: nothing goes"
     runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return for every row that its time never comes."""
+        """Return NaT for every row."""
         return np.full(len(rows), np.datetime64("NaT", "us"))
 
 
@@ -93,7 +105,7 @@ class KeepAll(base.DatedPolicy):
 class KeepRecent(base.CappedPolicy):
     """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
 
-    Load-bearing rows come on top: with D of them and M prunable rows, D + min(M, `keep`) stay.
+    Load-bearing rows come on top: of D load-bearing and M prunable rows, D + min(M, `keep`) stay.
     """
 
     keep: int = field(
@@ -121,23 +133,23 @@ class KeepRecent(base.CappedPolicy):
 
     @property
     def capacity(self) -> int:
-        """How many prunable rows stay."""
+        """Number of prunable rows that stay."""
         return self.keep
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:
-        """Return the position, or the creation time where that is what newest means."""
+        """Return the position, or the creation time if `by` says so."""
         if self.by == col.POSITION:
             return super().eviction_keys(rows, now=now)
-        # A time that is missing ranks as the oldest: nothing says the row is new.
+        # A missing time ranks as the oldest.
         return (base.times(rows, col.CREATED_AT).astype("int64"),)
 
 
 @dataclass(frozen=True)
 class TokenBudget(base.CappedPolicy):
-    """Keep the newest prunable rows that fit, beside the load-bearing ones, into so many tokens.
+    """Keep the newest prunable rows that fit into a token budget beside the load-bearing ones.
 
-    The boot context is never longer than that, unless the load-bearing rows alone are. Rows go
-    oldest first until the rest fits, so a larger budget keeps all that a smaller one does.
+    The boot context exceeds the budget only if the load-bearing rows alone do. Rows go oldest first
+    until the rest fits, so a larger budget keeps every row that a smaller one keeps.
     """
 
     max_tokens: int = field(
@@ -152,7 +164,7 @@ class TokenBudget(base.CappedPolicy):
 
     @property
     def capacity(self) -> int:
-        """How many tokens there is room for."""
+        """Number of tokens that there is room for."""
         return self.max_tokens
 
     def sizes(self, rows: pd.DataFrame) -> Ints:
@@ -163,17 +175,17 @@ class TokenBudget(base.CappedPolicy):
 ALWAYS: Final = np.datetime64(-(2**62), "us")
 """A time before all others."""
 LONGEST: Final = timedelta(days=2_000_000)
-"""Some five thousand years: added to a date, it still fits 64 bits of microseconds."""
+"""About 5,500 years; a date plus this still fits 64 bits of microseconds."""
 
 
 @dataclass(frozen=True)
 class TimeToLive(base.DatedPolicy):
-    """Drop what has expired.
+    """Drop expired rows.
 
-    The age may be a text such as ``"30d"``. A row with ``expires_at`` goes by that alone, unless
-    `own_expiry` is off, as for odek, which keeps none; any other goes by its age since
-    ``created_at``. It goes after that moment, not at it. Being referred to extends neither. A row
-    without either time is durable.
+    The age may be a text such as ``"30d"``. If a row has ``expires_at``, that alone counts, unless
+    `own_expiry` is off, as for odek, which keeps none; otherwise its age since ``created_at``
+    counts. A row goes after its deadline, not at it. References do not extend it. A row without
+    either time never expires.
     """
 
     ttl: Age | None = field(
@@ -193,7 +205,7 @@ class TimeToLive(base.DatedPolicy):
     goes_by: ClassVar[base.GoesBy] = "age"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row goes, NaT for a durable one."""
+        """Return the UTC time after which each row goes; NaT for never."""
         expires = base.times(rows, col.EXPIRES_AT)
         if not self.own_expiry:
             expires = np.full(len(expires), np.datetime64("NaT", "us"))
@@ -205,9 +217,9 @@ class TimeToLive(base.DatedPolicy):
 
 @dataclass(frozen=True)
 class PurgeSuperseded(base.DatedPolicy):
-    """Drop superseded rows of an age, which no compaction ever reclaims.
+    """Drop superseded rows above an age, which no compaction reclaims.
 
-    Load-bearing ones stay: a decision that was replaced is still a decision that was made.
+    Load-bearing ones stay: a decision that was replaced remains on record.
     """
 
     older_than: Age = field(
@@ -224,13 +236,13 @@ class PurgeSuperseded(base.DatedPolicy):
     runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row is old enough, NaT for one without a date."""
+        """Return the UTC time after which each row is old enough; NaT without a date."""
         return base.times(rows, col.CREATED_AT) + _span(self.older_than)
 
 
 @dataclass(frozen=True)
 class LongRetired(base.DatedPolicy):
-    """Drop what was retired so long ago; whoever asks lets what was needed since return first."""
+    """Drop rows that were retired longer ago than an age. Return needed ones before."""
 
     age: Age
 
@@ -238,7 +250,7 @@ class LongRetired(base.DatedPolicy):
     reason: ClassVar[str] = "retired-long-ago"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the UTC time after which each row was retired for long enough."""
+        """Return the UTC time after which each row has been retired for that age."""
         return base.times(rows, col.RETIRED_AT) + _span(self.age)
 
 
@@ -247,19 +259,18 @@ ScopeField = Literal["agent_id", "thread_id", "namespace", "tags"]
 
 @dataclass(frozen=True)
 class ValueCap(base.CappedPolicy):
-    """Cap a scope by importance and recency of use; the least valuable rows go.
+    """Cap each scope by importance and recency of use; the lowest scores go first.
 
-    The score is :func:`memlab.policies.rules.value_score` of the age since the last access,
-    which may lie ahead. Lowest goes first, ties toward the older last access, then toward the older
-    row. A missing or non-finite importance counts as 0, a missing last access as the epoch.
-    Load-bearing rows take up room in their scope and never go.
+    The score is :func:`memlab.policies.rules.value_score` of the age since the last access, which
+    may lie ahead. Ties go toward the older last access, then toward the older row. A missing or
+    non-finite importance counts as 0, a missing last access as the epoch. Load-bearing rows take up
+    room in their scope and never go.
 
-    A scope is what a row was written with: every field of `scope` that it has, and every tag. What
-    matches all of them counts, so scopes overlap: that of a row with an agent alone holds all
-    threads of the agent. Case makes no difference. A row without any of them is never capped. A
-    frame with no column for an agent, thread or namespace keeps no scopes: the whole of it is one.
-    A decision brings every scope that a row stands for within capacity, while BetterDB looks at the
-    one that it writes to.
+    A scope is defined by the fields of `scope` that a row was written with, and by all its tags.
+    Every row that matches all of them counts, so scopes overlap: the scope of a row with an agent
+    alone holds all threads of the agent. Case is ignored. A row with none of the fields is never
+    capped. A frame without a column for agent, thread and namespace is one scope. A decision brings
+    every scope within capacity, while BetterDB looks at the scope that it writes to.
     """
 
     max_items: int = field(
@@ -295,7 +306,7 @@ class ValueCap(base.CappedPolicy):
 
     @property
     def capacity(self) -> int:
-        """How many rows a scope may hold."""
+        """Number of rows that a scope may hold."""
         return max(0, self.max_items)
 
     def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
@@ -319,11 +330,11 @@ class ValueCap(base.CappedPolicy):
 
 @dataclass(frozen=True)
 class ImportanceBudget(base.CappedPolicy):
-    """Hold a hard budget per agent; the least important rows go until the count equals the cap.
+    """Enforce a hard budget per agent; the least important rows go until the count equals the cap.
 
-    The count goes across namespaces. Graduated rows are not exempt. Importance is compared in
-    single precision, as it is kept there; what is no number goes last, ties oldest first.
-    Load-bearing rows take up room and never go.
+    The count covers all namespaces. Graduated rows are not exempt. Importance is compared in single
+    precision, as MemForge stores it; NaN goes last, and ties go oldest first. Load-bearing rows
+    take up room and never go.
     """
 
     max_items: int | None = field(
@@ -342,15 +353,18 @@ class ImportanceBudget(base.CappedPolicy):
 
     @property
     def capacity(self) -> int | None:
-        """How many rows an agent may hold, None where the budget is off."""
+        """Number of rows that an agent may hold; None if the budget is off."""
         return self.max_items or None
 
     def scopes(self, rows: pd.DataFrame) -> list[base.Scope]:
-        """Return the rows of each agent; rows without one share a budget."""
+        """Return the rows of each agent; rows without an agent share a budget."""
         return partition_by_scope(rows, self.scope)
 
     def eviction_keys(self, rows: base.Rows, *, now: datetime) -> base.Keys:  # noqa: ARG002
-        """Return the importance, and whether it is NaN, which PostgreSQL sorts above infinity."""
+        """Return the importance, and whether it is NaN.
+
+        PostgreSQL sorts NaN above infinity, so NaN ranks highest.
+        """
         importance = single(base.numbers(rows, col.IMPORTANCE))
         is_nan = np.isnan(importance)
         return np.where(is_nan, np.float32("inf"), importance), is_nan.astype(np.int64)
@@ -358,9 +372,9 @@ class ImportanceBudget(base.CappedPolicy):
 
 @dataclass(frozen=True)
 class ImportanceFloor(base.DatedPolicy):
-    """Drop what is less important than a threshold, graduated rows excepted.
+    """Drop rows below an importance threshold, except graduated ones.
 
-    Both are compared in single precision. A row whose importance is no number is not below it.
+    Both are compared in single precision. A row whose importance is NaN is not below it.
     """
 
     threshold: float = field(default=0.1, metadata={"help": "importance below which a memory goes"})
@@ -372,7 +386,7 @@ class ImportanceFloor(base.DatedPolicy):
     runner: ClassVar[base.Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> Times:
-        """Return the beginning of time for the rows below the threshold, NaT for the others."""
+        """Return the beginning of time for rows below the threshold, NaT for the others."""
         below = single(base.numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
         if col.GRADUATED in rows:
             below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
@@ -380,11 +394,12 @@ class ImportanceFloor(base.DatedPolicy):
 
 
 def _span(age: Age) -> np.timedelta64:
+    """Return an age as a span that can be added to any date without overflow."""
     return np.timedelta64(min(as_age(age), LONGEST))
 
 
 def single(values: Floats) -> npt.NDArray[np.float32]:
-    """Return numbers as a PostgreSQL ``real`` holds them; too large a one is infinite."""
+    """Return numbers in the precision of a PostgreSQL ``real``; too large ones are infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
@@ -395,41 +410,56 @@ def partition_by_scope(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.S
     if not present:
         return base.one_scope(rows)
     labels = rows[present].copy(deep=False)
-    if col.TAGS in present:  # as a set, and none as missing
+    if col.TAGS in present:
+        # Tags are compared as a set; no tags count as a missing value.
         tags = rows[col.TAGS].map(lambda tags: ",".join(sorted(set(tags))) or None)
         labels[col.TAGS] = tags.astype("str")
     places = labels.groupby(present, dropna=False, sort=False).indices
-    return [base.Scope(np.asarray(one), np.asarray(one)) for one in places.values()]
+    scopes = []
+    for places_of_scope in places.values():
+        members = np.asarray(places_of_scope)
+        scopes.append(base.Scope(members=members, owners=members))
+    return scopes
 
 
 def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[base.Scope]:
-    """Return the scopes that rows were written with: all that match what each was given.
+    """Return the scopes that rows were written with: each holds all rows that match its fields.
 
-    Tags match where all of its own are there, case aside. Without a column of `fields`, all are one
-    scope. Source: BetterDB agent-memory, which filters by each field and tag given with a write.
+    Tags match if all tags of the scope are there, ignoring case. Without a column of `fields`, all
+    rows are one scope. Source: BetterDB agent-memory, which filters by each field and tag that was
+    given with a write.
     """
-    named = [name for name in fields if name != col.TAGS]
-    present = [name for name in named if name in rows]
-    if (named and not present) or not fields:
+    names = [name for name in fields if name != col.TAGS]
+    present = [name for name in names if name in rows]
+    if not fields or (names and not present):
         return base.one_scope(rows)
-    given: list[set[tuple[str, str]]] = [set() for _ in range(len(rows))]
-    for name in present:
-        for own, value in zip(given, rows[name].astype("str").str.lower(), strict=True):
-            if isinstance(value, str):
-                own.add((name, value))
-    if col.TAGS in fields:
-        for own, tags in zip(given, rows[col.TAGS], strict=True):
-            own.update((col.TAGS, tag.strip().lower()) for tag in tags)
-    matching: dict[tuple[str, str], set[int]] = {}
+    with_tags = col.TAGS in fields
+    rows_with: dict[tuple[str, str], set[int]] = {}
     owners: dict[frozenset[tuple[str, str]], list[int]] = {}
-    for row, own in enumerate(given):
-        for each in own:
-            matching.setdefault(each, set()).add(row)
-        if own:
-            owners.setdefault(frozenset(own), []).append(row)
+    for row, labels in enumerate(_labels_of(rows, present, with_tags=with_tags)):
+        for label in labels:
+            rows_with.setdefault(label, set()).add(row)
+        if labels:
+            owners.setdefault(frozenset(labels), []).append(row)
     scopes = []
-    for wanted, rows_of in owners.items():
-        fewest_first = sorted((matching[each] for each in wanted), key=len)
+    for scope_labels, rows_of_scope in owners.items():
+        fewest_first = sorted((rows_with[label] for label in scope_labels), key=len)
         members = np.array(sorted(set.intersection(*fewest_first)))
-        scopes.append(base.Scope(members, np.array(rows_of)))
+        scopes.append(base.Scope(members=members, owners=np.array(rows_of_scope)))
     return scopes
+
+
+def _labels_of(
+    rows: pd.DataFrame, names: Sequence[str], *, with_tags: bool
+) -> list[set[tuple[str, str]]]:
+    """Return for each row the fields and tags that it was written with, in lower case."""
+    labels: list[set[tuple[str, str]]] = [set() for _ in range(len(rows))]
+    for name in names:
+        values = rows[name].astype("str").str.lower()
+        for labels_of_row, value in zip(labels, values, strict=True):
+            if isinstance(value, str):
+                labels_of_row.add((name, value))
+    if with_tags:
+        for labels_of_row, tags in zip(labels, rows[col.TAGS], strict=True):
+            labels_of_row.update((col.TAGS, tag.strip().lower()) for tag in tags)
+    return labels

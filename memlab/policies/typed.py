@@ -1,4 +1,4 @@
-"""The settings of a policy by their types: what is accepted, and what a text means."""
+"""Settings of a policy, checked against their types and parsed from text."""
 
 import inspect
 import math
@@ -40,7 +40,7 @@ class Setting:
 
     @property
     def metavar(self) -> str:
-        """What stands for a value in a line of help; nothing where that cannot be a text."""
+        """Placeholder of the value in a line of help; empty if it cannot be given as text."""
         first, *_ = _alternatives(self.type)
         if get_origin(first) is Literal:
             return "|".join(map(str, get_args(first)))
@@ -49,32 +49,22 @@ class Setting:
         return _KINDS[first].metavar if first in _KINDS else ""
 
     def checked(self, value: Any) -> Any:
-        """Return `value` as its type has it; numpy's numbers become Python's."""
+        """Return `value` in the setting's type; numpy numbers become Python numbers."""
         return self._meant(self.type, value)
 
     def parsed(self, text: str) -> Any:
-        """Return what a text means: ``50``, ``0.5``, ``50%``, ``yes``, ``30d``, ``none``."""
+        """Return the value of a text: ``50``, ``0.5``, ``50%``, ``yes``, ``30d``, ``none``."""
         return self._meant(self.type, text.strip(), is_text=True)
 
     def _meant(self, kind: Any, value: Any, *, is_text: bool = False) -> Any:
+        """Return a value, or the value of a text, in a type."""
         first, *others = _alternatives(kind)
         if NoneType in others and (value is None or (is_text and value.lower() == _NOTHING)):
             return None
         if get_origin(first) is Literal:
-            if is_text:
-                value = next((one for one in get_args(first) if str(one) == value), value)
-            # The type first: a frame answers a comparison with a frame.
-            if not any(isinstance(value, type(one)) and value == one for one in get_args(first)):
-                either = " or ".join(map(repr, get_args(first)))
-                raise ValueError(f"{self.name}={value!r} is not {either}")
-            return value
+            return self._chosen(get_args(first), value, is_text=is_text)
         if get_origin(first) is tuple:
-            if is_text:
-                value = [] if value.lower() in {"", _NOTHING} else map(str.strip, value.split(","))
-                value = tuple(value)
-            if not isinstance(value, (tuple, list)):
-                raise refusal(value, "tuple", call=self.owner, name=self.name)
-            return tuple(self._meant(get_args(first)[0], one, is_text=is_text) for one in value)
+            return self._items(get_args(first)[0], value, is_text=is_text)
         known = _KINDS.get(first)
         if is_text or (first is timedelta and isinstance(value, str)):
             value = self._read(known, value)
@@ -82,12 +72,34 @@ class Setting:
             return value
         if first is int:
             return whole_number(self.name, value, least=self.least)
-        if not isinstance(value, known.accepts) or isinstance(value, bool) > (first is bool):
+        is_misplaced_flag = isinstance(value, bool) and first is not bool
+        if not isinstance(value, known.accepts) or is_misplaced_flag:
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
         return self._bounded(value if first is timedelta else first(value))
 
+    def _chosen(self, choices: tuple[Any, ...], value: Any, *, is_text: bool) -> Any:
+        """Return the choice that a value, or a text, is equal to."""
+        for choice in choices:
+            if is_text and str(choice) == value:
+                return choice
+            # The type first: a frame answers a comparison with a frame.
+            if isinstance(value, type(choice)) and value == choice:
+                return value
+        either = " or ".join(map(repr, choices))
+        raise ValueError(f"{self.name}={value!r} is not {either}")
+
+    def _items(self, kind: Any, value: Any, *, is_text: bool) -> tuple[Any, ...]:
+        """Return the items of a tuple, or of a text with commas, each in a type."""
+        if is_text and value.lower() in {"", _NOTHING}:
+            return ()
+        if is_text:
+            value = [part.strip() for part in value.split(",")]
+        if not isinstance(value, (tuple, list)):
+            raise refusal(value, "tuple", call=self.owner, name=self.name)
+        return tuple(self._meant(kind, item, is_text=is_text) for item in value)
+
     def _bounded(self, value: Any) -> Any:
-        """Return a value that is no less than it may be, an age in days, and finite."""
+        """Return a value after checking that it is finite and not below the minimum."""
         number = value / timedelta(days=1) if isinstance(value, timedelta) else value
         if isinstance(number, float) and not math.isfinite(number):
             raise ValueError(f"{self.name}={value!r} is not a finite number")
@@ -96,6 +108,7 @@ class Setting:
         return value
 
     def _read(self, known: "_Kind | None", text: str) -> Any:
+        """Return the value of a text in a simple type."""
         if known is None:
             raise ValueError(f"{self.name} cannot be given as text: make the policy in Python")
         try:
@@ -107,7 +120,7 @@ class Setting:
 
 
 def check_settings(policy: Any) -> None:
-    """Hold the fields of a policy to their types; numpy's numbers become Python's."""
+    """Check the fields of a policy against their types, and convert numpy numbers."""
     kind: Callable[..., Any] = type(policy)
     for name, setting in settings_of(kind).items():
         object.__setattr__(policy, name, setting.checked(getattr(policy, name)))
@@ -115,41 +128,52 @@ def check_settings(policy: Any) -> None:
 
 @cache
 def settings_of(policy: Callable[..., Any]) -> Mapping[str, Setting]:
-    """Return the settings of a policy's class, or of a function that makes one, by name."""
+    """Return the settings of a policy class, or of a function that makes a policy, by name."""
     owner = policy.__qualname__
     try:
         hints = get_type_hints(policy)
     except NameError:  # a type that only its own module knows
         hints = {}
+    settings = {}
     if isinstance(policy, type):
-        return {f.name: _of_field(owner, f, hints.get(f.name)) for f in fields(policy) if f.init}
-    return {
-        name: Setting(owner, name, hints.get(name), argument.default)
-        for name, argument in inspect.signature(policy).parameters.items()
-    }
+        for field in fields(policy):
+            if field.init:
+                settings[field.name] = _of_field(owner, field, hints.get(field.name))
+    else:
+        for name, argument in inspect.signature(policy).parameters.items():
+            settings[name] = Setting(owner, name, hints.get(name), argument.default)
+    return settings
 
 
 def _of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
+    """Return the setting of a dataclass field."""
     default = field.default
     if default is MISSING:
         default = REQUIRED if field.default_factory is MISSING else field.default_factory()
-    said = dict(field.metadata)
-    if said.get("size") is True:  # what unit it has, its type says
-        said["size"] = "age" if timedelta in _alternatives(kind) else "count"
-    known = {
-        key: said[key] for key in ("help", "option", "least", "size") if said.get(key) is not None
-    }
-    return Setting(owner, field.name, kind, default, **known)
+    size = field.metadata.get("size", "")
+    if size is True:
+        size = "age" if timedelta in _alternatives(kind) else "count"
+    return Setting(
+        owner,
+        field.name,
+        kind,
+        default,
+        help=field.metadata.get("help", ""),
+        option=field.metadata.get("option", ""),
+        least=field.metadata.get("least"),
+        size=size,
+    )
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, None last; a single type alone."""
     if get_origin(kind) in {Union, UnionType}:
         return tuple(sorted(get_args(kind), key=lambda one: one is NoneType))
     return (kind,)
 
 
 class _Kind(NamedTuple):
-    """What one type accepts beside itself, how it is read from a text, and what one is called."""
+    """How one type is accepted, read from text, shown as a placeholder and named in a message."""
 
     accepts: Any
     read: Callable[[str], Any]

@@ -1,12 +1,12 @@
 from memlab.policies.named import family_of as family_of
 from memlab.policies.named import label_of as label_of
+from memlab.replay.batch import replay_each as replay_each
 from memlab.replay.by_use import BudgetByUse as BudgetByUse
 from memlab.replay.by_use import budget_by_use as budget_by_use
-from memlab.replay.comparison import Comparison as Comparison
 from memlab.replay.comparison import compare as compare
-from memlab.replay.comparison import overlap as overlap
-from memlab.replay.comparison import replay_each as replay_each
-from memlab.replay.comparison import summarise as summarise
+from memlab.replay.result import Comparison as Comparison
+from memlab.replay.summary import overlap as overlap
+from memlab.replay.summary import summarise as summarise
 from memlab.replay.walk import Bound as Bound
 from memlab.replay.walk import Replay as Replay
 from memlab.replay.walk import oracle as oracle

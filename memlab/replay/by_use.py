@@ -1,4 +1,4 @@
-"""In how many tokens memories chosen by use serve a target of the reads: replays at a ladder."""
+"""The number of tokens in which memories kept by use serve a target share of the reads."""
 
 import json
 from dataclasses import dataclass
@@ -13,41 +13,42 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import with_references
 from memlab.evidence.usage import FEWEST, share_with_limits
-from memlab.policies import Activation, TokenBudget
-from memlab.replay.life import life_of, reads_leave_no_trace
+from memlab.frame.fields import Flags, Floats, Times
+from memlab.policies import Activation, Policy, TokenBudget
+from memlab.replay.life import ReplayHistory, life_of, reads_leave_no_trace
 from memlab.replay.walk import KEPT, walk_through
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Shares of the prunable tokens, tried until the lower limit meets the target."""
+"""Shares of the prunable tokens to try, until the lower limit meets the target."""
 _NO_PUBLIC_LOG: Final = (
     "a read of a loaded memory is taken to leave no trace; no public log shows how agents use "
     "memories that they have loaded, so these numbers are this store's alone"
 )
 GROWN: Final = 0.75
-"""Reads count from when this share of the store was written: before, most of it fitted."""
+"""Share of the store that is written before reads count; earlier, most of it fitted."""
 
 
 @dataclass(frozen=True, repr=False)
 class BudgetByUse(DisplayMixin):
-    """Token budgets, and what would have been served, had memories been retired by use.
+    """Token budgets, and the share of reads that retiring by use would have served in each.
 
     Attributes
     ----------
     store, target : str, float
-        Its name, and the share of reads to be served.
+        Name of the store, and the share of reads to serve.
     reads : int
-        The reads that count: those since three quarters of the store were written.
+        Number of reads that count: those since three quarters of the store were written.
     table : DataFrame
-        A row for each budget that was tried, indexed by ``tokens``, load-bearing ones among them:
-        ``served``, the limits ``low`` and ``high`` of as many reads to come, and what the
-        ``newest`` in as many served.
+        One row for each budget that was tried, indexed by ``tokens``, load-bearing ones included:
+        ``served``, the limits ``low`` and ``high`` for as many later reads, and the share that the
+        ``newest`` in as many tokens served.
     token_budget : int or None
-        What a start may take.
+        Number of tokens that a start may take.
     log : tuple of str
-        The option that names the log to a command, where ``memlab.toml`` does not.
+        Options that name the log to a command, if ``memlab.toml`` does not.
     silent : bool
-        Whether a read of a loaded memory was taken to leave no trace.
+        Whether reads of loaded memories were assumed to leave no trace.
     """
 
     store: str
@@ -60,27 +61,30 @@ class BudgetByUse(DisplayMixin):
 
     @property
     def likely(self) -> int | None:
-        """The least budget that served the target; None where none did."""
+        """The smallest budget that served the target; None if none did."""
         return self._least("served")
 
     @property
     def safe(self) -> int | None:
-        """The least budget whose lower limit meets it."""
+        """The smallest budget whose lower limit meets the target; None if none does."""
         return self._least("low")
 
     def _least(self, name: str) -> int | None:
+        """Return the smallest budget at which a column meets the target."""
         enough = self.table.index[self.table[name].to_numpy() >= self.target].tolist()
         return int(enough[0]) if enough else None
 
     @property
     def budget(self) -> int | None:
-        """The likely budget, or what a start may take where that is less; None where neither is."""
-        asked = [self.token_budget] if self.token_budget in self.table.index else []
-        return min(filter(None, [*asked, self.likely]), default=None)
+        """The likely budget, or the number of tokens that a start may take if that is less."""
+        budgets = [] if self.likely is None else [self.likely]
+        if self.token_budget is not None and self.token_budget in self.table.index:
+            budgets.append(self.token_budget)
+        return min(budgets, default=None)
 
     @property
     def answer(self) -> str:
-        """What to do, in a line."""
+        """The recommendation in one line."""
         if self.reads < FEWEST[0]:
             few = f"{counted(self.reads, 'reads')} since three quarters of it were written"
             return f"too few reads to say to how many tokens this store could retire: {few}"
@@ -89,21 +93,22 @@ class BudgetByUse(DisplayMixin):
         served, low, high, newest = map(float, self.table.loc[self.budget])
         if newest >= served:
             return f"age is enough here: the newest {self.budget:,} tokens serve {newest:.0%}"
-        takes = "all there is" if self.likely is None else f"{self.likely:,}"
-        return (
+        words = (
             f"retire by use to {self.budget:,} tokens: serves {served:.0%} of reads ({low:.0%} to "
             f"{high:.0%}); the newest in as many {newest:.0%}"
-            + f"; {self.target:.0%} take {takes}"
-            * (self.budget != self.likely)
         )
+        if self.budget != self.likely:
+            takes = "all there is" if self.likely is None else f"{self.likely:,}"
+            words += f"; {self.target:.0%} take {takes}"
+        return words
 
     @property
     def caveats(self) -> list[tuple[str, str]]:
-        """What to say beside the numbers of a store whose memories are loaded at start."""
+        """Remarks on the numbers of a store whose memories are loaded at start."""
         return [("loaded at start", _NO_PUBLIC_LOG)] if self.silent else []
 
     def sheet(self) -> TextPage:
-        """Return the answer and every budget that was tried."""
+        """Return the page: the answer and every budget that was tried."""
         rows = [
             (f"{tokens:,}", *map("{:.0%}".format, shares))
             for tokens, *shares in self.table.itertuples()
@@ -115,13 +120,18 @@ class BudgetByUse(DisplayMixin):
 
     @property
     def figures(self) -> dict[str, Any]:
-        """All of it, for a script."""
-        budgets = json.loads(self.table.reset_index().to_json(orient="records"))
-        names = ("target", "reads", "likely", "safe", "silent")
-        return {name: getattr(self, name) for name in names} | {"budgets": budgets}
+        """All numbers as JSON values."""
+        return {
+            "target": self.target,
+            "reads": self.reads,
+            "likely": self.likely,
+            "safe": self.safe,
+            "silent": self.silent,
+            "budgets": json.loads(self.table.reset_index().to_json(orient="records")),
+        }
 
     def next_steps(self) -> list[str]:
-        """Return the command that retires to the budget, where that beats age."""
+        """Return the command that retires to the budget, if that beats age."""
         if not self.answer.startswith("retire"):
             return []
         how = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
@@ -137,12 +147,12 @@ def budget_by_use(
     until: float = DEFAULT_UNTIL,
     token_budget: int | None = None,
 ) -> BudgetByUse:
-    """Replay :class:`~memlab.Activation` with retiring at a ladder of token budgets.
+    """Replay :class:`~memlab.Activation` with retiring at several token budgets.
 
-    The ladder is shares of the prunable tokens, a tenth and on, up to the first whose lower limit
-    meets the target. Replayed is that share of what there was at the reads that count, on average;
-    `tokens` is that of what there will be until the horizon, likewise. Where a start loads the
-    memories themselves, a read of one that is loaded is taken to leave no trace.
+    The budgets are shares of the prunable tokens, from a tenth up to the first whose lower limit
+    meets the target. A replay takes the share of the mean number of tokens at the reads that count;
+    `tokens` is the share of the mean until the horizon. If a start loads the memories themselves, a
+    read of a loaded one is assumed to leave no trace.
 
     Parameters
     ----------
@@ -151,38 +161,72 @@ def budget_by_use(
     target, confidence, until : float
         As for :func:`memlab.recommend_cap`.
     token_budget : int, optional
-        What a start may take: replayed as well.
+        Number of tokens that a start may take; it is replayed too.
+
+    Returns
+    -------
+    BudgetByUse
     """
     arguments.share("target", target)
     arguments.confidence("confidence", confidence)
     arguments.until("until", until)
-    past, found = with_references(frame, references, call="memlab.replay.budget_by_use")
-    life = life_of(past, found, silent=reads_leave_no_trace(past))
+    past, references = with_references(frame, references, call="memlab.replay.budget_by_use")
+    life = life_of(past, references, silent=reads_leave_no_trace(past))
     history = life.history
     day = life.referred.astype("datetime64[D]")
-    reads = pd.DataFrame({"target": life.target, "day": day})
-    counts = (life.references[col.KIND] == "log").to_numpy() & ~reads.duplicated().to_numpy()
-    counts &= (day > life.created[life.target]) & history.ever_prunable[life.target]
-    counts &= np.arange(len(day)) >= np.searchsorted(life.at, GROWN * len(life))
+    counts = _reads_that_count(life, day)
+    moments = np.take(life.at, np.flatnonzero(counts)) - 1
     floor = history.floor[1]
-    prunable = np.cumsum(history.tokens * (history.ever_prunable & (history.end == len(life))))
-    then = np.take(life.at, np.flatnonzero(counts)) - 1
-    till = prunable[-1:].sum() * (1 + until) / 2
-    shares = {*LADDER, ((token_budget or 0) - floor[-1]) / till if till else 0}
+    is_left = history.end == len(life)
+    prunable = np.cumsum(np.where(history.ever_prunable & is_left, history.tokens, 0))
+    until_horizon = 0.0
+    if len(life):
+        until_horizon = prunable[-1] * (1 + until) / 2
+    shares = set(LADDER)
+    if token_budget is not None and until_horizon:
+        shares.add((token_budget - floor[-1]) / until_horizon)
     rows: dict[int, tuple[float, ...]] = {}
-    for share in sorted(share for share in shares if 0 < share < 1) if len(then) else ():
-        budget = round(floor[then].mean() + share * prunable[then].mean())
-        replays = (
-            walk_through(life, policy, retire=True).references[KEPT]
-            for policy in (Activation(max_tokens=budget), TokenBudget(budget))
-        )
-        served, newest = (each.to_numpy(dtype=np.float64)[counts] for each in replays)
+    for share in sorted(shares):
+        if not 0 < share < 1 or not len(moments):
+            continue
+        budget = round(floor[moments].mean() + share * prunable[moments].mean())
+        served = _served(life, Activation(max_tokens=budget))[counts]
+        newest = _served(life, TokenBudget(budget))[counts]
         limits = share_with_limits(day[counts], served, confidence)
-        rows[round(floor[-1] + share * till)] = (*limits, newest.mean())
-        if limits[1] >= target:
+        rows[round(floor[-1] + share * until_horizon)] = (*limits, newest.mean())
+        _, low, _ = limits
+        if low >= target:
             break
     columns = ["served", "low", "high", "newest"]
     table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    store = str(past.attrs.get(col.SOURCE, ""))
     table.index.name = col.TOKENS
-    return BudgetByUse(store, target, int(counts.sum()), table, token_budget, silent=life.silent)
+    return BudgetByUse(
+        store=str(past.attrs.get(col.SOURCE, "")),
+        target=target,
+        reads=int(counts.sum()),
+        table=table,
+        token_budget=token_budget,
+        silent=life.silent,
+    )
+
+
+def _reads_that_count(life: ReplayHistory, day: Times) -> Flags:
+    """Return the references that are judged: reads from a log, after most of the store was written.
+
+    Of several reads of one memory on one day the first counts, and none on the day it was written.
+    """
+    reads = pd.DataFrame({"target": life.target, "day": day})
+    is_read = (life.references[col.KIND] == "log").to_numpy()
+    is_first_of_day = ~reads.duplicated().to_numpy()
+    is_later_day = day > life.created[life.target]
+    is_prunable = life.history.ever_prunable[life.target]
+    first = np.searchsorted(life.at, GROWN * len(life))
+    is_late = np.arange(len(day)) >= first
+    counts: Flags = is_read & is_first_of_day & is_later_day & is_prunable & is_late
+    return counts
+
+
+def _served(life: ReplayHistory, policy: Policy) -> Floats:
+    """Return 1 for each reference that a policy serves by retiring, else 0."""
+    replay = walk_through(life, policy, retire=True)
+    return replay.references[KEPT].to_numpy(dtype=np.float64)

@@ -1,6 +1,6 @@
-"""The rules that a comparison tries by default: four systems' by name, and the plain ones.
+"""The rules that a comparison tries by default: those of four systems, and plain ones.
 
-Each is tried at the default of its system, and at sizes that cost as many tokens as the others.
+Each is tried at its system's default, and at sizes that cost as many tokens as the others.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,18 +18,18 @@ from memlab.replay.life import ReplayHistory
 from memlab.replay.walk import BOOT_TOKENS, Replay, walk_through
 
 BY_USE: Final = Activation
-"""The policy that keeps what is used."""
+"""The policy that keeps used memories."""
 
 LOADED_SHARES: Final = (0.1, 0.25, 0.5)
-"""Shares of the prunable memories that are kept, where a start loads them."""
+"""Shares of the prunable memories to keep, if a start loads them."""
 SEARCHED_SHARES: Final = (0.25, 0.5, 0.75)
-"""The same where memories are searched: there the question is what can be deleted."""
+"""The same if memories are searched; the question is then which can be deleted."""
 EQUAL: Final = 0.03
-"""Costs that differ by no more than this share are as many tokens."""
+"""Costs that differ by at most this share count as equal."""
 TRIES: Final = 6
-"""How many sizes of a rule are tried, at most, to find the one that costs as many tokens."""
+"""Largest number of sizes tried to find one of equal cost."""
 MOST_COMPARED: Final = 20_000
-"""Memories up to which near-duplicates are looked for unless odek's rule is asked for by name."""
+"""Largest store in which near-duplicates are searched by default."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Rule:
     Attributes
     ----------
     name : str
-        What it is called in a comparison.
+        Its name in a comparison.
     policy : callable
-        Returns its policy of a size.
+        Returns the policy of a size.
     size : callable
-        Returns a size to try first, of a :class:`Room`.
+        Returns the first size to try, of a :class:`Room`.
     default : Policy or None
-        Its system's own default; None where that lets nothing go, or for a plain rule.
+        Its system's default; None if the default evicts nothing, or for a plain rule.
     off : str
-        What to say of a system whose rule is off by default.
+        The system to list as off by default; empty for others.
     retire : bool
-        Whether what goes is retired rather than deleted.
+        Whether memories are retired instead of deleted.
     """
 
     name: str
@@ -70,18 +70,18 @@ class Rule:
 
 
 class Room(NamedTuple):
-    """What the newest so many cost, which other rules get as well."""
+    """The cost of keeping the newest memories, which other rules may have as well."""
 
     share: float
-    """Of the prunable memories that are there now."""
+    """Share of the prunable memories that are present now."""
     cap: int
-    """The newest that are kept."""
+    """Number of newest memories that are kept."""
     age: timedelta
-    """How old the oldest of them is."""
+    """Age of the oldest of them."""
     tokens: int
-    """What they and the load-bearing memories cost now."""
+    """Tokens of them and of the load-bearing memories now."""
     floor: int
-    """How many memories are load-bearing now."""
+    """Number of load-bearing memories now."""
 
 
 def _cap(room: Room) -> int:
@@ -89,7 +89,7 @@ def _cap(room: Room) -> int:
 
 
 def _cap_of_all(room: Room) -> int:
-    return room.cap + room.floor  # these systems count load-bearing memories, too
+    return room.cap + room.floor  # these systems count load-bearing memories too
 
 
 def _hours(room: Room) -> int:
@@ -159,7 +159,7 @@ def rules_for(*, memories: int, retires: bool, finds_duplicates: bool) -> list[R
 
 
 def missing_signals(past: pd.DataFrame) -> Iterator[str]:
-    """Yield what a store does not keep, and what a rule that reads it comes down to."""
+    """Yield the signals that a store does not keep, and the effect on rules that use them."""
     if col.IMPORTANCE not in past or not np.isfinite(past[col.IMPORTANCE]).any():
         yield (
             "importance is not known here: BetterDB's rule is recency, MemForge's keeps the newest"
@@ -169,16 +169,20 @@ def missing_signals(past: pd.DataFrame) -> Iterator[str]:
 
 
 def rooms_of(life: ReplayHistory, *, searched: bool, token_budget: int | None = None) -> list[Room]:
-    """Return the rooms in which rules are compared: shares of what is prunable now.
+    """Return the rooms in which rules are compared: shares of the prunable memories now.
 
-    With a budget of tokens it is the newest that fit into that, if any are left out by it.
+    With a token budget, it is one room: the newest memories that fit, if some do not.
     """
     history = life.history
     is_left = history.end == len(life)
     prunable = np.flatnonzero(history.ever_prunable & is_left)
     newest_first = prunable[::-1]
     tokens = np.cumsum(history.tokens[newest_first])
-    floor_memories, floor_tokens = (int(line[-1]) if len(life) else 0 for line in history.floor)
+    floor_memories = 0
+    floor_tokens = 0
+    if len(life):
+        floor_memories = int(history.floor[0][-1])
+        floor_tokens = int(history.floor[1][-1])
     caps: dict[int, float] = {}
     if token_budget is not None:
         fitting = int(np.searchsorted(tokens, token_budget - floor_tokens, side="right"))
@@ -204,9 +208,9 @@ def cost_of(replay: Replay) -> float:
 def replay_at_cost(
     life: ReplayHistory, rule: Rule, room: Room, cost: float, *, every: int
 ) -> Replay | None:
-    """Replay a rule at the size whose mean cost is nearest to `cost`; None where none is as much.
+    """Replay a rule at the size whose mean cost is nearest to `cost`; None if no size costs that.
 
-    A larger size keeps more, so sizes are tried in between those that cost too much and too little.
+    A larger size keeps more, so sizes between a too cheap and a too expensive one are tried.
     """
     floor = float(life.history.floor[1].mean())
     size = max(1, rule.size(room))

@@ -1,7 +1,4 @@
-"""A history to walk forward through, and policies followed through it.
-
-Each runner finds what :func:`memlab.policies.decide` would.
-"""
+"""The history that a replay walks through, and the runners that apply policies along it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,10 +20,10 @@ from memlab.policies import (
     DatedPolicy,
     NearDuplicate,
     Policy,
-    duplicates,
 )
 from memlab.policies.activation import Trial, Uses, days_of, trial_of, uses_of
 from memlab.policies.base import (
+    Scope,
     iter_evictions,
     lowest_beyond,
     lowest_first,
@@ -35,6 +32,8 @@ from memlab.policies.base import (
     runner_for,
     times,
 )
+from memlab.policies.duplicates import oldest_first, settle, texts_of, trust_in
+from memlab.policies.likeness import NO_PAIRS, Likeness, Pairs, vectors_of
 from memlab.replay import presorted
 from memlab.sizing.history import History
 
@@ -43,9 +42,20 @@ _EPOCH = np.datetime64(0, "us")
 
 @dataclass(frozen=True)
 class ReplayHistory:
-    """Rows in order of writing, and references; those of moment ``m`` come before row ``m``.
+    """Rows in order of writing, and the references to them.
 
-    Where it is `silent` and memories are retired, a read of one that is loaded leaves no trace.
+    References of moment ``m`` come before row ``m`` is written.
+
+    Attributes
+    ----------
+    frame, references : DataFrame
+        The rows, and the references that fit them.
+    target, at : array of int, shape (references,)
+        The row that each reference is to, and the moment at which it arises.
+    history : History
+        The same rows as arrays.
+    silent : bool
+        Whether a read of a loaded memory leaves no trace. This applies if memories are retired.
     """
 
     frame: pd.DataFrame
@@ -60,29 +70,35 @@ class ReplayHistory:
 
     @cached_property
     def clock(self) -> Times:
-        """UTC time of each moment; it never runs backward, and unknown times are the last known."""
+        """UTC time of each moment, shape (rows,).
+
+        It never decreases; a row without a time takes that of the row before it.
+        """
         created = self.created
         known = np.where(np.isnat(created), _EPOCH, created)
         return np.maximum.accumulate(known) if len(known) else known
 
     @cached_property
     def created(self) -> Times:
-        """UTC time each row says it was made at."""
+        """UTC creation time of each row."""
         return times(self.frame, col.CREATED_AT)
 
     @cached_property
     def referred(self) -> Times:
-        """UTC time of each reference; that of the row about to be written where it is unknown."""
+        """UTC time of each reference.
+
+        A reference without a time takes that of the row about to be written.
+        """
         said = times(self.references, col.AT)
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
         return np.where(np.isnat(said), clock[self.at], said)
 
     @cached_property
     def importance(self) -> Floats:
-        """Importance of each row; lowest where its system evicted the row and kept none.
+        """Importance of each row, NaN if missing; -inf if its system evicted the row and kept none.
 
-        A missing importance ranks highest. Where every memory that is there has one, a deleted one
-        without was evicted by its system, which keeps none: then no other was lower.
+        A missing importance ranks highest. If every present memory has one, a deleted memory that
+        has none was evicted by its system, which keeps none; no other importance was lower then.
         """
         values = numbers(self.frame, col.IMPORTANCE).copy()
         if col.DELETED_AT in self.frame:
@@ -94,20 +110,20 @@ class ReplayHistory:
 
     @cached_property
     def positions(self) -> Ints:
-        """Position of each row, and the one the next row would get."""
+        """Position of each row, and the position of the next row."""
         return positions_and_next(self.frame)
 
     def near_duplicates(self, policy: NearDuplicate) -> "NearDuplicates":
-        """Return what a policy finds near-duplicates by, looked for once."""
+        """Return the vectors that a policy compares rows by, computed once."""
         if policy not in self._near_duplicates:
-            by_age = duplicates.oldest_first(self.frame)
+            by_age = oldest_first(self.frame)
             if policy.threshold and len(self):
-                texts = duplicates.texts_of(self.frame.iloc[by_age])
-                vectors = duplicates.vectors_of(texts, policy)
-                likeness = duplicates.Likeness(vectors, policy.threshold)
+                texts = texts_of(self.frame.iloc[by_age])
+                vectors = vectors_of(texts, policy.vectorise)
+                likeness = Likeness(vectors, policy.threshold)
                 alike = likeness.have_one()
             else:
-                likeness = duplicates.Likeness(np.zeros((len(self), 1)), 1.0)
+                likeness = Likeness(np.zeros((len(self), 1)), 1.0)
                 alike = np.zeros(len(self), dtype=bool)
             self._near_duplicates[policy] = NearDuplicates(by_age, likeness, alike)
         return self._near_duplicates[policy]
@@ -130,31 +146,34 @@ class ReplayHistory:
 
     @cached_property
     def trial(self) -> Trial:
-        """How age and activation would have served the references; the same for every cap."""
+        """Backtest of age and activation on all references; it is the same for every cap."""
         return trial_of(self.frame, self.references)
 
     @cached_property
     def trial_by_names(self) -> Trial:
-        """The same of references by name, which are seen whether their target is loaded or not."""
+        """The backtest on references by name alone.
+
+        They are visible whether their target is loaded or not.
+        """
         return trial_of(self.frame, self.references, silent=True)
 
 
 class NearDuplicates(NamedTuple):
-    """What near-duplicates of a history are found by."""
+    """The vectors of a history's rows, ordered by creation time."""
 
     by_age: Ints
-    """Rows of the history by the time they say they were made at."""
-    likeness: "duplicates.Likeness"
+    """Rows of the history in order of creation time."""
+    likeness: Likeness
     """Their vectors, in that order."""
     alike: Flags
-    """Rows, in that order, that any other is like, now or later: none else is ever replaced."""
+    """Rows, in that order, that have a near-duplicate at any time; no other row is replaced."""
 
 
 def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
-    """Return whether agents of a store need not read what is loaded: they have it before them.
+    """Return whether agents of a store see loaded memories without reading them.
 
-    So it is with stores whose memories are loaded at start. A frame that says nothing of a store
-    holds all that was read.
+    This holds for stores whose memories are loaded at start. A frame without a source has all its
+    reads.
     """
     return bool(frame.attrs.get(col.SOURCE)) and not frame.attrs.get(col.RECALLED)
 
@@ -162,7 +181,7 @@ def reads_leave_no_trace(frame: pd.DataFrame) -> bool:
 def life_of(
     frame: pd.DataFrame, references: pd.DataFrame, *, silent: bool = False
 ) -> ReplayHistory:
-    """Return a frame and those of its references that fit it as a history to walk through."""
+    """Return the history of a frame and of those of its references that fit it."""
     frame, references = in_reach(frame, references)
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
@@ -172,13 +191,17 @@ def life_of(
 
 
 class UsageState(Mapping[str, Any]):
-    """Which rows are there at a moment, and their columns then; a served reference is an access."""
+    """The rows that are present at a moment, and their columns at that moment.
+
+    A served reference counts as an access. As a mapping, it has the columns of the rows chosen by
+    :meth:`of`.
+    """
 
     def __init__(self, life: ReplayHistory, *, silent: bool = False) -> None:
         self.silent = silent
-        """Whether nobody notes reads of what is loaded."""
+        """Whether reads of loaded memories leave no trace."""
         self.seen = np.zeros(len(life.at), dtype=bool)
-        """Which references have arisen, and were noted."""
+        """References that have arisen and left a trace."""
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
         self.accesses = np.zeros(len(life), dtype=np.int64)
         self.here = np.zeros(len(life), dtype=bool)
@@ -197,24 +220,24 @@ class UsageState(Mapping[str, Any]):
         self.any_back = bool(rows.any())
 
     def applied(self) -> None:
-        """Note that the policy has been applied."""
+        """Record that the policy has been applied."""
         self.new.clear()
         self.any_back = False
 
     def write(self, start: int, stop: int) -> None:
-        """Note that rows were written."""
+        """Record that rows were written."""
         self.here[start:stop] = True
         self.active[start:stop] = True
         self.new.extend(range(start, stop))
 
     def serve(self, references: Ints) -> None:
-        """Note that references were served: each day on which a row was is one access."""
+        """Record that references were served: each day with a use of a row is one access."""
         target = self._life.target[references]
         np.maximum.at(self.accessed, target, self._life.referred[references])
         np.add.at(self.accesses, target, self._life.first_of_day[references])
 
     def of(self, rows: Ints) -> "UsageState":
-        """Return the signals of some rows; the same object, pointed elsewhere."""
+        """Return this object, restricted to some rows."""
         self._rows = rows
         return self
 
@@ -237,11 +260,17 @@ class UsageState(Mapping[str, Any]):
         if name == col.ACCESS_COUNT:
             return self.accesses[self._rows]
         if name not in self._whole:
-            column = self._life.frame[name]
-            timed = isinstance(column.dtype, pd.DatetimeTZDtype)
-            values = times(self._life.frame, name) if timed else column.to_numpy()
-            self._whole[name] = self._life.importance if name == col.IMPORTANCE else values
+            self._whole[name] = self._column(name)
         return self._whole[name][self._rows]
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of all rows."""
+        if name == col.IMPORTANCE:
+            return self._life.importance
+        column = self._life.frame[name]
+        if isinstance(column.dtype, pd.DatetimeTZDtype):
+            return times(self._life.frame, name)
+        return column.to_numpy()
 
     def __contains__(self, name: object) -> bool:
         return name in {col.LAST_ACCESSED_AT, col.ACCESS_COUNT} or name in self._life.frame
@@ -254,13 +283,13 @@ class UsageState(Mapping[str, Any]):
 
 
 Gone = Iterable[tuple[Ints, str]]
-"""Rows that go, and why they do."""
+"""Rows that go, with the reason."""
 
 
 class Runner:
-    """One policy on its way through a history, asked about every row that `signals` say is there.
+    """Applies one policy along a history: it asks the policy about all present rows.
 
-    One that learns is first told the past.
+    A policy that learns receives the past first.
     """
 
     policy: Any
@@ -271,25 +300,25 @@ class Runner:
         self.signals = signals
 
     def gone(self, moment: int, now: datetime) -> Gone:
-        """Name the rows that go at a moment, load-bearing ones left out, and why."""
+        """Yield the rows that go at a moment with their reasons; none is load-bearing."""
         rows = np.flatnonzero(self.signals.here)
         policy = self.policy
-        if policy.learns:  # from what there was until then: deleted rows, all references
+        if policy.learns:  # from everything written and referred to by then
             written = np.arange(min(moment + 1, len(self.life)))
             past = self.signals.as_frame(written, active=self.life.history.end[written] > moment)
             policy = policy.after(past, self.life.references[self.signals.seen])
         present = self.signals.as_frame(rows, active=self.signals.active[rows])
-        places, why = named_by(policy, present, now=now)
-        for reason in dict.fromkeys(why.tolist()):
-            yield rows[places[why == reason]], reason
+        places, reasons = named_by(policy, present, now=now)
+        for reason in dict.fromkeys(reasons.tolist()):
+            yield rows[places[reasons == reason]], reason
 
     def presorted(self) -> presorted.Step | None:
-        """Return the step with its order, where neither the moment nor a reference changes it."""
+        """Return the step with its order, if neither time nor references change it; else None."""
         return None
 
 
 class Capped(Runner):
-    """The lowest of a ranking go, as many as there is no room for."""
+    """Evicts the lowest rows of a ranking that exceed the room."""
 
     policy: CappedPolicy
 
@@ -308,35 +337,39 @@ class Capped(Runner):
                     self._scopes_of[row].append(number)
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Name the lowest of each scope that has outgrown its room."""
+        """Yield the lowest rows of each scope that exceeds its room."""
         if self.policy.capacity is None or not (self.signals.new or self.signals.any_back):
             return
         here = self.signals.here & self.signals.active
         keys_of = partial(self.keys, now=now)
         if self._holds_all:
-            there = np.flatnonzero(here)
-            lowest = lowest_beyond(self.policy, there, self._size, self._may_go, keys_of)
+            present = np.flatnonzero(here)
+            lowest = lowest_beyond(self.policy, present, self._size, self._may_go, keys_of)
             if len(lowest):
                 yield lowest, self.reason()
             return
-        scopes = self._scopes
-        if not self.signals.any_back:
-            grown = {number for row in self.signals.new for number in self._scopes_of[row]}
-            scopes = [self._scopes[number] for number in grown]
+        scopes = self._scopes if self.signals.any_back else self._scopes_with_new_rows()
         for lowest in iter_evictions(self.policy, scopes, self._size, here, self._may_go, keys_of):
             here[lowest] = False
             yield lowest, self.reason()
 
+    def _scopes_with_new_rows(self) -> list[Scope]:
+        """Return the scopes that rows were written to since the policy was last applied."""
+        grown = set[int]()
+        for row in self.signals.new:
+            grown.update(self._scopes_of[row])
+        return [self._scopes[number] for number in grown]
+
     def reason(self) -> str:
-        """Return why rows go now."""
+        """Return the reason for which rows go now."""
         return self.policy.reason
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
-        """Return what rows are ranked by at a moment."""
+        """Return the eviction keys of rows at a moment."""
         return self.policy.eviction_keys(self.signals.of(rows), now=now)
 
     def presorted(self) -> presorted.Step | None:
-        """Return the step with its ranks, where it says that nothing changes them."""
+        """Return the step with its ranks, if nothing changes them; else None."""
         count = len(self.life)
         if runner_for(self.policy) != "ranked" or self.policy.fills or not count:
             return None
@@ -358,29 +391,30 @@ class Capped(Runner):
 
 
 class Activated(Capped):
-    """The ranking is by activation, unless age has served more."""
+    """Evicts the least active rows, or the oldest if age served more."""
 
     policy: Activation
 
     def keys(self, rows: Ints, now: datetime) -> tuple[npt.NDArray[Any], ...]:
-        """Return activation at a moment, or age."""
+        """Return the activation of rows at a moment, or their age."""
         if self._age_decides():
             return (rows,)
         levels = self.life.uses.levels(days_of(now), self.signals.seen)[rows]
         return (self.policy.ranked_by(levels, self.life.history.tokens[rows]),)
 
     def reason(self) -> str:
-        """Say so where age decides."""
+        """Return the reason; it says so if age decides."""
         return self.policy.by_age if self._age_decides() else self.policy.reason
 
     def _age_decides(self) -> bool:
+        """Return whether age served more of the needs seen so far."""
         trial = self.life.trial_by_names if self.signals.silent else self.life.trial
         needs = int(self.signals.seen[trial.place].sum())
         return trial.age_decides(self.policy.space, needs)
 
 
 class Dated(Runner):
-    """Each row has a time after which it goes."""
+    """Evicts rows after their deadlines."""
 
     policy: DatedPolicy
 
@@ -390,16 +424,17 @@ class Dated(Runner):
         self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Name the rows whose time has passed."""
-        here = self.signals.here
-        active = self.signals.active
-        among = {"active": here & active, "superseded": here & ~active}
-        due = among.get(self.policy.population, here) & (self._due < as_instant(now))
-        rows = np.flatnonzero(due)
+        """Return the rows whose deadline has passed."""
+        among = self.signals.here
+        if self.policy.population == "active":
+            among = among & self.signals.active
+        elif self.policy.population == "superseded":
+            among = among & ~self.signals.active
+        rows = np.flatnonzero(among & (self._due < as_instant(now)))
         return [(rows, self.policy.reason)] if len(rows) else []
 
     def presorted(self) -> presorted.Step | None:
-        """Return the step with its deadlines, where it is about active or superseded rows alone."""
+        """Return the step with its deadlines, if it is about active or superseded rows alone."""
         if self.policy.population not in {"active", "superseded"}:
             return None
         when_superseded = self.policy.population == "superseded"
@@ -407,43 +442,49 @@ class Dated(Runner):
 
 
 class Repeating(Runner):
-    """Near-duplicates, looked for among the rows that another was ever like."""
+    """Replaces near-duplicates.
+
+    Only rows that have a near-duplicate at any time of the history are compared.
+    """
 
     policy: NearDuplicate
 
     def __init__(self, policy: NearDuplicate, life: ReplayHistory, signals: UsageState) -> None:
         super().__init__(policy, life, signals)
-        self._found = life.near_duplicates(policy)
-        self._trust = duplicates.trust_in(life.frame)[self._found.by_age]
+        self._vectors = life.near_duplicates(policy)
+        self._trust = trust_in(life.frame)[self._vectors.by_age]
         self._known = np.zeros(len(life), dtype=bool)
-        """Rows, by age, that were there last time."""
-        self._pairs = duplicates.NO_PAIRS
+        """Rows, in order of creation time, that were present last time."""
+        self._pairs = NO_PAIRS
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Name what a newer row replaces, unless the rows are those that were left last time."""
-        by_age = self._found.by_age
-        alike = self._found.alike
+        """Return the rows that a newer one replaces, unless the rows are those of last time."""
+        by_age = self._vectors.by_age
         here = self.signals.here & self.signals.active & self.life.history.ever_prunable
-        there = here[by_age] & alike
-        if np.array_equal(there, self._known):
+        present = here[by_age] & self._vectors.alike
+        if np.array_equal(present, self._known):
             return ()
-        new = np.flatnonzero(there & ~self._known)
-        pairs = [self._pairs.among(there)]
-        if len(new):
-            # A row may say that it was made before others that are there: these meet it too.
-            rows = np.flatnonzero(there)
-            later = rows[np.searchsorted(rows, new[0]) :]
-            met = self._found.likeness.pairs(later, rows)
-            is_new = there & ~self._known
-            some = is_new[met.newer] | is_new[met.older]
-            pairs.append(met.where(some))
-        self._pairs = duplicates.Pairs.merged(pairs)
-        replaced = duplicates.settle(
-            self._pairs, self._trust, there, keep_untrusted=self.policy.keep_untrusted
+        self._pairs = self._pairs_among(present)
+        replaced = settle(
+            self._pairs, self._trust, present, keep_untrusted=self.policy.keep_untrusted
         )
-        self._known = there
-        rows = by_age[[each.row for each in replaced]] if replaced else by_age[:0]
-        return [(rows, self.policy.reason)] if len(rows) else ()
+        self._known = present
+        if not replaced:
+            return ()
+        return [(by_age[[replacement.row for replacement in replaced]], self.policy.reason)]
+
+    def _pairs_among(self, present: Flags) -> Pairs:
+        """Return the pairs of present rows; only new rows are compared."""
+        pairs = [self._pairs.among(present)]
+        is_new = present & ~self._known
+        new = np.flatnonzero(is_new)
+        if len(new):
+            # The creation time of a new row may be earlier than that of others: these meet it too.
+            rows = np.flatnonzero(present)
+            later = rows[np.searchsorted(rows, new[0]) :]
+            compared = self._vectors.likeness.pairs(later, rows)
+            pairs.append(compared.where(is_new[compared.newer] | is_new[compared.older]))
+        return Pairs.merged(pairs)
 
 
 RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = {
@@ -455,11 +496,11 @@ RUNNERS: Final[dict[str, Callable[[Any, ReplayHistory, UsageState], Runner]]] = 
     "dated": Dated,
     "duplicates": Repeating,
 }
-"""Runners by the name that a policy calls for them with; of a pipeline's steps each has its own."""
+"""Runners by the name in :attr:`Policy.runner`; each step of a pipeline has its own."""
 
 
 def runner_of(policy: Policy, life: ReplayHistory, signals: UsageState) -> Runner:
-    """Return the runner for a policy of one step."""
+    """Return the runner of a policy of one step."""
     name = runner_for(policy)
     if name not in RUNNERS:
         raise ValueError(

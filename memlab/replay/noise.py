@@ -1,18 +1,18 @@
-"""Whether two rules serve differently, or only by chance."""
+"""Confidence limits of the difference between two rules."""
 
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from memlab.frame.fields import Floats, Ints
 
-CONFIDENCE = 0.9
-"""Of each limit, when all pairs of a comparison are taken together."""
+CONFIDENCE: Final = 0.9
+"""Confidence of each limit, for all pairs of a comparison together."""
 
 
 class Difference(NamedTuple):
-    """A mean difference, as a share of references, and its limits."""
+    """A mean difference, as a share of references, with confidence limits."""
 
     mean: float
     low: float
@@ -20,19 +20,24 @@ class Difference(NamedTuple):
 
 
 def difference_with_limits(day: Ints, difference: Floats, *, pairs: int = 1) -> Difference:
-    """Return the mean of paired differences, with limits for several pairs at once.
+    """Return the mean of paired differences, with simultaneous limits for several pairs.
 
-    References of one day are alike, so days are taken as drawn, not references (Kish 1965). With
-    several pairs each limit is as much wider as Bonferroni's inequality asks for.
+    References of one day are correlated, so days are the sampling units (cluster sampling, Kish
+    1965). With several pairs, Bonferroni's inequality widens each limit.
 
     Parameters
     ----------
     day : array of int, shape (n,)
         The day of each reference.
     difference : array of float, shape (n,)
-        What one rule served more than another, of each reference.
+        For each reference, the amount that one rule served more than another.
     pairs : int
-        How many differences are looked at together.
+        Number of differences that are judged together.
+
+    Returns
+    -------
+    Difference
+        Limits of -1 and 1 if there are fewer than two days.
 
     Examples
     --------
@@ -49,6 +54,6 @@ def difference_with_limits(day: Ints, difference: Floats, *, pairs: int = 1) -> 
         return Difference(mean, -1.0, 1.0)
     sums = np.bincount(place, difference - mean)
     variance = float((sums**2).sum()) * len(days) / (len(days) - 1)
-    wide = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / max(1, pairs))
-    half = wide * variance**0.5 / count
+    quantile = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / max(1, pairs))
+    half = quantile * variance**0.5 / count
     return Difference(mean, mean - half, mean + half)

@@ -1,9 +1,8 @@
-"""Replay of steps whose order is known beforehand: neither time nor use changes it.
+"""Replay of steps whose order is known in advance: neither time nor use changes it.
 
-A general walk asks every step at every moment about all rows that are there. Rows whose order does
-not change wait in heaps instead, so that each is looked at when it comes and when it goes. With 16
-policies named, ``memlab compare`` of 5,000 memories takes a third of the time so
-(``.ci/bench/bench_compare.py``).
+A general walk asks every step at every moment about all present rows. Here rows wait in heaps
+instead, so that each is looked at when it comes and when it goes. With 16 policies,
+``memlab compare`` of 5,000 memories takes a third of the time (``.ci/bench/bench_compare.py``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,27 +26,27 @@ class Step(Protocol):
     """Why rows go."""
 
     def start(self, row: int) -> None:
-        """Note that a row was written."""
+        """Record that a row was written."""
 
     def supersede(self, row: int) -> None:
-        """Note that a row that is there was superseded."""
+        """Record that a present row was superseded."""
 
     def remove(self, row: int) -> None:
-        """Note that a row went, superseded or not, by whatever step."""
+        """Record that a row went, superseded or not, by any step."""
 
     def gone(self, now: int) -> Iterator[int]:
         """Yield the rows that go at a moment, in microseconds; :meth:`remove` follows for each."""
 
 
 class Deadlines:
-    """A step under which each row goes after a time of its own.
+    """A step under which each row has a deadline.
 
     Parameters
     ----------
     due : array of datetime64[us], shape (rows,)
-        When each row goes; NaT for never.
+        Deadline of each row; NaT for none.
     when_superseded : bool
-        Whether the step is about superseded rows, rather than about active ones.
+        Whether the step is about superseded rows instead of active ones.
     """
 
     def __init__(self, due: Times, reason: str, *, when_superseded: bool) -> None:
@@ -59,49 +58,50 @@ class Deadlines:
         self._is_subject = bytearray(len(due))
 
     def start(self, row: int) -> None:
-        """Note that a row was written."""
+        """Record that a row was written."""
         if not self._when_superseded:
             self._wait(row)
 
     def supersede(self, row: int) -> None:
-        """Note that a row was superseded."""
+        """Record that a row was superseded."""
         if self._when_superseded:
             self._wait(row)
         else:
             self._is_subject[row] = False
 
     def remove(self, row: int) -> None:
-        """Note that a row went."""
+        """Record that a row went."""
         self._is_subject[row] = False
 
     def gone(self, now: int) -> Iterator[int]:
-        """Yield the rows whose time has passed."""
+        """Yield the rows whose deadline has passed."""
         while self._waiting and self._waiting[0][0] < now:
             _, row = heappop(self._waiting)
             if self._is_subject[row]:
                 yield row
 
     def _wait(self, row: int) -> None:
+        """Put a row into the heap of deadlines."""
         if self._is_ever_due[row]:
             self._is_subject[row] = True
             heappush(self._waiting, (self._due[row], row))
 
 
 class Ranking:
-    """A step under which the lowest rows of each scope go, beyond its room.
+    """A step that evicts the lowest rows of each scope that exceeds its room.
 
     Parameters
     ----------
     rank : array of int, shape (rows,)
-        Order in which rows go, each number once.
+        Place of each row in eviction order.
     size : array of int, shape (rows,)
-        How much room each row takes up.
+        Room that each row takes up.
     may_go : array of bool, shape (rows,)
         Rows that are not load-bearing.
     scope : array of int, shape (rows,)
-        Number of the scope that each row is in, or :data:`NO_SCOPE`.
+        Number of the scope of each row, or :data:`NO_SCOPE`.
     room : int
-        How much room each scope has.
+        Room of each scope.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Ranking:
         self._is_there = bytearray(len(rank))
 
     def start(self, row: int) -> None:
-        """Note that a row was written."""
+        """Record that a row was written."""
         scope = self._scope[row]
         if scope == NO_SCOPE:
             return
@@ -132,17 +132,17 @@ class Ranking:
             heappush(self._lowest[scope], self._rank[row])
 
     def supersede(self, row: int) -> None:
-        """Note that a row was superseded, and takes up no room any more."""
+        """Record that a row was superseded, and takes up no room any more."""
         self.remove(row)
 
     def remove(self, row: int) -> None:
-        """Note that a row went."""
+        """Record that a row went."""
         if self._is_there[row]:
             self._is_there[row] = False
             self._taken[self._scope[row]] -= self._size[row]
 
     def gone(self, now: int) -> Iterator[int]:  # noqa: ARG002
-        """Yield the lowest rows of the scopes that have outgrown their room."""
+        """Yield the lowest rows of the scopes that exceed their room."""
         for scope in self._grown:
             lowest = self._lowest[scope]
             while self._taken[scope] > self._room and lowest:
@@ -153,10 +153,10 @@ class Ranking:
 
 
 def scope_numbers(scopes: Sequence[Scope], count: int) -> Ints | None:
-    """Return the number of the scope of each row, or None where scopes share rows.
+    """Return the number of each row's scope, or None if scopes share rows.
 
-    >>> apart = [Scope(np.array([0, 2]), np.array([0, 2]))]
-    >>> scope_numbers(apart, 3).tolist()
+    >>> separate = [Scope(np.array([0, 2]), np.array([0, 2]))]
+    >>> scope_numbers(separate, 3).tolist()
     [0, -1, 0]
     """
     numbers = np.full(count, NO_SCOPE, dtype=np.int64)
@@ -169,7 +169,7 @@ def scope_numbers(scopes: Sequence[Scope], count: int) -> Ints | None:
 
 
 class Gone(NamedTuple):
-    """When each row went, and why."""
+    """The moment at which each row went, and the reason."""
 
     moment: Ints
     """Shape (rows,); `never` where it stays."""
@@ -178,7 +178,7 @@ class Gone(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """An application of a policy: after which row, and when in microseconds."""
+    """An application of a policy: the row after which it happens, and the time in microseconds."""
 
     moment: int
     now: int
@@ -192,43 +192,42 @@ def gone_in_order(
     Parameters
     ----------
     steps : sequence of Step
-        One after another, each about what those before it left.
+        Steps in order; each is about the rows that the previous ones left.
     end : array of int, shape (rows,)
-        The row that supersedes each row; any number from the count of rows on for none.
+        The row that supersedes each row; any number from the count of rows on means none.
     applications : sequence of Moment
-        When the policy is applied, in order.
+        The applications of the policy, in order.
     never : int
-        The moment to give for rows that stay.
+        The moment to return for rows that stay.
     """
     count = len(end)
     moments: Ints = np.full(count, never)
-    why = np.full(count, None, dtype=object)
-    reasons = [
-        f"step {number}: {step.reason}" if len(steps) > 1 else step.reason
-        for number, step in enumerate(steps, start=1)
-    ]
+    reason_of = np.full(count, None, dtype=object)
+    reasons = [step.reason for step in steps]
+    if len(steps) > 1:
+        reasons = [f"step {number}: {step.reason}" for number, step in enumerate(steps, start=1)]
     superseded_by: dict[int, list[int]] = {}
     for row in np.flatnonzero(end < count).tolist():
         superseded_by.setdefault(int(end[row]), []).append(row)
-    is_there = bytearray(count)
+    is_present = bytearray(count)
     written = 0
     for moment, now in applications:
         stop = min(moment + 1, count)
         for row in range(written, stop):
-            is_there[row] = True
+            is_present[row] = True
             for step in steps:
                 step.start(row)
         for new in range(written, stop):
             for row in superseded_by.get(new, ()):
-                if is_there[row]:
+                if is_present[row]:
                     for step in steps:
                         step.supersede(row)
         written = stop
         for step, reason in zip(steps, reasons, strict=True):
             for row in step.gone(now):
-                is_there[row] = False
+                is_present[row] = False
                 moments[row] = moment
-                why[row] = reason
-                for each in steps:
-                    each.remove(row)
-    return Gone(moments, why)
+                reason_of[row] = reason
+                for any_step in steps:
+                    any_step.remove(row)
+    return Gone(moments, reason_of)

@@ -1,4 +1,4 @@
-"""Walk a history forward: what a policy still had when it was referred to, and could at best."""
+"""Replay of a policy over a history, and the optimal offline bound."""
 
 from bisect import bisect_right
 from collections.abc import Hashable
@@ -34,33 +34,33 @@ BOOT_TOKENS: Final = "boot_tokens"
 HELD: Final = "held"
 
 NO_END: Final = np.iinfo(np.int64).max
-"""The moment from which a row that stays is gone."""
+"""The moment at which a row goes that never does."""
 
 
 @dataclass(frozen=True, repr=False)
 class Replay(DisplayMixin):
-    """What one policy would have done to one history.
+    """The effect of one policy on one history.
 
     Attributes
     ----------
     policy : Policy
-        The rule that was followed.
+        The rule that was replayed.
     references : DataFrame
         Every reference: ``target_id``, ``target_position``, ``at_position``, ``at``, ``kind``, then
         ``kept`` (bool), and for a lost one ``deleted_at_position`` (Int64, the row after whose
-        writing its target went) and ``step`` (which rule let it go). Where memories are retired,
-        a lost one is one whose target was not loaded.
+        writing its target went) and ``step`` (the reason). If memories are retired, a reference is
+        lost if its target was not loaded.
     boot : DataFrame
         One row for each row written, indexed by its position: ``at``, ``boot_memories`` and
-        ``boot_tokens`` (active rows then), ``held`` (those of them that are prunable). A last row,
-        one position on, if the policy was applied once more at the end.
+        ``boot_tokens`` (active rows at that time), ``held`` (the prunable ones of them). There is a
+        last row, one position on, if the policy was applied once more at the end.
     deleted : DataFrame
-        One row for each row that went and has not come back, in the order they went:
+        One row for each row that went and has not come back, in the order in which they went:
         ``memory_id``, ``position``, ``tokens``, ``deleted_at_position``, ``step``.
     retire : bool
         Whether rows that went could come back.
     returned : int
-        How often one did.
+        Number of returns.
     """
 
     policy: Policy
@@ -72,22 +72,22 @@ class Replay(DisplayMixin):
 
     @property
     def served(self) -> float:
-        """Share of references whose target was still there; NaN without any."""
+        """Share of references whose target was present; NaN without references."""
         return float(self.references[KEPT].mean()) if len(self.references) else float("nan")
 
     @property
     def lost(self) -> int:
-        """References whose target was gone, or not loaded."""
+        """Number of references whose target was deleted, or not loaded."""
         return int((~self.references[KEPT]).sum())
 
     @property
     def most_held(self) -> int:
-        """The most prunable rows held at any moment."""
+        """Largest number of prunable rows held at any moment."""
         return int(self.boot[HELD].max()) if len(self.boot) else 0
 
     @property
     def told(self) -> dict[Hashable, Any]:
-        """What a table made of this carries in its ``attrs``: the source, how many references."""
+        """Attributes (``attrs``) of tables made from this: the source and the references."""
         return {
             col.SOURCE: self.references.attrs.get(col.SOURCE, ""),
             col.REFERENCES: len(self.references),
@@ -95,10 +95,10 @@ class Replay(DisplayMixin):
 
     @cached_property
     def regret(self) -> pd.DataFrame:
-        """What was let go and referred to later, the most often first, indexed by ``memory_id``.
+        """Rows that went and were referred to later, by ``memory_id``, most references first.
 
-        ``lost`` references, ``first_at_position`` and ``first_at`` of the first of them,
-        `deleted_at_position` and `step`.
+        ``lost`` references; ``first_at_position`` and ``first_at`` of the first of them;
+        ``deleted_at_position`` and ``step``.
         """
         missed = self.references[~self.references[KEPT]]
         table = missed.groupby(col.TARGET_ID, sort=False).agg(
@@ -113,7 +113,7 @@ class Replay(DisplayMixin):
 
     @cached_property
     def regret_over_time(self) -> pd.DataFrame:
-        """References so far and those lost so far, one row a reference, with the time it arose.
+        """Cumulative numbers of references and of lost references, one row for each reference.
 
         Indexed by ``at_position``: ``at``, ``references``, ``lost``.
         """
@@ -130,23 +130,23 @@ class Replay(DisplayMixin):
         return table
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
-        found = len(self.references)
-        served = (
-            f"{self.served:.1%} of {counted(found, 'references')}" if found else "no references"
-        )
-        went = counted(len(self.deleted), "memories")
+        """Return the page that is printed."""
+        count = len(self.references)
+        served = "no references"
+        if count:
+            served = f"{self.served:.1%} of {counted(count, 'references')}"
         facts = [
             ("served", served),
-            ("not loaded" if self.retire else "deleted", went),
-            *([("came back", counted(self.returned, "times"))] if self.retire else []),
-            ("held", f"at most {counted(self.most_held, 'prunable memories')}"),
+            ("not loaded" if self.retire else "deleted", counted(len(self.deleted), "memories")),
         ]
+        if self.retire:
+            facts.append(("came back", counted(self.returned, "times")))
+        facts.append(("held", f"at most {counted(self.most_held, 'prunable memories')}"))
         return TextPage(f"replay of {self.policy}", facts)
 
 
 def _references(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
-    """Every reference, and of a lost one what had let its target go, and when."""
+    """Return every reference, and for a lost one the reason and the time of the loss."""
     lost = gone != NO_END
     at = pd.Series(life.positions[np.where(lost, gone, 0)], dtype="Int64").where(lost)
     why = pd.Series(step, dtype="str")
@@ -154,6 +154,7 @@ def _references(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
 
 
 def _deleted(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
+    """Return the rows that went and have not come back, in the order in which they went."""
     rows = np.flatnonzero(gone != NO_END)
     rows = rows[np.argsort(gone[rows], kind="stable")]
     return pd.DataFrame(
@@ -168,27 +169,31 @@ def _deleted(life: ReplayHistory, gone: Ints, step: Steps) -> pd.DataFrame:
 
 
 def _boot(walk: "_Walk", now: datetime | None) -> pd.DataFrame:
-    """Active rows after every moment, of every stay of a row: memories, tokens, prunable."""
+    """Return the number of active rows, their tokens and the prunable ones after every moment."""
     life = walk.life
-    moments = len(life) + (now is not None)
-    stays: list[Any] = [(np.arange(len(life)), walk.come, walk.gone)]
-    stays += [np.array(walk.earlier, dtype=np.int64).reshape(-1, 3).T]
-    row, come, gone = np.concatenate(stays, axis=1)
+    moments = len(life) + (0 if now is None else 1)
+    # Every stay of a row: the row, and the moments at which it came and went.
+    last_stays = np.stack([np.arange(len(life)), walk.come, walk.gone])
+    earlier_stays = np.array(walk.earlier, dtype=np.int64).reshape(-1, 3).T
+    row, come, gone = np.concatenate([last_stays, earlier_stays], axis=1)
     left = np.minimum(np.minimum(gone, life.history.end[row]), moments)
     tokens = life.history.tokens[row]
-    amounts = (np.ones_like(tokens), tokens, life.history.ever_prunable[row].astype(np.int64))
-    change = np.zeros((3, moments + 1), dtype=np.int64)
-    for line, amount in zip(change, amounts, strict=True):
-        np.add.at(line, come, amount)
-        np.add.at(line, left, -amount)
-    memories, total, prunable = np.cumsum(change[:, :moments], axis=1)
+    is_prunable = life.history.ever_prunable[row].astype(np.int64)
+
+    def present(amount: Ints) -> Ints:
+        """Return the sum of an amount over the rows that are present after every moment."""
+        change = np.zeros(moments + 1, dtype=np.int64)
+        np.add.at(change, come, amount)
+        np.add.at(change, left, -amount)
+        return np.cumsum(change[:moments])
+
     clock = life.clock if now is None else np.append(life.clock, as_instant(now))
     return pd.DataFrame(
         {
             col.AT: pd.Series(clock).dt.tz_localize("UTC").astype(col.TIME).array,
-            BOOT_MEMORIES: memories,
-            BOOT_TOKENS: total,
-            HELD: prunable,
+            BOOT_MEMORIES: present(np.ones_like(tokens)),
+            BOOT_TOKENS: present(tokens),
+            HELD: present(is_prunable),
         },
         index=pd.Index(life.positions[:moments], name=col.POSITION),
     )
@@ -204,41 +209,55 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
     retire: bool = False,
     silent: bool = False,
 ) -> Replay:
-    """Walk a history forward under a policy.
+    """Replay a policy over a history, from the first memory to the last.
 
-    Rows are written in order of position, each at the time it says it was made (a clock that never
-    runs backward); a row that replaces others supersedes them then; after that the policy is
-    applied. A reference arises just before the row at its ``at_position`` is written, and is served
-    if its target is there. What goes never comes back, unless it is retired: it is then still to be
-    found, and every night the policy decides about all rows, loaded and retired, as a plan does.
+    Rows are written in order of position, each at its creation time (a clock that never runs
+    backward). A row that supersedes others does so then; after that the policy is applied. A
+    reference arises just before the row at its ``at_position`` is written, and is served if its
+    target is present. A row that goes never comes back, unless it is retired: a retired row can
+    still be found, and every night the policy decides about all rows, loaded and retired, as a plan
+    does.
 
-    A reference counts as an access: ``last_accessed_at`` and ``access_count`` (days) are of the
-    references served so far, or found where memories are retired, from the time of writing,
-    whatever a frame says of later. Other signals are taken as they stand. Superseded rows are as
-    present as their policy leaves them. A policy that learns learns at each moment from all that
-    was written and referred to by then.
+    A reference counts as an access: ``last_accessed_at`` and ``access_count`` (days) are computed
+    from the references served so far (or found, if memories are retired), from the time of writing
+    on; later values in a frame are ignored. Other signals are used as they are. Superseded rows are
+    present until their policy removes them. A policy that learns does so at each moment from
+    everything that was written and referred to by then.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load_past`` returns, or the store itself, for its whole past. With what was
-        pruned left out, the replay begins with what is left.
+        The result of ``memlab.load_past``, or the store itself, for its whole past. If pruned
+        memories are missing, the replay begins with those that are left.
     references : DataFrame or None
-        What ``find_references`` returns; None for those of the frame, or of the store and the logs
-        that ``memlab.toml`` remembers.
+        The result of ``find_references``; None for the references of the frame, or of the store and
+        the logs in its ``memlab.toml``.
     policy : Policy
         The rule.
     every : int
-        Rows written from one application of the policy to the next. With `retire` it is applied
-        every midnight in UTC instead, as plans of every night are, unless no row has a time.
+        Number of rows written from one application of the policy to the next. With `retire` the
+        policy is applied every midnight in UTC instead, as nightly plans are, unless no row has a
+        time.
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
     retire : bool
-        Take what the policy does not keep out of the boot context, and let it come back, rather
-        than delete it. What is superseded is not loaded: there is nothing to retire.
+        Remove rows from the boot context, from which they can come back, rather than delete them.
+        Superseded rows are not loaded and so are never retired.
     silent : bool
-        Where memories are retired, whether a read of one that is loaded leaves no trace. It is
-        served all the same, and the policy does not know of it.
+        Whether a read of a loaded memory leaves no trace if memories are retired. It is served all
+        the same, and the policy does not see it.
+
+    Returns
+    -------
+    Replay
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.policies import KeepRecent
+    >>> result = memlab.replay.replay(memlab.store_path("looked_up"), None, KeepRecent(50))
+    >>> result.most_held
+    50
     """
     every = whole_number("every", every, least=1)
     if now is not None:
@@ -263,17 +282,17 @@ def walk_through(
     walk = _Walk(life, policy, retire=retire)
     walk.run(every, now)
     return Replay(
-        policy,
-        _references(life, walk.lost, walk.why),
-        _boot(walk, now),
-        _deleted(life, walk.gone, walk.step),
+        policy=policy,
+        references=_references(life, walk.lost, walk.why),
+        boot=_boot(walk, now),
+        deleted=_deleted(life, walk.gone, walk.step),
         retire=retire,
         returned=len(walk.earlier),
     )
 
 
 class _Walk:
-    """The rows that are there, and the runners of the policy's steps."""
+    """State of a replay: the present rows, and the runners of the policy's steps."""
 
     def __init__(self, life: ReplayHistory, policy: Policy, *, retire: bool) -> None:
         self.life = life
@@ -284,9 +303,9 @@ class _Walk:
         self.gone = np.full(len(life), NO_END)
         self.step = np.full(len(life), None, dtype=object)
         self.earlier: list[tuple[int, int, int]] = []
-        """Rows that came back, with the moments of their stay before."""
+        """Earlier stays of rows that came back: row, first moment, last moment."""
         self.lost = np.full(len(life.at), NO_END)
-        """The moment from which the target of each reference was gone then."""
+        """For each lost reference, the moment at which its target had gone."""
         self.why = np.full(len(life.at), None, dtype=object)
         self.runners = [runner_of(step, life, self.signals) for step in steps_of(policy)]
         self._next_reference = 0
@@ -294,9 +313,10 @@ class _Walk:
         self._ends = grouped(life.history.end, len(life) + 1)
 
     def run(self, every: int, now: datetime | None) -> None:
-        """Walk to the end, from one application of the policy to the next.
+        """Walk to the end.
 
-        Nothing goes in between, so what arises and is written there is taken in together.
+        Nothing goes between two applications of the policy, so references and rows in between are
+        processed together.
         """
         steps = [] if self.retire else [runner.presorted() for runner in self.runners]
         known = [step for step in steps if step is not None]
@@ -326,7 +346,7 @@ class _Walk:
     def _run_by_night(self) -> None:
         """Apply the policy at the last midnight before each day on which something happens.
 
-        All that is retired is decided about anew, so the nights before make no difference.
+        Every application decides about all retired rows again, so other nights make no difference.
         """
         life = self.life
         count = len(life)
@@ -341,6 +361,7 @@ class _Walk:
         self._write(written, count)
 
     def _run_by_rows(self, every: int) -> None:
+        """Apply the policy after every so many rows."""
         last = len(self.life)
         for start in range(0, last, every):
             stop = min(start + every, last)
@@ -351,11 +372,11 @@ class _Walk:
         self._serve_until(last + 1)
 
     def _serve_until(self, moment: int) -> None:
-        """Serve the references that arise before `moment` and were not looked at yet."""
+        """Serve the references that arise before `moment` and have not been served yet."""
         self._serve_first(int(self._references_before[moment]))
 
     def _serve_first(self, stop: int) -> None:
-        """Serve the first references, as many as are given, that were not looked at yet."""
+        """Serve references up to number `stop` that have not been served yet."""
         start = self._next_reference
         self._next_reference = stop
         if start == stop:
@@ -372,30 +393,34 @@ class _Walk:
         if self.signals.silent:
             is_seen = is_lost | self.is_by_name[start:stop]
         self.signals.seen[arising[is_seen]] = True
-        self.signals.serve(arising[is_seen] if self.retire else arising[~is_lost])
+        # A retired memory is found and so accessed; a deleted one is not.
+        is_access = is_seen if self.retire else ~is_lost
+        self.signals.serve(arising[is_access])
 
     def _write(self, start: int, stop: int) -> None:
-        """Note the rows written from one moment to another, and which they supersede."""
+        """Record the rows written from one moment to another, and those that they supersede."""
         self.signals.write(start, stop)
         first, ending = self._ends
         self.signals.active[ending[first[start] : first[stop]]] = False
 
     def _apply(self, moment: int, now: datetime) -> None:
+        """Apply every step of the policy at a moment."""
         is_active = self.life.history.end > moment
+        # Every retired row is decided about again, and comes back unless a step names it.
         back = np.zeros(len(self.life), dtype=bool)
-        if self.retire:  # all that is retired is decided about anew
+        if self.retire:
             back = (self.gone != NO_END) & is_active
             self.signals.enter_again(back)
         for number, runner in enumerate(self.runners, start=1):
+            # A list first: a runner yields while it still looks at the rows that are present.
             for rows, reason in list(runner.gone(moment, now)):
                 self.signals.here[rows] = False
-                step = f"step {number}: {reason}" if len(self.runners) > 1 else reason
-                leave = rows
+                leaving = rows
                 if self.retire:
-                    leave = rows[~back[rows] & is_active[rows]]
+                    leaving = rows[~back[rows] & is_active[rows]]
                 back[rows] = False
-                self.gone[leave] = moment
-                self.step[leave] = step
+                self.gone[leaving] = moment
+                self.step[leaving] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
         self.signals.applied()
         for row in np.flatnonzero(back).tolist():
             self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
@@ -405,7 +430,7 @@ class _Walk:
 
 
 class _Night(NamedTuple):
-    """A midnight, and how many references and rows there were before it."""
+    """A midnight, and the numbers of references and rows before it."""
 
     midnight: np.datetime64
     references: int
@@ -413,9 +438,10 @@ class _Night(NamedTuple):
 
 
 def _nights_of(life: ReplayHistory) -> list[_Night]:
-    """Return the midnights between which something happens; time never runs backward."""
+    """Return the midnights between which something happens."""
     is_row = np.append(np.zeros(len(life.at), dtype=bool), np.ones(len(life), dtype=bool))
-    place = np.append(2 * life.at, 2 * np.arange(len(life)) + 1)  # a reference before its row
+    # A reference comes before the row of its moment.
+    place = np.append(2 * life.at, 2 * np.arange(len(life)) + 1)
     order = np.argsort(place, kind="stable")
     times = np.append(life.referred, life.clock)[order]
     day = np.maximum.accumulate(times.astype("datetime64[D]").astype(np.int64))
@@ -430,10 +456,16 @@ def _nights_of(life: ReplayHistory) -> list[_Night]:
 
 @dataclass(frozen=True)
 class Bound:
-    """What no policy can do better that holds so many prunable memories at a time, its `slots`.
+    """The optimal offline bound: no policy that holds as many prunable memories serves more.
 
-    `kept` says which references are served, of those that fit the frame, in the order they arose;
-    `held` how many memories were held for a reference to come, after each row was written.
+    Attributes
+    ----------
+    slots : int
+        Prunable memories that may be held at a time.
+    kept : array of bool, shape (references,)
+        References that are served, of those that fit the frame, in the order in which they arose.
+    held : array of int, shape (rows,)
+        Memories held for a later reference after each row was written.
     """
 
     slots: int
@@ -442,14 +474,16 @@ class Bound:
 
     @property
     def served(self) -> float:
-        """Share of references that are served; NaN without any."""
+        """Share of references that are served; NaN without references."""
         return float(self.kept.mean()) if len(self.kept) else float("nan")
 
 
 def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Bound:
-    """Return the most that any policy with so many slots could have served.
+    """Return the optimal offline bound: the most that any policy with as many slots could serve.
 
-    It knows what will be referred to, so it bounds a replay and cannot decide about a store.
+    It knows all later references, so it is a bound of a replay and no policy for a store. It is the
+    offline optimum of caching with bypass (Belady 1966), computed as a maximum k-colorable set of
+    intervals (Carlisle and Lloyd 1995): a memory need not be held if it is not referred to again.
 
     Parameters
     ----------
@@ -457,6 +491,24 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
         As for :func:`memlab.replay.replay`.
     slots : int
         Prunable memories that may be held at a time.
+
+    Returns
+    -------
+    Bound
+
+    References
+    ----------
+    Belady (1966), A study of replacement algorithms for a virtual-storage computer. IBM Systems
+    Journal 5.
+    Carlisle and Lloyd (1995), On the k-coloring of intervals. Discrete Applied Mathematics 59.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> store = memlab.store_path("looked_up")
+    >>> best = memlab.replay.oracle(store, None, slots=50)
+    >>> best.served >= memlab.replay.replay(store, None, memlab.policies.KeepRecent(50)).served
+    True
     """
     slots = whole_number("slots", slots)
     past, found = with_references(frame, references, call="memlab.replay.oracle")
@@ -464,39 +516,43 @@ def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Boun
 
 
 def bound_of(life: ReplayHistory, slots: int) -> Bound:
-    """Return the bound of a history that has been prepared; see :func:`oracle`.
+    """Return the optimal offline bound of a history that has been prepared; see :func:`oracle`.
 
-    To serve a reference is to hold its target since the one before, or its writing: the most such
-    intervals that fit, taken as they end, each in the slot that became free last before it begins
-    (Carlisle and Lloyd, 1995). Load-bearing rows and superseded ones take no slot.
+    To serve a reference, a policy holds its target since the previous reference, or since its
+    writing. The largest set of such intervals that fits is found greedily: in order of their ends,
+    each goes into the slot that became free last before it begins (Carlisle and Lloyd 1995).
+    Load-bearing and superseded rows take no slot.
     """
     start, stop = _intervals(life)
     kept = stop <= start
     waiting = np.flatnonzero(~kept)
-    free = [0] * min(slots, len(waiting))
+    free_from = [0] * min(slots, len(waiting))
+    """Moments at which slots become free, in ascending order."""
     for reference in waiting[np.argsort(stop[waiting], kind="stable")].tolist():
-        if place := bisect_right(free, start[reference]):
-            del free[place - 1]
-            free.append(stop[reference])
+        place = bisect_right(free_from, start[reference])
+        if place:
+            del free_from[place - 1]
+            free_from.append(stop[reference])
             kept[reference] = True
-    taken = waiting[kept[waiting]]
+    served = waiting[kept[waiting]]
     change = np.zeros(len(life) + 1, dtype=np.int64)
-    np.add.at(change, start[taken], 1)
-    np.add.at(change, stop[taken], -1)
+    np.add.at(change, start[served], 1)
+    np.add.at(change, stop[served], -1)
     return Bound(slots, kept, np.cumsum(change)[:-1])
 
 
 def _intervals(life: ReplayHistory) -> tuple[Ints, Ints]:
-    """First moment after which each reference's target must be held, and the first it need not."""
+    """Return the moments from which and until which the target of each reference must be held."""
     order = np.lexsort((life.at, life.target))
     target = life.target[order]
     at = np.take(life.at, order)
+    previous = np.append(0, at[:-1])[: len(at)]
+    is_repeated = np.zeros(len(at), dtype=bool)
+    is_repeated[1:] = target[1:] == target[:-1]
     start = np.empty_like(at)
     stop = np.empty_like(at)
-    again = np.zeros(len(at), dtype=bool)
-    again[1:] = target[1:] == target[:-1]
-    start[order] = np.where(again, np.append(0, at[:-1])[: len(at)], target)
+    start[order] = np.where(is_repeated, previous, target)
     stop[order] = np.minimum(at, life.history.end[target])
-    free = ~life.history.ever_prunable[life.target]
-    stop[free] = start[free]
+    needs_no_slot = ~life.history.ever_prunable[life.target]
+    stop[needs_no_slot] = start[needs_no_slot]
     return start, stop

@@ -15,7 +15,7 @@ from stores import Row, episodes, row, write_rows
 import memlab
 from memlab.cli import questions
 from memlab.compaction.memory_table import BY, WHERE
-from memlab.policies.duplicates import supersedable
+from memlab.policies.supersession import supersedable
 
 LOUD = "\x1b[31m=loud\u202e\n<b>"
 

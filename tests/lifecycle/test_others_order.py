@@ -16,7 +16,7 @@ from stores import run_sql
 import memlab
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap, value_score
-from memlab.policies.duplicates import TextIndex
+from memlab.policies.text_index import TextIndex
 
 steps = st.lists(
     st.tuples(

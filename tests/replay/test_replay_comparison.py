@@ -13,8 +13,8 @@ from memlab import Activation, KeepRecent, Policy, TimeToLive, TokenBudget
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.policies import ImportanceBudget, KeepAll, ValueCap
-from memlab.replay import compare, comparison, oracle, overlap, replay, replay_each
-from memlab.replay.comparison import Comparison
+from memlab.replay import batch, compare, oracle, overlap, replay, replay_each
+from memlab.replay.result import Comparison
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -60,7 +60,7 @@ def interruptible(*_: object, **__: object) -> bool:
 
 
 def test_ctrl_c_stops_the_process_that_asked_and_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "_replay_one", interruptible)
+    monkeypatch.setattr(batch, "_replay_one", interruptible)
     assert replay_each(*history(), POLICIES, workers=2) == [False] * len(POLICIES)
     assert interruptible()
 
