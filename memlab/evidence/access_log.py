@@ -1,4 +1,4 @@
-"""Write down which memory was read, and when. Standard library only, for a runtime."""
+"""The access log: which memory was read, and when. Standard library only, for a runtime."""
 
 import fcntl
 import json
@@ -22,31 +22,31 @@ from memlab.files import make_like
 from memlab.text import refused
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""A pipe or a device at the log's name must not make the runtime wait."""
+"""Flags with which a pipe or a device in place of the log does not block the runtime."""
 _BEGINNING: Final = b'{"memory_id"'
 _LONGEST_FIRST_LINE: Final = 2**16
 _TIME: Final = "2026-06-30T18:00:00+00:00"
 _AT_ONCE: Final = 5_000
-"""Lines that are written together."""
+"""Number of lines that are written together."""
 
 
 class AccessLog(AbstractContextManager["AccessLog"]):
-    """A log of reads that many processes may write at the same time.
+    """A log of reads that several processes may write at the same time.
 
-    A line is written by one call that appends it, under the file's lock. A line that a kill cut
-    short is closed by the next writer, so it costs that line and no other. A line that was written
-    survives the process; it is not synced, so a power cut may cost the last ones.
+    Each line is appended by one call, under the file's lock. A line that a kill cut short is
+    terminated by the next writer, so only that line is lost. A written line survives the process;
+    it is not synced, so a power cut may lose the last ones.
 
     Parameters
     ----------
     path : Path or str
-        The log, made with its folders where there is none. MemlabError where it cannot be made or
+        The log, created with its folders if missing. MemlabError if it cannot be created or
         written, is a link, or holds something else.
     like : Path or str, optional
-        The file whose owner and permissions a new log gets, such as the store. By default a new log
-        is its owner's alone. The permissions of a log that exists are never changed.
+        The file whose owner and permissions a new log gets, such as the store. By default only its
+        owner can read it. Permissions of an existing log are never changed.
     max_bytes : int
-        A part is closed, and the next begun, before it grows beyond this. Parts are kept.
+        Size beyond which the log is continued in a new part. Parts are kept.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         self._max_bytes = max_bytes
         self._turns = threading.Lock()
         self._opened: tuple[int, int] | None = None
-        """The process that opened the file, and its descriptor there."""
+        """The process that opened the file, and the descriptor."""
         with self._errors_in_words():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor()
@@ -78,7 +78,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         self.close()
 
     def close(self) -> None:
-        """Close the file. The log can be written again; it is opened anew then."""
+        """Close the file. A later write opens it again."""
         with self._turns:
             self._close()
 
@@ -90,35 +90,41 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         memory_id : str
             The memory that was read.
         at : datetime, optional
-            When, with a time zone; now, by default.
+            Time of the read, with a time zone; now by default.
         session : str, optional
-            Where it was read: several reads of one memory in one session are one reference.
+            Session of the read: several reads of one memory in one session are one reference.
 
         Raises
         ------
         MemlabError
-            When the line cannot be written; then the log is as it was.
+            If the line cannot be written; the log is then unchanged.
         """
         expect(session, str, call="AccessLog.add", name="session", optional=True)
         moment = now_utc() if at is None else aware(at, call="AccessLog.add", name="at")
         entry = {"memory_id": memory_id, "at": moment.astimezone(UTC).isoformat()}
-        self.extend([entry if session is None else {**entry, "session": session}])
+        if session is not None:
+            entry["session"] = session
+        self.extend([entry])
 
     def extend(self, entries: Iterable[Mapping[str, str]]) -> int:
-        """Write many reads at once, and return how many.
+        """Write several reads at once, and return how many.
 
         Parameters
         ----------
         entries : iterable of mapping of str to str
-            `memory_id`, `at`, a time with a zone in ISO 8601, and more fields.
+            `memory_id`, `at`, a time with a zone in ISO 8601, and further fields.
+
+        Returns
+        -------
+        int
 
         Raises
         ------
         ValueError
-            When an entry has no ``memory_id`` or no such ``at``, or something in it is no JSON;
-            those before it may be written.
+            If an entry has no ``memory_id`` or no such ``at``, or a value that is no JSON; earlier
+            entries may have been written.
         MemlabError
-            When a line cannot be written; those before it are.
+            If a line cannot be written; earlier ones have been.
         """
         if not isinstance(entries, Iterable):
             raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
@@ -131,19 +137,19 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         return written
 
     def _append(self, data: bytes) -> None:
-        """Append whole lines under the lock of the part that is being written."""
+        """Append whole lines under the lock of the current part."""
         while True:
             descriptor = self._descriptor()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
                 size = os.fstat(descriptor).st_size
-                if not self._is_current(descriptor):
-                    pass  # somebody else began the next part
-                elif size and size + len(data) > self._max_bytes:
-                    self.path.rename(self._next_part())
-                else:
+                is_current = self._is_current(descriptor)
+                is_full = size > 0 and size + len(data) > self._max_bytes
+                if is_current and not is_full:
                     _write_all(descriptor, data, size)
                     return
+                if is_current:
+                    self.path.rename(self._next_part())
             finally:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             self._close()
@@ -155,6 +161,7 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         return self._opened[1]
 
     def _open(self) -> int:
+        """Create the log, or open the existing one."""
         try:
             descriptor = os.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -165,47 +172,40 @@ class AccessLog(AbstractContextManager["AccessLog"]):
         return descriptor
 
     def _open_existing(self) -> int:
+        """Open an existing log, after checking that memlab wrote it."""
         if self.path.is_symlink():
             raise MemlabError(f"{self.path} is a link; name the log itself, or another file")
         try:
             descriptor = os.open(self.path, _FLAGS)
         except FileNotFoundError:  # it was rotated meanwhile
             return self._open()
-        found = os.fstat(descriptor)
-        regular = S_ISREG(found.st_mode)
-        # what is empty, or begins with a read, whole or cut short
-        first = os.pread(descriptor, _LONGEST_FIRST_LINE, 0).lstrip(b"\n") if regular else b""
-        fault = (
-            "is not an ordinary file"
-            if not regular
-            else "has another name too (a hard link)"
-            if found.st_nlink > 1
-            else "is no access log that memlab wrote"
-            if not (first.startswith(_BEGINNING) or _BEGINNING.startswith(first))
-            else None
-        )
+        fault = _fault_of(descriptor)
         if fault:
             os.close(descriptor)
             raise MemlabError(f"{self.path} {fault}; name another file for the log")
         return descriptor
 
     def _is_current(self, descriptor: int) -> bool:
+        """Return whether an open file is still the current part."""
         try:
             return os.path.samestat(os.fstat(descriptor), os.lstat(self.path))
         except FileNotFoundError:
             return False
 
     def _next_part(self) -> Path:
+        """Return the path of the next part."""
         numbers = [int(part.suffix[1:]) for part in log_parts(self.path) if part != self.path]
         return self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1}")
 
     def _close(self) -> None:
+        """Close the file if this process opened it."""
         if self._opened is not None and self._opened[0] == os.getpid():
             os.close(self._opened[1])
         self._opened = None
 
     @contextmanager
     def _errors_in_words(self) -> Iterator[None]:
+        """Raise MemlabError for an error of the file system."""
         try:
             yield
         except OSError as error:
@@ -214,21 +214,46 @@ class AccessLog(AbstractContextManager["AccessLog"]):
 
 
 def log_parts(path: Path) -> list[Path]:
-    """Return the files of a log, oldest first; the one being written may be missing."""
+    """Return the files of a log, oldest first; the current one may be missing."""
     name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
     try:
-        matched = [(name.fullmatch(each.name), each) for each in path.parent.iterdir()]
-    except OSError:  # a folder that can be passed through and not listed
-        matched = []
-    closed = sorted((int(match[1]), each) for match, each in matched if match)
-    return [*(part for _, part in closed), *([path] if lexists(path) else [])]
+        files = list(path.parent.iterdir())
+    except OSError:  # a folder that can be entered but not listed
+        files = []
+    numbered = []
+    for file in files:
+        match = name.fullmatch(file.name)
+        if match:
+            numbered.append((int(match[1]), file))
+    parts = [file for _, file in sorted(numbered)]
+    if lexists(path):
+        parts.append(path)
+    return parts
+
+
+def _fault_of(descriptor: int) -> str:
+    """Return why an open file is no access log; empty if it is one.
+
+    A log is empty or begins with a read, which may be cut short.
+    """
+    status = os.fstat(descriptor)
+    if not S_ISREG(status.st_mode):
+        return "is not an ordinary file"
+    if status.st_nlink > 1:
+        return "has another name too (a hard link)"
+    first = os.pread(descriptor, _LONGEST_FIRST_LINE, 0).lstrip(b"\n")
+    if not first.startswith(_BEGINNING) and not _BEGINNING.startswith(first):
+        return "is no access log that memlab wrote"
+    return ""
 
 
 def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
+    """Return the line of an entry, after checking it."""
     expect(entry, Mapping, call="AccessLog.extend", name="one of entries")
     where = f"(entry {number}); write its fields as texts, the time as {_TIME}"
     for name in ("memory_id", "at"):
-        if not isinstance(value := entry.get(name), str) or not value:
+        value = entry.get(name)
+        if not isinstance(value, str) or not value:
             shown = "missing" if value is None else repr(value)
             raise ValueError(f"{name} must be a text that is not empty, not {shown} {where}")
     try:
@@ -240,7 +265,7 @@ def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
 
 
 def _write_all(descriptor: int, data: bytes, size: int) -> None:
-    """Append all of `data` or nothing; first close a line that a kill cut short."""
+    """Append all of `data` or nothing; first terminate a line that a kill cut short."""
     if size and os.pread(descriptor, 1, size - 1) != b"\n":
         data = b"\n" + data
     try:

@@ -1,4 +1,4 @@
-"""Gather what an agent read into an access log, whatever system the agent writes it down in."""
+"""Harvest: the reads that an agent's system recorded, gathered into an access log."""
 
 import os
 from collections import Counter
@@ -30,35 +30,35 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted, in_byte
 
 @dataclass(frozen=True, repr=False)
 class Harvest(DisplayMixin):
-    """What one harvest found and what of it is new.
+    """The result of one harvest.
 
     Attributes
     ----------
     source, way : str
-        Where it looked, a server without its password, and the kind of source in words.
+        The source, a server without its password, and its kind in words.
     log : Path
         The access log; :func:`memlab.read_access_log` reads it.
     reads, new, kept : int
-        Reads that the source shows and that are later needs; those of them that the log did not
-        have; reads of the log that its source no longer shows.
+        Reads in the source that are later needs; of these, reads that the log did not have; and
+        reads of the log that its source no longer shows.
     apart, new_apart : dict
-        Kind -> how many reads are no later need, and how many of them are new.
+        Kind -> number of reads that are no later need, and of new ones among them.
     by : dict
-        How memories were read -> how many of `reads`.
+        How memories were read -> number of `reads`.
     memories, first, last : int, datetime or None
-        How many memories `reads` are of, and from when to when.
+        Number of memories in `reads`, and the first and the last time.
     left_out : dict
-        Reason -> how many calls, results or lines are no read.
+        Reason -> number of calls, results or lines that are no read.
     store : str or None
-        What ``memlab.load`` takes to show the memories, where the source is such a thing.
+        The name of the store for ``memlab.load``, if the source is one.
     chances : str
-        Which of these memories the log has reads of, and which could not have been read.
+        Which memories of the store have reads in the log, and which could not have been read.
     unknown : str
-        How many lines of the log name no memory that the store has held, with examples.
+        Number of lines of the log that name no memory the store has held, with examples.
     notes : tuple of str
-        What to know about such a source.
+        Remarks on such a source.
     files, bytes : int
-        How much was read.
+        Number of files and bytes that were read.
     """
 
     source: str
@@ -82,7 +82,7 @@ class Harvest(DisplayMixin):
     bytes: int = 0
 
     def next_steps(self) -> list[str]:
-        """Say what to run on the log."""
+        """Return the command to run on the log."""
         if not self.reads and not self.kept:
             return ["next: nothing to size by yet; harvest again after some sessions"]
         if self.store is None:
@@ -91,7 +91,7 @@ class Harvest(DisplayMixin):
         return [f"next: {command('size', self.store, '--log', self.log)}    sizes a cap by these"]
 
     def sheet(self) -> TextPage:
-        """Return what is shown of it."""
+        """Return the page that is printed."""
         found = "none"
         if self.first is not None and self.last is not None:
             span = f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
@@ -123,24 +123,28 @@ def harvest(
     transcripts: Path | str | None = None,
     progress: Progress = unheard,
 ) -> Harvest:
-    """Append the reads that an agent's system wrote down to an access log.
+    """Append the reads that an agent's system recorded to an access log.
 
-    The source is only read. What the log has already is not added again, and what it has stays,
-    whether the source still shows it or not: run it as often as the source forgets.
+    The source is only read. Reads that the log already has are not added again, and no line is
+    removed, whether the source still shows it or not: run it as often as the source forgets.
 
     Parameters
     ----------
     source : str or Path
         A Claude Code memory folder, a claude-mem, mcp-memory-service or LangGraph database, Codex's
         folder, an OpenClaw workspace, a project with Serena's memories, or the URL of a PostgreSQL
-        database of MemForge or LangGraph; MemlabError of anything else.
+        database of MemForge or LangGraph; MemlabError for anything else.
     log : Path or str, optional
         The log; :func:`default_log` by default. Reads that are no later need are kept in a file
         beside it whose name ends in ``.apart``.
     transcripts : Path or str, optional
-        The folder that Claude Code's transcripts or Codex's sessions lie in, if not the usual one.
+        The folder of Claude Code's transcripts or Codex's sessions, if not the usual one.
     progress : callable
-        Is told how many bytes were read, and how many there are.
+        Called with the number of bytes read and the total.
+
+    Returns
+    -------
+    Harvest
     """
     call = "memlab.harvest"
     expect(source, str, PathLike, call=call, name="source")
@@ -158,7 +162,7 @@ def harvest(
     path = default_log(asked.source) if log is None else Path(log)
     for existing in (path, reads.apart_of(path)):
         if os.path.lexists(existing):
-            AccessLog(existing).close()  # refused now rather than after minutes of reading
+            AccessLog(existing).close()  # raises now rather than after minutes of reading
     known = _known(path)
     known_apart = _known(reads.apart_of(path))
     found = system.way.find(replace(asked, before={**known, **known_apart}))
@@ -173,8 +177,10 @@ def harvest(
             apart.extend(map(_entry, [*new_apart, *writes]))
     with AccessLog(path) as opened:
         opened.extend(map(_entry, [*no_longer, *new]))
-    chances, unknown = _said_of_store(found.store, path)
-    zone = f"{counted(found.without_zone, 'times')} without a zone, taken as UTC"
+    chances, unknown = _log_in_words(found.store, path)
+    notes = list(found.notes)
+    if found.without_zone:
+        notes.insert(0, f"{counted(found.without_zone, 'times')} without a zone, taken as UTC")
     moments = [read.at for read in found.reads]
     return Harvest(
         source=without_passwords(asked.source),
@@ -193,13 +199,14 @@ def harvest(
         store=None if found.store is None else without_passwords(found.store),
         chances=chances,
         unknown=unknown,
-        notes=(*[zone] * bool(found.without_zone), *found.notes),
+        notes=tuple(notes),
         files=found.files,
         bytes=found.bytes,
     )
 
 
 def _system_of(asked: Asked) -> System:
+    """Return the system whose reads a source holds."""
     named = without_passwords(asked.source)
     chosen = schemes().get(asked.scheme)
     if chosen is not None and chosen.reads and asked.path.exists():
@@ -229,7 +236,7 @@ def _system_of(asked: Asked) -> System:
 
 
 def default_log(source: str) -> Path:
-    """Return where a harvest of a source goes: beside it, ``<name>.reads.log``."""
+    """Return the log of a source: beside it, ``<name>.reads.log``."""
     if is_server(source):
         raise MemlabError(
             f"{without_passwords(source)} is a server; name a file for the reads with -o LOG"
@@ -239,29 +246,34 @@ def default_log(source: str) -> Path:
 
 
 def _known(path: Path) -> dict[str, Read]:
-    """Return every use that a log names, by its id; the last line of an id stands."""
+    """Return every use in a log by its id; the last line of an id counts."""
     lines = reads.LogLines()
     for part in log_parts(path):
         lines.read(part)
-    return {
-        name: Read(memory_id, at, name, "", session, kind or READ)
-        for memory_id, at, session, kind, name in lines.rows
-        if name
-    }
+    known = {}
+    for memory_id, at, session, kind, read_id in lines.rows:
+        if read_id:
+            known[read_id] = Read(memory_id, at, read_id, "", session, kind or READ)
+    return known
 
 
 def _entry(read: Read) -> dict[str, str]:
+    """Return the entry of a read for the log."""
     entry = {MEMORY_ID: read.memory_id, AT: read.at.isoformat(), "how": read.how, "id": read.id}
-    session = {} if read.session is None else {SESSION: read.session}
-    return entry | session | ({} if read.kind == READ else {"kind": read.kind})
+    if read.session is not None:
+        entry[SESSION] = read.session
+    if read.kind != READ:
+        entry["kind"] = read.kind
+    return entry
 
 
 def _counts(words: Iterable[str]) -> dict[str, int]:
+    """Return the number of each word, the most frequent first."""
     return dict(Counter(words).most_common())
 
 
-def _said_of_store(store: str | None, log: Path) -> tuple[str, str]:
-    """Say which memories of a store a log could show read, and which of its lines name none."""
+def _log_in_words(store: str | None, log: Path) -> tuple[str, str]:
+    """Return which memories have reads, and which lines name none; both empty if unknown."""
     if store is None:
         return "", ""
     try:

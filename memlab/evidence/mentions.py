@@ -1,7 +1,7 @@
-"""Where the text of a memory names another one: shown beside the references, and not counted.
+"""Mentions: places where the text of a memory names another one. They are shown, not counted.
 
-How often such a name means that the memory was needed has not been checked by hand on enough public
-stores, so no number rests on it.
+How often a mention means that the memory was needed has not been checked by hand on enough
+public stores, so no number depends on mentions.
 """
 
 import re
@@ -27,7 +27,7 @@ FORMS: Final = {
     "backticks": "names in backticks",
     "word": "bare words",
 }
-"""How a text names a memory, the plainest first, with the words for several of them."""
+"""Forms of a mention, the plainest first, each with its plural in words."""
 
 MARKS: Final = {
     "forward": "of a memory that was not written yet",
@@ -36,7 +36,7 @@ MARKS: Final = {
     "hub": "by a list of memories",
     "mutual": "of each other",
 }
-"""Why a mention is a weak sign of a need, the strongest reason first."""
+"""Reasons why a mention is weak evidence of a need, the strongest first."""
 
 BY_ID: Final = "by_id"
 FORM: Final = "form"
@@ -54,31 +54,31 @@ _TOKEN: Final = re.compile(r"\w+(?:[-.:/]\w+)*")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _NUMBER: Final = re.compile(r"[\dT:._/-]+")
 _MOST_BODIES: Final = 0.05
-"""A bare word that stands in this share of texts, or in more, is a word and no name."""
+"""Share of texts from which a bare word counts as a common word, not a name."""
 _HUB: Final = 10
-"""Memories that a text names at least, to be a list of them."""
+"""Number of mentions from which a text counts as a list of memories."""
 
 
 def find_mentions(memories: Memories) -> pd.DataFrame:
-    """Find where the text of a memory names another one.
+    """Return the mentions of other memories in the texts of memories.
 
-    A name is a link, a wiki link, a file's name with ``.md``, or the memory's id in backticks where
-    it has a digit and a separator. A bare word is one where the id has both, is no date and no
-    number, and stands in fewer than 5 % of the texts (or in one text alone). It is a whole word:
-    ``ep-12`` does not name ``ep-1``. These mentions are shown, and no cap is sized by them.
+    A mention is a link, a wiki link, a file name with ``.md``, or an id in backticks that has a
+    digit and a separator. A bare word counts if it is an id with both, is neither date nor number,
+    and occurs in fewer than 5 % of the texts (or in one text only). It must be a whole word:
+    ``ep-12`` does not mention ``ep-1``. Mentions are shown, and no cap is sized by them.
 
     Parameters
     ----------
     memories : DataFrame, path, URL, SqliteMemoryStore or Source
-        A store, or a frame with its texts, as ``memlab.load(store, with_body=True)`` returns it.
+        A store, or a frame with texts, as ``memlab.load(store, with_body=True)`` returns it.
 
     Returns
     -------
     DataFrame
-        One row for each memory and each other that it names: ``by_id``, ``target_id``; ``form``,
-        one of `FORMS`; ``at`` and ``dated``: the ``commit`` that first holds the mention, else
-        when the file was ``last changed``, else when the memory was ``written``; ``mark``, one of
-        `MARKS` or empty. A mention in a store that is no folder is found in later texts alone.
+        One row for each pair of memories: ``by_id``, ``target_id``; ``form``, one of `FORMS`;
+        ``at`` and ``dated``: the ``commit`` that first contains the mention, else when the file was
+        ``last changed``, else when the memory was ``written``; ``mark``, one of `MARKS` or empty.
+        In a store that is no folder, only later texts are searched.
 
     Examples
     --------
@@ -99,33 +99,26 @@ def find_mentions(memories: Memories) -> pd.DataFrame:
 
 
 def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
-    """Return the mentions in a past with texts; `source` dates them, where it is known."""
+    """Return the mentions in a past with texts; `source` dates them if it is known."""
     ids = [*map(str, past[c.MEMORY_ID])]
     texts = [*(past[c.TITLE] + "\n" + past[c.BODY])]
     names = _Names(ids)
-    found = []
-    for by, text in zip(ids, texts, strict=True):
-        found += [(by, target, form) for target, form in names.in_text(text) if target != by]
-    in_texts = Counter({(by, target): target for by, target, _ in found}.values())
-    limit = max(2.0, _MOST_BODIES * len(texts))
-    found = [each for each in found if each[2] != "word" or in_texts[each[1]] < limit]
-    by_text: dict[str, dict[str, str]] = defaultdict(dict)
-    for by, target, form in found:
-        by_text[by].setdefault(target, form)
-
-    place = {name: number for number, name in enumerate(ids)}
+    form_of = _forms_by_text(ids, texts, names)
+    place = {memory_id: number for number, memory_id in enumerate(ids)}
     written = dict(zip(ids, past[c.CREATED_AT], strict=True))
     is_folder = source is not None and source.is_folder
     versions: Mapping[str, Sequence[TextVersion]] = {}
     births: Mapping[str, str] = {}
     if source is not None:
-        versions = dict(source.text_versions([*by_text]))
+        versions = dict(source.text_versions(list(form_of)))
         births = source.births()
     rows = []
-    for by, targets in by_text.items():
-        held = _first_held(versions.get(by, ()), targets, names)
+    for by, targets in form_of.items():
+        first_held = _first_held(versions.get(by, ()), targets, names)
         for target, form in targets.items():
-            at, commit = held.get(target, (None, ""))
+            if not is_folder and place[by] < place[target]:
+                continue
+            at, commit = first_held.get(target, (None, ""))
             dated = "commit"
             if at is None:
                 at = written[by]
@@ -133,62 +126,84 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
                 if is_folder and source is not None:
                     at = source.last_changed(by) or at
                     dated = "last changed"
-            is_forward = bool(at < written[target])
-            if not is_folder and place[by] < place[target]:
-                continue
-            is_same = bool(commit) and births.get(target) == commit
+            is_index = _INDEX in {PurePosixPath(by).name, PurePosixPath(target).name}
             marks = {
-                "forward": is_forward,
-                "index": _INDEX in (PurePosixPath(by).name, PurePosixPath(target).name),
-                "same commit": is_same,
+                "forward": bool(at < written[target]),
+                "index": is_index,
+                "same commit": bool(commit) and births.get(target) == commit,
                 "hub": len(targets) >= _HUB,
-                "mutual": by in by_text.get(target, ()),
+                "mutual": by in form_of.get(target, ()),
             }
-            mark = next((name for name, holds in marks.items() if holds), "")
-            rows.append((by, target, form, at, dated, mark))
+            strongest = next((name for name, applies in marks.items() if applies), "")
+            rows.append((by, target, form, at, dated, strongest))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS), dtype=object)
-    kinds = dict.fromkeys((BY_ID, c.TARGET_ID, DATED, MARK), "str")
     frame[c.AT] = pd.to_datetime(frame[c.AT], utc=True).astype(c.TIME)
     frame[FORM] = pd.Categorical(frame[FORM], categories=list(FORMS))
-    return frame.astype(kinds).sort_values(c.AT, kind="stable", ignore_index=True)
+    text_columns = dict.fromkeys((BY_ID, c.TARGET_ID, DATED, MARK), "str")
+    return frame.astype(text_columns).sort_values(c.AT, kind="stable", ignore_index=True)
+
+
+def _forms_by_text(
+    ids: Sequence[str], texts: Sequence[str], names: "_Names"
+) -> dict[str, dict[str, str]]:
+    """Return for each text the memories that it names, each with the plainest form.
+
+    A bare word that occurs in many texts is left out.
+    """
+    mentions = []
+    for by, text in zip(ids, texts, strict=True):
+        for target, form in names.in_text(text):
+            if target != by:
+                mentions.append((by, target, form))
+    texts_naming = Counter(target for _, target in {(by, target) for by, target, _ in mentions})
+    limit = max(2.0, _MOST_BODIES * len(texts))
+    form_of: dict[str, dict[str, str]] = defaultdict(dict)
+    for by, target, form in mentions:
+        if form != "word" or texts_naming[target] < limit:
+            form_of[by].setdefault(target, form)
+    return form_of
 
 
 def mentions_in_words(mentions: pd.DataFrame) -> str:
-    """Say how many mentions there are, by form and by mark; empty for none."""
+    """Return the number of mentions by form and by mark, in words; empty for none."""
     if mentions.empty:
         return ""
     forms = mentions[FORM].value_counts()
-    parts = [f"{forms[form]:,} {words}" for form, words in FORMS.items() if forms.get(form)]
+    by_form = [f"{forms[form]:,} {words}" for form, words in FORMS.items() if forms.get(form)]
     marks = mentions[MARK].value_counts()
     weak = [f"{marks[mark]:,} {words}" for mark, words in MARKS.items() if marks.get(mark)]
-    said = f"{counted(len(mentions), 'mentions')}, not counted: {', '.join(parts)}"
     dated = (mentions[DATED] == "last changed").sum()
     if dated:
         weak.append(f"{dated:,} dated by the file's last change")
-    return f"{said}; of these {', '.join(weak)}" if weak else said
+    total = f"{counted(len(mentions), 'mentions')}, not counted: {', '.join(by_form)}"
+    return f"{total}; of these {', '.join(weak)}" if weak else total
 
 
 class _Names:
-    """The names by which texts may call memories; one that several share is nobody's."""
+    """The names of memories in texts; a name that several memories share refers to none."""
 
     def __init__(self, ids: Sequence[str]) -> None:
-        full: dict[str, str | None] = {}
-        short: dict[str, str | None] = {}
-        for name in dict.fromkeys(ids):
-            path = PurePosixPath(name)
-            is_file = name.endswith(_SUFFIX)
-            full[name] = name
-            if is_file:
-                for each in {path.name, name.removesuffix(_SUFFIX), path.stem}:
-                    table = full if each.endswith(_SUFFIX) else short
-                    table[each] = None if each in table and table[each] != name else name
+        self._full: dict[str, str | None] = {}
+        """Memory of each file name with its suffix; None if several share it."""
+        self._short: dict[str, str | None] = {}
+        """The same for other names."""
+        for memory_id in dict.fromkeys(ids):
+            self._full[memory_id] = memory_id
+            if memory_id.endswith(_SUFFIX):
+                path = PurePosixPath(memory_id)
+                for name in {path.name, memory_id.removesuffix(_SUFFIX), path.stem}:
+                    self._add(name, memory_id)
             else:
-                short[name] = name
-        self._full = full
-        self._short = short
+                self._short[memory_id] = memory_id
+
+    def _add(self, name: str, memory_id: str) -> None:
+        """Add a name of a file."""
+        table = self._full if name.endswith(_SUFFIX) else self._short
+        is_shared = name in table and table[name] != memory_id
+        table[name] = None if is_shared else memory_id
 
     def in_text(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield each memory that a text names, and how, the plainest form first."""
+        """Yield each memory that a text names and the form of the name, the plainest first."""
         for match in _LINK.finditer(text):
             if not _SCHEME.match(match[1]):
                 yield from self._found(unquote(match[1].split("#")[0]), "link")
@@ -206,6 +221,7 @@ class _Names:
                 yield from self._found(name, "word")
 
     def _found(self, name: str, form: str) -> Iterator[tuple[str, str]]:
+        """Yield the memory of a name, if there is one."""
         path = name.removeprefix("./")
         while path.startswith("../"):
             path = path.removeprefix("../")
@@ -221,14 +237,14 @@ class _Names:
 
 
 def _is_telling(name: str) -> bool:
-    """Whether a name has a digit and a separator, as few words have."""
+    """Return whether a name has a digit and a separator, which few words have."""
     return any(char.isdigit() for char in name) and any(char in "-_." for char in name)
 
 
 def _first_held(
     versions: Sequence[TextVersion], targets: Mapping[str, str], names: _Names
 ) -> dict[str, tuple[datetime, str]]:
-    """Return when a file first named each target, and the commit; versions are oldest first."""
+    """Return for each target when a file first named it, and the commit; oldest version first."""
     held: dict[str, tuple[datetime, str]] = {}
     for version in versions:
         for target, _ in names.in_text(version.text):

@@ -1,4 +1,4 @@
-"""Rows of any source as one labelled frame; :mod:`memlab.frame.labelling` stops short of pandas."""
+"""Loading of a store: rows of any source as labelled memories, in a frame or in arrays."""
 
 from memlab.lazy import lazy_names
 

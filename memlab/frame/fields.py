@@ -1,4 +1,4 @@
-"""What a store's texts mean (kinds, tags, moments, tokens), and memories as arrays of that."""
+"""Interpretation of a store's texts (kinds, tags, moments, tokens), and memories as arrays."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
 _WITHOUT_ZONE: Final = pa.timestamp("us")
 NAT: Final = np.int64(np.iinfo(np.int64).min)
-"""What numpy keeps for no moment."""
+"""The integer that numpy uses for NaT."""
 _AT_ONCE: Final = 4096
 _verdict: Final = lru_cache(_AT_ONCE)(is_load_bearing_stored)
-"""Stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
+"""Cached: stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
 _strings: Final = lru_cache(_AT_ONCE)(readable_strings_of)
 _FIRST, _LAST = (
     int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
@@ -47,38 +47,38 @@ _FIRST, _LAST = (
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column as its distinct texts and, for every row, the place of its text among them."""
+    """A column as its distinct texts, and for each row the place of its text among them."""
 
     distinct: Any
     codes: Ints
 
     @classmethod
     def of(cls, column: Any) -> "Coded":
-        """Encode an Arrow column of texts, or take one that is encoded apart."""
+        """Return an Arrow column of texts in this form; it may be dictionary-encoded already."""
         encoded = pc.dictionary_encode(column).combine_chunks()
         codes = as_numbers(encoded.indices.cast(pa.int64()), np.int64(_MISSING))
         return cls(encoded.dictionary, codes)
 
     def texts(self) -> Iterator[str]:
-        """Yield the distinct texts; some thousand at a time are strings of Python."""
+        """Yield the distinct texts; a few thousand at a time become Python strings."""
         for first in range(0, len(self.distinct), _AT_ONCE):
             yield from self.distinct.slice(first, _AT_ONCE).to_pylist()
 
     def texts_at(self, places: Ints) -> list[str]:
-        """Return the distinct texts at some places."""
+        """Return the distinct texts at several places."""
         texts: list[str] = self.distinct.take(of_numbers(places)).to_pylist()
         return texts
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Collects what is wrong with the rows at `position`."""
+    """A collector of faults of the rows at `position`."""
 
     position: Ints
     found: list[Fault]
 
     def add(self, column: str, codes: Ints, wrong: dict[int, str]) -> None:
-        """Note every row whose code is `wrong`."""
+        """Add a fault for each row whose code is in `wrong`."""
         if wrong:
             for row in np.flatnonzero(np.isin(codes, list(wrong))):
                 self.found.append((int(self.position[row]), column, wrong[int(codes[row])]))
@@ -87,7 +87,7 @@ class Faults:
 def interpreted(
     parse: Callable[[T], Meaning], values: Iterable[T], otherwise: Meaning
 ) -> tuple[list[Meaning], dict[int, str]]:
-    """Return what each value means, and by place why it means nothing."""
+    """Return the meaning of each value, and by place the error of values that have none."""
     meanings: list[Meaning] = []
     wrong: dict[int, str] = {}
     for code, value in enumerate(values):
@@ -100,7 +100,7 @@ def interpreted(
 
 
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
-    """Return each kind's place among `KINDS`; -1 for an unknown one."""
+    """Return the place of each kind among `KINDS`; -1 for an unknown one."""
     texts = list(kinds.texts())
     _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), texts, otherwise=False)
     faults.add("kind", kinds.codes, wrong)
@@ -110,37 +110,40 @@ def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
 
 
 def verdicts_of(kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()) -> Flags:
-    """Return which rows are load-bearing; so is one whose kind or tags cannot be read."""
-    unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
-    pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
+    """Return which rows are load-bearing; a row whose kind or tags cannot be read is."""
+    is_unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
+    pairs = np.where(is_unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
     encoded = of_numbers(pairs).dictionary_encode()
     codes: Ints = as_numbers(encoded.indices.cast(pa.int64()))
     distinct: Ints = as_numbers(encoded.dictionary)
     verdicts = np.ones(len(distinct), dtype=bool)
     for first in range(0, len(distinct), _AT_ONCE):
-        some = np.flatnonzero(distinct[first : first + _AT_ONCE] != _MISSING) + first
-        kind, tag = np.divmod(distinct[some], max(len(tags.distinct), 1))
-        both = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
-        said, _ = interpreted(lambda pair: _verdict(*pair, protected), both, otherwise=True)
-        verdicts[some] = said
+        places = np.flatnonzero(distinct[first : first + _AT_ONCE] != _MISSING) + first
+        kind, tag = np.divmod(distinct[places], max(len(tags.distinct), 1))
+        texts = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
+        judged, _ = interpreted(lambda pair: _verdict(*pair, protected), texts, otherwise=True)
+        verdicts[places] = judged
     return verdicts[codes]
 
 
 def check_lists(column: str, lists: Coded, faults: Faults) -> None:
-    """Note what is no JSON list of strings; nothing of the others is kept."""
+    """Add a fault for each text that is no JSON list of strings."""
     _, wrong = interpreted(lambda text: bool(_strings(text)), lists.texts(), otherwise=False)
     faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in wrong.items()})
 
 
 def tuples_of(lists: Coded) -> Objects:
-    """Return JSON lists as tuples of strings, () for what is none; equal texts share one tuple."""
+    """Return JSON lists as tuples of strings, () for no list; equal texts share one tuple."""
     none: tuple[str, ...] = ()
     meanings, _ = interpreted(_strings, lists.texts(), none)
     return np.fromiter((*meanings, ()), object)[lists.codes]
 
 
 def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
-    """Return Arrow texts as UTC moments in microseconds, NaT for none; and how many lack a zone."""
+    """Return Arrow texts as UTC moments in microseconds, and the number of moments without a zone.
+
+    A missing text, and one that is no moment, is NaT.
+    """
     if texts.type == MOMENT:
         return as_numbers(texts, NAT), 0
     for kind in (MOMENT, _WITHOUT_ZONE):
@@ -160,14 +163,17 @@ def moments_of(column: str, texts: Any, faults: Faults) -> tuple[Times, int]:
 
 
 def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
-    """Return all at once; None where Arrow and :func:`memlab.clock.moment_of` may disagree."""
+    """Return all moments at once; None if Arrow and :func:`memlab.clock.moment_of` may differ."""
     try:
         moments = pc.cast(texts, kind)
     except pa.ArrowInvalid:
         return None
     extremes = pc.min_max(moments.cast(pa.int64())).as_py()
-    known = extremes["min"] is None or _FIRST <= extremes["min"] <= extremes["max"] <= _LAST
-    return moments if known else None
+    earliest = extremes["min"]
+    latest = extremes["max"]
+    if earliest is None or (earliest >= _FIRST and latest <= _LAST):
+        return moments
+    return None
 
 
 CountTokens = Callable[[str], int]
@@ -177,7 +183,7 @@ ESTIMATE_RULE = f"estimate: characters / {CHARS_PER_TOKEN}, rounded up"
 
 
 def token_counter(count_tokens: CountTokens | str) -> tuple[CountTokens, str]:
-    """Return a function that counts the tokens of one text, and the rule it follows in words."""
+    """Return a function that counts the tokens of a text, and a description of its rule."""
     if callable(count_tokens):
         name = getattr(count_tokens, "__qualname__", type(count_tokens).__qualname__)
         return count_tokens, f"counted by {name}"
@@ -191,11 +197,11 @@ def token_counter(count_tokens: CountTokens | str) -> tuple[CountTokens, str]:
 
 
 LABELS: Final = (c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE)
-"""What a frame says of a memory, in columns of true and false."""
+"""Boolean columns of a frame of memories."""
 
 
 class Arrays(NamedTuple):
-    """One value a memory, in order of insertion."""
+    """Memories as arrays of one value each, in order of insertion."""
 
     kind: npt.NDArray[np.int8]
     tokens: Ints
@@ -215,92 +221,97 @@ class Arrays(NamedTuple):
     index_state: Any | None = None
     doubt: Any | None = None
     rejected: Flags | None = None
-    """Which of them are tagged as rejected paths."""
+    """Memories that are tagged as rejected paths."""
 
     def in_state(self, state: str) -> Flags:
-        """Return which of them a start leads to so: one of ``columns.INDEX_STATES``."""
+        """Return which memories are in one of ``columns.INDEX_STATES``."""
         if self.index_state is None:
             return np.zeros(len(self.active), dtype=bool)
         return as_numbers(pc.fill_null(pc.equal(self.index_state, state), fill_value=False))
 
     @property
     def doubtful(self) -> Flags:
-        """Which of them count as load-bearing until a person says otherwise."""
+        """Which memories count as load-bearing until a person decides."""
         if self.doubt is None:
             return np.zeros(len(self.active), dtype=bool)
         return as_numbers(self.doubt.is_valid())
 
     @property
     def retired(self) -> Flags:
-        """Which of them are retired."""
+        """Which memories are retired."""
         none = np.zeros(len(self.active), dtype=bool)
         return none if self.retired_at is None else ~np.isnat(self.retired_at)
 
     @property
     def last_at(self) -> datetime | None:
-        """When the newest of them was created; None where no time is known."""
+        """When the newest memory was created; None if no time is known."""
         dated = self.created_at[~np.isnat(self.created_at)]
         return as_moment(dated.max()) if len(dated) else None
 
     @property
     def replaced(self) -> Flags:
-        """Which of them another memory has replaced."""
+        """Which memories another one has superseded."""
         return as_numbers(self.superseded_by.is_valid())
 
 
 def as_moment(instant: np.datetime64) -> datetime:
-    """Return an instant of a frame's clock as a datetime in UTC."""
+    """Return an instant of numpy as a datetime in UTC."""
     moment: datetime = instant.astype("datetime64[us]").item()
     return moment.replace(tzinfo=UTC)
 
 
 def as_instant(moment: datetime) -> np.datetime64:
-    """Return a moment with a time zone as an instant of a frame's clock: UTC, in microseconds."""
+    """Return a moment with a time zone as an instant of numpy: UTC, in microseconds."""
     return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
 
 
 def passed_on(frame: "pd.DataFrame") -> dict[Hashable, Any]:
-    """Return what is known of a frame's memories as a whole, for what is made of it."""
-    usual = {c.TOKEN_RULE: "", c.SOURCE: "", c.RECALLED: False}
-    return {name: frame.attrs.get(name, none) for name, none in usual.items()}
+    """Return the attributes of a frame that tables made from it carry on."""
+    defaults = {c.TOKEN_RULE: "", c.SOURCE: "", c.RECALLED: False}
+    return {name: frame.attrs.get(name, default) for name, default in defaults.items()}
 
 
 def arrays_of(frame: "pd.DataFrame") -> Arrays:
-    """Return a frame's columns as arrays; nothing is copied that need not be."""
+    """Return the columns of a frame as arrays, without copies if possible."""
     kinds = frame[c.KIND].astype("category").cat
     places = [KINDS.index(kind) if kind in KINDS else -1 for kind in kinds.categories]
 
-    def if_there(name: str, dtype: str) -> Any:
+    def optional(name: str, dtype: str) -> Any:
         return frame[name].to_numpy(dtype) if name in frame else None
+
+    def optional_texts(name: str) -> Any:
+        return pa.array(frame[name]) if name in frame else None
 
     return Arrays(
         kind=np.array([*places, -1], dtype=np.int8)[kinds.codes.to_numpy()],
         tokens=frame[c.TOKENS].to_numpy(np.int64),
         created_at=frame[c.CREATED_AT].to_numpy("datetime64[us]"),
-        **{name: frame[name].to_numpy(bool) for name in LABELS},
+        active=frame[c.ACTIVE].to_numpy(bool),
+        load_bearing=frame[c.LOAD_BEARING].to_numpy(bool),
+        prunable=frame[c.PRUNABLE].to_numpy(bool),
         unreadable=_filled(frame, c.PROBLEM),
         memory_id=pa.array(frame[c.MEMORY_ID]),
         superseded_by=pa.array(frame[c.SUPERSEDED_BY]),
-        at_start=if_there(c.LOADED_AT_START, "bool"),
-        deleted_at=if_there(c.DELETED_AT, "datetime64[us]"),
-        namespace=pa.array(frame[c.NAMESPACE]) if c.NAMESPACE in frame else None,
+        at_start=optional(c.LOADED_AT_START, "bool"),
+        deleted_at=optional(c.DELETED_AT, "datetime64[us]"),
+        namespace=optional_texts(c.NAMESPACE),
         without_zone=int(frame.attrs.get(c.WITHOUT_ZONE, 0)),
-        retired_at=if_there(c.RETIRED_AT, "datetime64[us]"),
+        retired_at=optional(c.RETIRED_AT, "datetime64[us]"),
         position=frame[c.POSITION].to_numpy(np.int64),
-        index_state=pa.array(frame[c.INDEX_STATE]) if c.INDEX_STATE in frame else None,
-        doubt=pa.array(frame[c.DOUBT]) if c.DOUBT in frame else None,
+        index_state=optional_texts(c.INDEX_STATE),
+        doubt=optional_texts(c.DOUBT),
         rejected=_rejected_in(frame),
     )
 
 
 def _rejected_in(frame: "pd.DataFrame") -> Flags:
-    """Return which load-bearing memories are tagged as rejected paths; the others have no use."""
-    found = np.zeros(len(frame), dtype=bool)
+    """Return which load-bearing memories are tagged as rejected paths."""
+    is_rejected = np.zeros(len(frame), dtype=bool)
     if c.TAGS in frame:
         rows = np.flatnonzero(frame[c.LOAD_BEARING].to_numpy(bool))
         tags = frame[c.TAGS].array.take(rows)
-        found[rows] = [REJECTED_PATH_TAG in each for each in tags]
-    return found
+        is_rejected[rows] = [REJECTED_PATH_TAG in tags_of_row for tags_of_row in tags]
+    return is_rejected
 
 
 def retired_rows(frame: "pd.DataFrame") -> Flags:
@@ -309,12 +320,14 @@ def retired_rows(frame: "pd.DataFrame") -> Flags:
 
 
 def rows_in_state(frame: "pd.DataFrame", state: str) -> Flags:
-    """Return which memories of a frame a start leads to so: one of ``columns.INDEX_STATES``."""
+    """Return which memories of a frame are in one of ``columns.INDEX_STATES``."""
     if c.INDEX_STATE not in frame:
         return np.zeros(len(frame), bool)
     return (frame[c.INDEX_STATE] == state).fillna(value=False).to_numpy(bool)
 
 
 def _filled(frame: "pd.DataFrame", name: str) -> Flags:
-    """Return which rows have something in a column, none where there is no such column."""
-    return frame[name].notna().to_numpy(bool) if name in frame else np.zeros(len(frame), bool)
+    """Return which rows have a value in a column; none if there is no such column."""
+    if name not in frame:
+        return np.zeros(len(frame), bool)
+    return frame[name].notna().to_numpy(bool)

@@ -1,4 +1,4 @@
-"""Read a source's rows and what they mean, as arrays: everything that a frame needs but pandas."""
+"""Reading of a source's rows as labelled arrays: everything that a frame needs, without pandas."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ OnBadRow = Literal["raise", "keep"]
 
 
 class LoadOptions(TypedDict, total=False):
-    """How memories are read; see :func:`memlab.load`."""
+    """Options of reading memories; see :func:`memlab.load`."""
 
     with_body: bool
     on_bad_row: OnBadRow
@@ -50,17 +50,19 @@ class Labelled:
 
     @property
     def arrays(self) -> fields.Arrays:
-        """What headline numbers are made of."""
-        unreadable = np.isin(self.columns[c.POSITION], list(self.problems or ()))
+        """The arrays that headline numbers are computed from."""
+        is_loaded = np.bool_(True)  # noqa: FBT003 - the default of a source that does not say
         return fields.Arrays(
-            **{
-                name: self.columns[name]
-                for name in (c.KIND, c.TOKENS, c.CREATED_AT, *fields.LABELS)
-            },
-            unreadable=unreadable,
+            kind=self.columns[c.KIND],
+            tokens=self.columns[c.TOKENS],
+            created_at=self.columns[c.CREATED_AT],
+            active=self.columns[c.ACTIVE],
+            load_bearing=self.columns[c.LOAD_BEARING],
+            prunable=self.columns[c.PRUNABLE],
+            unreadable=np.isin(self.columns[c.POSITION], list(self.problems or ())),
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
-            at_start=self._signal(c.LOADED_AT_START, np.bool_(True)),  # noqa: FBT003 - unless it says so
+            at_start=self._signal(c.LOADED_AT_START, is_loaded),
             namespace=self._texts(c.NAMESPACE),
             without_zone=self.without_zone,
             retired_at=self._signal(c.RETIRED_AT, fields.NAT),
@@ -71,17 +73,17 @@ class Labelled:
         )
 
     def _rejected(self) -> fields.Flags:
-        """Return which memories are tagged as rejected paths; equal lists of tags are read once."""
+        """Return which memories are tagged as rejected paths; equal tags are read once."""
         tags = self.lists[c.TAGS]
         means = [f'"{REJECTED_PATH_TAG}"' in text for text in tags.texts()]
         return np.array([*means, False])[tags.codes]
 
     def _texts(self, name: str) -> Any | None:
-        """Return a column of texts that only some sources have; None where this has none."""
+        """Return a column of texts; None if this source has none."""
         return self.rows[name] if name in self.rows.column_names else None
 
     def _signal(self, name: str, missing: np.generic) -> npt.NDArray[Any] | None:
-        """Return what the source says of each memory; None where it says nothing of any."""
+        """Return the values of a column; None if this source has none."""
         return as_numbers(self.rows[name], missing) if name in self.rows.column_names else None
 
 
@@ -114,46 +116,61 @@ def memories_of(
     count_tokens: fields.CountTokens | str | None = None,
     protected: frozenset[str] = frozenset(),
 ) -> Labelled:
-    """Label rows, from a source that is open or from records in an archive."""
-    counter, rule = (
-        (None, fields.ESTIMATE_RULE) if count_tokens is None else fields.token_counter(count_tokens)
-    )
+    """Label rows, from an open source or from records in an archive."""
+    counter: fields.CountTokens | None = None
+    token_rule = fields.ESTIMATE_RULE
+    if count_tokens is not None:
+        counter, token_rule = fields.token_counter(count_tokens)
     tables: list[Any] = []
     faults: list[Fault] = []
     parts: list[dict[str, npt.NDArray[Any]]] = []
     others: dict[str, list[object]] = {}
     without_zone = 0
-    for rows in batches:
-        faults += rows.faults
-        values, zoneless = _read(rows.table, counter, faults)
-        parts.append(values)
-        without_zone += zoneless
-        tables.append(_unread(rows.table, with_body=with_body))
-        for column, added in rows.others.items():
+    for batch in batches:
+        faults += batch.faults
+        part, without_zone_here = _read(batch.table, counter, faults)
+        parts.append(part)
+        without_zone += without_zone_here
+        tables.append(_unread(batch.table, with_body=with_body))
+        for column, added in batch.others.items():
             others.setdefault(column, []).extend(added)
     if not parts:
-        parts.append(_read(SCHEMA.empty_table(), None, faults)[0])
-        tables.append(_unread(SCHEMA.empty_table(), with_body=with_body))
-    several = len(tables) > 1
-    table = pa.concat_tables(tables, promote_options="default") if several else tables[0]
-    values = {each: np.concatenate([part.pop(each) for part in parts]) for each in list(parts[0])}
+        empty = SCHEMA.empty_table()
+        parts.append(_read(empty, None, faults)[0])
+        tables.append(_unread(empty, with_body=with_body))
+    table = tables[0]
+    if len(tables) > 1:
+        table = pa.concat_tables(tables, promote_options="default")
+    values = {}
+    for column in list(parts[0]):
+        # Each part is freed as soon as it is joined: a million rows are held once, not twice.
+        values[column] = np.concatenate([part.pop(column) for part in parts])
     kinds = fields.Coded.of(table[c.KIND])
-    found = fields.Faults(values[c.POSITION], faults)
-    values[c.KIND] = fields.kinds_of(kinds, found)
-    lists = {each: fields.Coded.of(table[f"{each}_json"]) for each in _LISTS}
-    for each, coded in lists.items():
-        fields.check_lists(f"{each}_json", coded, found)
+    collected = fields.Faults(values[c.POSITION], faults)
+    values[c.KIND] = fields.kinds_of(kinds, collected)
+    lists = {column: fields.Coded.of(table[f"{column}_json"]) for column in _LISTS}
+    for column, coded in lists.items():
+        fields.check_lists(f"{column}_json", coded, collected)
     values[c.LOAD_BEARING] = fields.verdicts_of(kinds, lists[c.TAGS], protected)
     values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
     if faults and on_bad_row == "raise":
         raise _bad_row(table, values[c.POSITION], faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
-    table = table.drop_columns([c.KIND, *(f"{each}_json" for each in _LISTS)])
-    return Labelled(table, values, lists, others, problems, rule, called(name), without_zone)
+    table = table.drop_columns([c.KIND, *(f"{column}_json" for column in _LISTS)])
+    return Labelled(
+        rows=table,
+        columns=values,
+        lists=lists,
+        others=others,
+        problems=problems,
+        token_rule=token_rule,
+        source=called(name),
+        without_zone=without_zone,
+    )
 
 
 def called(name: str) -> str:
-    """Return what charts and pages, which are passed on, call a store: nothing of where it lies."""
+    """Return the name of a store for charts and pages, without the folder in which it lies."""
     if "://" in name:
         return name
     if not is_named_by_scheme(name):
@@ -164,15 +181,17 @@ def called(name: str) -> str:
 
 
 def _unread(table: Any, *, with_body: bool) -> Any:
-    """Return the columns of a batch that :func:`_read` leaves to be read."""
-    dropped = [*_NUMBERS, c.CREATED_AT, AT_START, *([] if with_body else [c.BODY])]
-    return table.drop_columns([name for name in dropped if name in table.column_names])
+    """Return the columns of a batch that :func:`_read` does not convert."""
+    dropped = {*_NUMBERS, c.CREATED_AT, AT_START}
+    if not with_body:
+        dropped.add(c.BODY)
+    return table.drop_columns([name for name in table.column_names if name in dropped])
 
 
 def _read(
     table: Any, counter: fields.CountTokens | None, found: list[Fault]
 ) -> tuple[dict[str, npt.NDArray[Any]], int]:
-    """Return the numbers and moments of a batch, and how many of the latter have no zone."""
+    """Return the numbers and moments of a batch, and the number of moments without a zone."""
     values = {name: as_numbers(table[name], np.float64("nan")) for name in _NUMBERS}
     faults = fields.Faults(values[c.POSITION], found)
     values[c.CREATED_AT], without_zone = fields.moments_of(
@@ -186,7 +205,7 @@ def _read(
 
 
 def _chars_at_start(rows: Any) -> Any:
-    """Return the characters that each memory costs at start: all, where a source says nothing."""
+    """Return the characters that a start loads of each memory; all by default."""
     if AT_START not in rows.column_names:
         return as_numbers(rows[c.CHARS])
     lengths = pc.utf8_length(rows[AT_START]).cast(pa.int64())
@@ -194,41 +213,46 @@ def _chars_at_start(rows: Any) -> Any:
 
 
 def _counted(table: Any, counter: fields.CountTokens) -> list[int]:
+    """Return the tokens that a start loads of each memory, by a counter."""
     texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
-    whole = [counter(title or "") + counter(body or "") for title, body in texts]
-    if AT_START not in table.column_names:
-        return whole
-    at_start = table[AT_START].to_pylist()
-    return [n if t is None else counter(t) for n, t in zip(whole, at_start, strict=True)]
+    tokens = [counter(title or "") + counter(body or "") for title, body in texts]
+    if AT_START in table.column_names:
+        for row, text in enumerate(table[AT_START].to_pylist()):
+            if text is not None:
+                tokens[row] = counter(text)
+    return tokens
 
 
 def _problems(values: dict[str, npt.NDArray[Any]], faults: list[Fault]) -> dict[int, str]:
-    """Say by position what is wrong with a row, and let no policy near it."""
-    said: dict[int, list[str]] = {}
+    """Return the faults of each row by position, and make rows with faults load-bearing."""
+    texts: dict[int, list[str]] = {}
     for position, _, text in _first_to_last(faults):
-        said.setdefault(position, []).append(text)
-    bad = np.isin(values[c.POSITION], list(said))
-    values[c.LOAD_BEARING] |= bad
-    values[c.PRUNABLE] &= ~bad
-    return {position: "; ".join(words) for position, words in said.items()}
+        texts.setdefault(position, []).append(text)
+    is_bad = np.isin(values[c.POSITION], list(texts))
+    values[c.LOAD_BEARING] |= is_bad
+    values[c.PRUNABLE] &= ~is_bad
+    return {position: "; ".join(texts_of_row) for position, texts_of_row in texts.items()}
 
 
 def _first_to_last(problems: list[Fault]) -> list[Fault]:
-    """Sort faults by row, and by column as the table declares them."""
+    """Return faults sorted by row, and by column as the table declares them."""
     columns = {name: place for place, name in enumerate(COLUMNS)}
     return sorted(problems, key=lambda fault: (fault[0], columns.get(fault[1], len(columns))))
 
 
 def _bad_row(rows: Any, positions: fields.Ints, faults: list[Fault], where: str) -> BadRowError:
+    """Return the error for the first row that cannot be interpreted."""
     position, column, text = _first_to_last(faults)[0]
     place = int(np.searchsorted(positions, position))
-    name = rows[c.MEMORY_ID][place].as_py()
+    memory_id = rows[c.MEMORY_ID][place].as_py()
     others = len({fault[0] for fault in faults}) - 1
-    more = f" and {others} more row{'s' * (others > 1)}" if others else ""
+    more = ""
+    if others:
+        more = f" and {others} more row{'s' if others > 1 else ''}"
     return BadRowError(
-        f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}; mend it{more}, or "
-        "load with on_bad_row='keep' in Python; memlab doctor names all such rows",
+        f"row {position} (memory_id {memory_id!r}) in {where} cannot be read: {text}; mend it"
+        f"{more}, or load with on_bad_row='keep' in Python; memlab doctor names all such rows",
         position=position,
-        memory_id=name,
+        memory_id=memory_id,
         column=column,
     )

@@ -1,4 +1,4 @@
-"""Load a store as one labelled frame."""
+"""Loading of a store as one labelled frame."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ _ORDER.extend(field.name for field in STATES)
 _ORDER[1:1] = [KEY]
 _ORDER.insert(_ORDER.index(c.TITLE) + 1, c.BODY)
 UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
-"""What a flag is where nobody has set it; any other signal is missing."""
+"""Values of flags that nobody has set; any other signal is missing then."""
 
 
 def load(
@@ -37,49 +37,56 @@ def load(
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
 ) -> pd.DataFrame:
-    """Return a store's memories as a frame: one labelled row each, in order of insertion.
+    """Return the memories of a store as a frame: one labelled row each, in order of insertion.
 
-    Nothing is written: the store's bytes are the same after, and no file is left beside it.
+    Nothing is written: the store's bytes are unchanged, and no file is left beside it.
 
     Parameters
     ----------
     source : path, URL, SqliteMemoryStore or Source
-        The store. What an open transaction has not committed yet is not seen.
+        The store. Changes that an open transaction has not committed are not seen.
     with_body : bool
         Whether to add the texts themselves as ``body``, most of a store's memory.
     columns : sequence of str
         Columns that an agent's own version has added to its store, to be added as they are.
     on_bad_row : {"raise", "keep"}
         What to do about a row that cannot be interpreted. ``"keep"`` adds a column ``problem``,
-        missing where there is none; such a row counts as load-bearing, and the fields that cannot
-        be read are missing, 0 or ().
+        missing if there is none; such a row counts as load-bearing, and the fields that cannot be
+        read are missing, 0 or ().
     count_tokens : callable or str, optional
         A function from a text to its number of tokens, or the name of a tokenizer of the ``tokens``
-        extra such as ``"o200k_base"``; title and body are counted apart and added. By default
-        tokens are estimated as a quarter of the characters. ``frame.attrs["token_rule"]`` says
-        which it was. Where an agent does not load a memory whole, what it loads because of it is
-        counted: the lines of an index, say.
+        extra such as ``"o200k_base"``; title and body are counted separately and added. By default
+        tokens are estimated as a quarter of the characters. ``frame.attrs["token_rule"]`` has the
+        rule. If an agent does not load a whole memory, only the text that it loads is counted: the
+        lines of an index, say.
 
     Returns
     -------
     pandas.DataFrame
         With the columns and dtypes of :data:`memlab.columns.DTYPES`, and those of
-        :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the source's own
-        address, in all but ``memory_items``; ``retired_at`` where memories are retired;
-        ``index_state`` and ``doubt`` of a folder with an index.
+        :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the primary key in the
+        source, except for ``memory_items``; ``retired_at`` if memories are retired; ``index_state``
+        and ``doubt`` of a folder with an index.
 
     Raises
     ------
     StoreError
-        When `source` is not a store, cannot be read, or has no such column.
+        If `source` is not a store, cannot be read, or has no such column.
     BadRowError
-        When a row cannot be interpreted; it names the first.
+        If a row cannot be interpreted; it names the first.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> frame = memlab.load(memlab.store_path("looked_up"))
+    >>> frame["position"].is_monotonic_increasing
+    True
     """
     opened = open_source(source)
     how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     frame = frame_from(read_memories(opened, columns=columns, **how))
     frame.attrs[c.REVISED] = sorted(opened.revised)
-    with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
+    with suppress(MemlabError):  # a broken archive is reported by functions that read it
         if has_past(opened):
             frame.attrs[c.HAS_PAST] = True
     return frame
@@ -92,20 +99,23 @@ def frame_of(
     protected: frozenset[str] = frozenset(),
     **how: Unpack[LoadOptions],
 ) -> pd.DataFrame:
-    """Return rows as a frame, from a source that is open or from records in an archive.
+    """Return rows as a frame, from an open source or from records in an archive.
 
-    `name` is the source's, for messages; `protected` tags make a memory of it load-bearing.
+    `name` is the source's, for messages. A memory with one of the `protected` tags is load-bearing.
     """
     return frame_from(memories_of(batches, name=name, protected=protected, **how))
 
 
 def frame_from(memories: Labelled) -> pd.DataFrame:
-    """Return memories that were read as a frame."""
+    """Return labelled memories as a frame."""
     rows = memories.rows
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
-    # Arrays, not series: these would be aligned by their indexes, which takes longer than the rest.
-    values: dict[str, Any] = {name: _texts(rows[name]) for name in names} | memories.columns
-    values |= {name: tuples_of(coded) for name, coded in memories.lists.items()}
+    # Arrays, not series: pandas would align series by their indexes, which takes most of the time.
+    values: dict[str, Any] = dict(memories.columns)
+    for name in names:
+        values.setdefault(name, _texts(rows[name]))
+    for name, coded in memories.lists.items():
+        values[name] = tuples_of(coded)
     values[c.CREATED_AT] = _in_utc(memories.columns[c.CREATED_AT])
     values[c.KIND] = pd.Categorical.from_codes(memories.columns[c.KIND], dtype=_KIND)
     if KEY in rows.column_names:
@@ -121,18 +131,20 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     frame = pd.DataFrame(ordered, copy=False)
     frame.attrs[c.TOKEN_RULE] = memories.token_rule
     frame.attrs[c.SOURCE] = memories.source
-    told = c.LOADED_AT_START in frame and len(frame)
-    frame.attrs[c.RECALLED] = bool(told and not frame[c.LOADED_AT_START].any())
+    says_what_is_loaded = c.LOADED_AT_START in frame and len(frame) > 0
+    frame.attrs[c.RECALLED] = says_what_is_loaded and not frame[c.LOADED_AT_START].any()
     frame.attrs[c.WITHOUT_ZONE] = memories.without_zone
     return frame
 
 
 def _texts(column: Any) -> Any:
+    """Return an Arrow column of texts for a frame."""
     dtype: Any = STR
     return dtype.__from_arrow__(column)
 
 
 def _signal(name: str, column: Any) -> Any:
+    """Return an Arrow column of a signal for a frame."""
     if name in UNSET:
         return np.array(column.fill_null(UNSET[name]).to_numpy())
     if column.type == MOMENT:
@@ -145,6 +157,7 @@ def _signal(name: str, column: Any) -> Any:
 
 
 def _in_utc(moments: Any) -> pd.DatetimeIndex:
+    """Return moments with the time zone UTC."""
     return pd.DatetimeIndex(moments).tz_localize("UTC")
 
 
@@ -160,19 +173,19 @@ NEEDED: Final = (
     c.SUPERSEDED_BY,
     *LABELS,
 )
-"""Columns of a frame of memories that some analysis reads."""
+"""Columns of a frame of memories that an analysis needs."""
 
 
 def expect_memories(frame: object, *, call: str) -> None:
-    """Refuse what is no frame of memories."""
+    """Raise unless a value is a frame of memories."""
     expect_frame(frame, *NEEDED, call=call)
 
 
 def expect_log(log: object, *, call: str) -> None:
-    """Refuse what is no frame of reads."""
+    """Raise unless a value is a frame of reads."""
     expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", optional=True)
 
 
 def expect_references(references: object, *, call: str, optional: bool = False) -> None:
-    """Refuse what is no frame of references."""
+    """Raise unless a value is a frame of references."""
     expect_frame(references, *c.REFERENCE_DTYPES, call=call, name="references", optional=optional)

@@ -1,4 +1,4 @@
-"""How a memory grew, and what it costs an agent to load."""
+"""The growth of a memory, and what it costs an agent to load."""
 
 from memlab.lazy import lazy_names
 

@@ -1,4 +1,4 @@
-"""What of a store costs so much, or is so much at risk, that it is said before anything else."""
+"""Alerts: costs and risks of a store that are shown before anything else."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LARGE: Final = 0.1
-"""Share of a start from which on one memory is a large part of it."""
+"""Share of a start from which one memory is reported as large."""
 MOST_OF_IT: Final = 0.5
-"""Share of a start from which on the ten largest are."""
+"""Share of a start from which the ten largest memories are reported."""
 TEN: Final = 10
 MANY: Final = 4 * TEN
-"""Memories of a start below which ten are many of them anyway."""
+"""Number of loaded memories below which the ten largest are not reported."""
 _FREE: Final = 0.1
-"""Share of row numbers that are free from which on somebody else deletes from a store."""
+"""Share of unused row numbers from which another program is assumed to delete rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something to look at, what it costs in tokens, how, and the command to run next."""
+    """A cost or a risk: its name and description, its tokens, and the command to run next."""
 
     name: str
     what: str
@@ -43,7 +43,7 @@ class Alert:
 
 
 class Look(NamedTuple):
-    """A store as it was just read, and an access log of it, and how a command is given both."""
+    """A store as it was just read, an access log of it, and how a command names both."""
 
     source: Source
     memories: Arrays
@@ -54,23 +54,23 @@ class Look(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Tokens of the largest start; 0 where none loads anything."""
+        """Tokens of the largest start; 0 if no start loads anything."""
         return largest_start(self.memories)
 
     @property
     def loaded(self) -> Ints:
-        """Tokens of each memory that a start loads, 0 of the others."""
+        """Tokens of each memory that a start loads; 0 for the others."""
         return self.memories.tokens * loaded_at_start(self.memories)
 
 
 def alerts_of(look: Look) -> list[Alert]:
     """Return the alerts of a store that was just read, the costliest first."""
-    found = [
-        Alert(name, what, tokens, how, command(verb, *arguments))
-        for name, (how, find) in ALERTS.items()
-        for what, tokens, (verb, *arguments) in find(look)
-    ]
-    return sorted(found, key=lambda alert: -alert.tokens)
+    alerts = []
+    for name, (how, find) in ALERTS.items():
+        for what, tokens, (verb, *arguments) in find(look):
+            next_command = command(verb, *arguments)
+            alerts.append(Alert(name=name, what=what, tokens=tokens, how=how, next=next_command))
+    return sorted(alerts, key=lambda alert: -alert.tokens)
 
 
 def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
@@ -83,21 +83,22 @@ def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
 
 
 def is_uncapped(source: Source) -> bool:
-    """Whether nobody has said how many memories a store may hold."""
+    """Return whether neither settings nor the system limit the number of memories."""
     return settings_of(source).policy is None and source.cap_now() is None
 
 
 _Found = Iterator[tuple[str, int, Sequence[str]]]
-"""What it is, in tokens, and a command with its arguments."""
+"""For each alert: its description, its tokens, and a command with its arguments."""
 
 
 def _never_compacted(look: Look) -> _Found:
+    """Find prunable memories of a store that has no cap and was never compacted."""
     prunable = look.summary.boot.prunable
     pace = look.summary.pace
     if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
         return
     position = look.memories.position
-    free = 0.0  # of the row numbers of an agent's own store
+    free = 0.0  # share of unused row numbers
     if look.source.is_native_format and position is not None and len(position):
         free = 1 - len(position) / max(int(position.max()), 1)
     if has_past(look.source) or free > _FREE:
@@ -108,6 +109,7 @@ def _never_compacted(look: Look) -> _Found:
 
 
 def _one_large(look: Look) -> _Found:
+    """Find a memory that is a large share of a start."""
     tokens = look.loaded
     if not look.start or tokens.max() < max(LEAST, LARGE * look.start):
         return
@@ -118,6 +120,7 @@ def _one_large(look: Look) -> _Found:
 
 
 def _ten_largest(look: Look) -> _Found:
+    """Find the ten largest memories if they are most of a start."""
     tokens = look.loaded
     ten = int(np.sort(tokens)[-TEN:].sum())
     many = int((tokens > 0).sum())
@@ -127,13 +130,14 @@ def _ten_largest(look: Look) -> _Found:
 
 
 def _never_read(look: Look) -> _Found:
+    """Find loaded memories that no read of the access log names."""
     log = look.log
     if log is None:
         settings = settings_of(look.source)
-        if settings.log:  # pandas is loaded for these alone
+        if settings.log:  # pandas is imported only if there is a log
             from memlab.evidence.reads import remembered_reads
 
-            with suppress(MemlabError):  # memlab size says what is wrong with one
+            with suppress(MemlabError):  # memlab size reports a broken log
                 log = remembered_reads(settings, look.source)
     if log is None or not look.start:
         return
@@ -148,44 +152,50 @@ def _never_read(look: Look) -> _Found:
     if len(reads) < FEWEST[0] or reads[c.AT].dt.date.nunique() < FEWEST[1]:
         return
     unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
-    if (tokens := int(unread[c.TOKENS].sum())) >= LEAST:
+    tokens = int(unread[c.TOKENS].sum())
+    if tokens >= LEAST:
         what = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
         yield what, tokens, ("rows", look.name, "--where", "unread", *look.log_option)
 
 
 def _cut(look: Look) -> _Found:
-    """Look for what a start would load and cuts, which ``memlab doctor`` warns of, too."""
-    for trouble in look.source.diagnostics() if look.start or look.summary.apart else ():
-        if trouble.chars_cut:
-            yield trouble.summary, -(-trouble.chars_cut // CHARS_PER_TOKEN), ("doctor", look.name)
+    """Find text that a start would load and cuts off; ``memlab doctor`` warns of it too."""
+    if not look.start and not look.summary.apart:
+        return
+    for diagnostic in look.source.diagnostics():
+        if diagnostic.chars_cut:
+            tokens = -(-diagnostic.chars_cut // CHARS_PER_TOKEN)
+            yield diagnostic.summary, tokens, ("doctor", look.name)
 
 
 def _not_read(look: Look) -> _Found:
-    """Look for files that a start leads to and that are read by no command."""
-    for trouble in look.source.diagnostics() if look.summary.apart else ():
-        if trouble.name == "sub_folders" and trouble.found:
-            yield trouble.summary, look.summary.apart, ("doctor", look.name)
+    """Find files that a start leads to and that no command reads."""
+    if not look.summary.apart:
+        return
+    for diagnostic in look.source.diagnostics():
+        if diagnostic.name == "sub_folders" and diagnostic.found:
+            yield diagnostic.summary, look.summary.apart, ("doctor", look.name)
 
 
 def _lost(look: Look) -> _Found:
-    """Look for what somebody else deleted that should never have gone, or was asked for since."""
-    source = look.source
-    # What is wrong with an archive is said below; where nobody would know, no frame is loaded.
+    """Find memories that another program deleted and that are load-bearing or were asked for."""
+    # A broken archive is reported elsewhere. Without a record of losses no frame is loaded.
     with suppress(MemlabError), catch_warnings(action="ignore"):
-        if knows_losses(source):
-            from memlab.evidence.losses import ASKED, UNLISTED, losses_of
+        if not knows_losses(look.source):
+            return
+        from memlab.evidence.losses import ASKED, UNLISTED, losses_of
 
-            found = losses_of(source, own=False)
-            lost = found.frame[~found.frame[UNLISTED]]
-            if found.unlisted:
-                what = f"the index: {found.title}"
-                tokens = int(found.frame.loc[found.frame[UNLISTED], c.TOKENS].sum())
-                yield what, tokens, ("lost", look.name, "--restore", "all")
-            missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
-            if len(missed):
-                which = "load-bearing or asked for since"
-                what = f"{counted(len(missed))}, {which}, that somebody else deleted or emptied"
-                yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
+        losses = losses_of(look.source, own=False)
+        if losses.unlisted:
+            tokens = int(losses.frame.loc[losses.frame[UNLISTED], c.TOKENS].sum())
+            what = f"the index: {losses.title}"
+            yield what, tokens, ("lost", look.name, "--restore", "all")
+        lost = losses.frame[~losses.frame[UNLISTED]]
+        missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
+        if len(missed):
+            which = "load-bearing or asked for since"
+            what = f"{counted(len(missed))}, {which}, that somebody else deleted or emptied"
+            yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
 
 
 ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {
@@ -197,4 +207,4 @@ ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {
     "not read": ("of the index, in a start", _not_read),
     "lost": ("lost", _lost),
 }
-"""By name, what the tokens of an alert are, and who finds it."""
+"""For each alert: what its tokens are a part of, and the function that finds it."""

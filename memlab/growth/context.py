@@ -1,4 +1,4 @@
-"""What an agent loads at start, now and at each instant of a store's history."""
+"""The boot context: the memories that an agent loads at start, now and over a store's history."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from memlab.evidence.past import Memories
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "protected", "unreadable", "episodes")
-"""The parts of a boot context. All but the episodes are load-bearing; protected are episodes with a
-tag that a person protects."""
+"""The parts of a boot context. All but the episodes are load-bearing; protected ones are episodes
+with a tag that a person protects."""
 _IF_ANY: Final = frozenset({"protected", "unreadable"})
-"""Parts that are shown where there are some."""
+"""Parts that are shown only if they are not empty."""
 LEAST: Final = 2_000
-"""Tokens a start below which nothing is worth a word: a hundredth of a context of 200,000."""
+"""Tokens per start below which there is no alert: a hundredth of a context of 200,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot context and its prunable share, in [0, 1]; None where there is nothing to divide."""
+    """A boot context and its prunable share, in [0, 1]; None if it is empty."""
 
     memories: int
     tokens: int
@@ -38,12 +38,12 @@ class Boot:
 
     @property
     def is_mostly_floor(self) -> bool:
-        """Whether no cap can help much: half of it, and enough to matter, is load-bearing."""
+        """Whether no cap can help much: most of it is load-bearing, and enough to matter."""
         return self.load_bearing.tokens >= max(LEAST, self.tokens / 2)
 
 
 def boot_context(frame: "Memories") -> "pd.DataFrame":
-    """Return what an agent loads at start, part by part.
+    """Return the memories and tokens that an agent loads at start, part by part.
 
     Parameters
     ----------
@@ -53,10 +53,17 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Indexed by ``part``, in the order of :data:`PARTS`; ``memories`` and ``tokens`` (int64)
-        that are loaded, and whether the part is ``load_bearing``. ``protected`` (episodes with a
-        protected tag of a person's own) and ``unreadable`` (rows kept because they could not be
-        interpreted) are there only when they are not empty. ``attrs`` carries the token rule.
+        Indexed by ``part``, in the order of :data:`PARTS`; the loaded ``memories`` and ``tokens``
+        (int64), and whether the part is ``load_bearing``. ``protected`` (episodes with a tag that a
+        person protects) and ``unreadable`` (rows kept because they could not be interpreted) are
+        listed only if they are not empty. ``attrs`` holds the token rule.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> context = memlab.growth.boot_context(memlab.store_path("looked_up"))
+    >>> context.index.tolist()
+    ['decisions', 'skills', 'rejected paths', 'episodes']
     """
     import pandas as pd
 
@@ -73,7 +80,7 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
 
 
 def part_sizes(memories: Arrays) -> dict[str, Size]:
-    """Return how large each of :data:`PARTS` is."""
+    """Return the size of each of :data:`PARTS`."""
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "protected"}
     places = [PARTS.index(by_kind[kind]) for kind in KINDS]
     part = np.array([*places, PARTS.index("unreadable")])[memories.kind]
@@ -86,74 +93,84 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
 
 
 def loaded_at_start(memories: Arrays) -> Flags:
-    """Return what is loaded at start: all that is active where a source loads none by itself."""
+    """Return which memories a start loads: the active ones, unless the source lists them."""
     if memories.at_start is None or not memories.at_start.any():
         return memories.active
     return memories.active & memories.at_start
 
 
 def starts_of(memories: Arrays) -> list[Size]:
-    """Return what each of the starts loads: one a namespace, or all that is loaded."""
+    """Return the size of each start: one for each namespace, or one for all loaded memories."""
     loaded = loaded_at_start(memories)
     if memories.namespace is None or memories.at_start is None or not memories.at_start.any():
         return [size_of(memories, loaded)]
     names = memories.namespace.fill_null("").to_numpy(zero_copy_only=False).astype(str)
-    return [size_of(memories, loaded & (names == each)) for each in np.unique(names[loaded])]
+    return [size_of(memories, loaded & (names == name)) for name in np.unique(names[loaded])]
 
 
 def largest_start(memories: Arrays) -> int:
-    """Return the tokens of the largest start; 0 where none loads anything by itself."""
+    """Return the tokens of the largest start; 0 if no start loads anything."""
     if memories.at_start is not None and not memories.at_start.any():
         return 0
-    return max((each.tokens for each in starts_of(memories)), default=0)
+    return max((start.tokens for start in starts_of(memories)), default=0)
 
 
 def boot_of(memories: Arrays, rows: Flags) -> Boot:
     """Return the boot context that some of the memories make up."""
     loaded = rows & loaded_at_start(memories)
-    everything, prunable, load_bearing = (
-        size_of(memories, loaded & part) for part in (loaded, memories.prunable, ~memories.prunable)
+    total = size_of(memories, loaded)
+    prunable = size_of(memories, loaded & memories.prunable)
+    return Boot(
+        memories=total.memories,
+        tokens=total.tokens,
+        load_bearing=size_of(memories, loaded & ~memories.prunable),
+        prunable=prunable,
+        prunable_by_memories=prunable.memories / total.memories if total.memories else None,
+        prunable_by_tokens=prunable.tokens / total.tokens if total.tokens else None,
     )
-    by_memories, by_tokens = (
-        part / whole if whole else None for part, whole in zip(prunable, everything, strict=True)
-    )
-    return Boot(*everything, load_bearing, prunable, by_memories, by_tokens)
 
 
 def size_of(memories: Arrays, rows: Flags) -> Size:
-    """Return how many `rows` there are and what they hold."""
+    """Return the number of memories in `rows` and their tokens."""
     return Size(int(rows.sum()), int(memories.tokens[rows].sum()))
 
 
 NEVER: Final = np.iinfo(np.int64).max
-"""When a memory was replaced or deleted that never was."""
+"""The time at which a memory was superseded or deleted that never was."""
 
 
 def lifetimes(memories: Arrays) -> tuple[Ints, Ints, Ints]:
-    """Return when each memory was created (else as the one before), replaced and deleted, in μs."""
+    """Return when each memory was created, superseded and deleted, in microseconds since 1970.
+
+    A memory without a creation time takes that of the memory before it. `NEVER` stands for a
+    memory that was not superseded or deleted. A retired memory counts as superseded.
+    """
     created = memories.created_at
+    count = len(created)
+    born = np.zeros(count, dtype=np.int64)
     dated = np.flatnonzero(~np.isnat(created))
-    born = np.zeros(len(created), dtype=np.int64)
     if len(dated):
-        place = np.searchsorted(dated, np.arange(len(created)), side="right") - 1
+        place = np.searchsorted(dated, np.arange(count), side="right") - 1
         born = created[dated[np.maximum(place, 0)]].astype(np.int64)
-    replaced, successor = successors(memories)
-    known = successor >= 0
-    ended = np.full(len(created), NEVER, dtype=np.int64)
-    ended[replaced] = born[replaced]
-    ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
-    if memories.retired_at is not None:  # for which no other stands
-        since = memories.retired_at.astype("datetime64[us]").astype(np.int64)
-        ended = np.where(memories.retired, np.maximum(born, since), ended)
-    gone = np.full(len(created), NEVER, dtype=np.int64)
+    superseded_at = np.full(count, NEVER, dtype=np.int64)
+    superseded, successor = successors(memories)
+    superseded_at[superseded] = born[superseded]
+    is_known = successor >= 0
+    known = superseded[is_known]
+    superseded_at[known] = np.maximum(born[known], born[successor[is_known]])
+    if memories.retired_at is not None:
+        retired_at = memories.retired_at.astype("datetime64[us]").astype(np.int64)
+        superseded_at = np.where(memories.retired, np.maximum(born, retired_at), superseded_at)
+    deleted_at = np.full(count, NEVER, dtype=np.int64)
     if memories.deleted_at is not None:
-        deleted = ~np.isnat(memories.deleted_at)
-        gone[deleted] = memories.deleted_at[deleted].astype("datetime64[us]").astype(np.int64)
-    return born, ended, np.maximum(born, gone)
+        is_deleted = ~np.isnat(memories.deleted_at)
+        times = memories.deleted_at[is_deleted].astype("datetime64[us]")
+        deleted_at[is_deleted] = times.astype(np.int64)
+    return born, superseded_at, np.maximum(born, deleted_at)
 
 
 def successors(memories: Arrays) -> tuple[Ints, Ints]:
-    """Return the places of superseded memories, and of what replaced them; -1 if not there."""
+    """Return the rows of superseded memories and of their successors; -1 for an unknown one."""
     is_replaced = ~memories.active
     if memories.deleted_at is not None:  # a deleted memory is not active either
         is_replaced &= np.isnat(memories.deleted_at) | memories.replaced
@@ -175,31 +192,39 @@ _STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
 
 
 def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame":
-    """Return what the store's surviving rows were at evenly spaced instants.
+    """Return the size of a store at evenly spaced instants, by its surviving rows.
 
-    A row counts from its ``created_at``. A superseded row counts as active until the row that
-    replaced it was created, and as superseded from then on; if that row is not in the frame, as
-    superseded from the start. A retired one counts as active until it was retired last. A row
-    without a usable time is placed with the row inserted before it.
+    A row counts from its ``created_at``. A superseded row counts as active until its successor was
+    created, and as superseded from then on; if the successor is not in the frame, as superseded
+    from the start. A retired row counts as active until it was last retired. A row without a usable
+    time is placed with the row inserted before it.
 
-    A frame of a whole past (:func:`memlab.load_past`) shows deletions as steps. Of what was deleted
-    without an archive nothing is known: there the curve is a lower bound, and its caveat says so.
+    A frame of a whole past (:func:`memlab.load_past`) shows deletions as steps. Memories that were
+    deleted without an archive are unknown; the curve is then a lower bound, and its caveat says so.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        What ``memlab.load`` or ``memlab.load_past`` returns, or the store itself, for all its past.
+        The result of ``memlab.load`` or ``memlab.load_past``, or the store itself, for its whole
+        past.
     freq : str, optional
-        A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of seconds, minutes,
-        hours, days, weeks, months and years that gives at most 1,000 instants.
+        A pandas frequency such as ``"D"`` or ``"W"``. The default is the finest of seconds,
+        minutes, hours, days, weeks, months and years that gives at most 1,000 instants.
 
     Returns
     -------
     pandas.DataFrame
         Columns as in :data:`memlab.columns.GROWTH_DTYPES`; the index ``at`` holds instants in UTC,
-        the first before the first row's time, the last at or after the last one's. Prunable
-        shares are NaN while nothing is active. ``attrs`` carries the token rule, what
-        it cannot show in a sentence, and the number of rows without a usable time.
+        the first before the first row's time, the last at or after the last one's. Prunable shares
+        are NaN while nothing is active. ``attrs`` holds the token rule, the caveat in a sentence,
+        and the number of rows without a usable time.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> curve = memlab.growth_curve(memlab.store_path("looked_up"), freq="MS")
+    >>> bool(curve["prunable"].is_monotonic_increasing)
+    True
     """
     import pandas as pd
 
@@ -208,35 +233,40 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     frame = resolve_history(frame, call="memlab.growth_curve")
     expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
     memories = arrays_of(frame)
-    born, ended, gone = lifetimes(memories)
-    times = np.concatenate([born, ended[memories.retired], gone[gone < NEVER]])
+    born, superseded_at, deleted_at = lifetimes(memories)
+    is_deleted = deleted_at < NEVER
+    times = np.concatenate([born, superseded_at[memories.retired], deleted_at[is_deleted]])
     instants = _instants(times, freq)
     at = instants.as_unit("us").asi8
     curve = pd.DataFrame(index=instants.rename(c.AT))
-    first = np.minimum(ended, gone)
-    last = np.maximum(ended, gone)
+    # A memory is active until it is superseded or deleted, and then inactive until it is deleted.
+    active_until = np.minimum(superseded_at, deleted_at)
+    inactive_until = np.maximum(superseded_at, deleted_at)
     out_of_reach = memories.in_state(c.REACHED) | memories.in_state(c.UNLISTED)
+    is_superseded = ~memories.retired & ~out_of_reach
     for items, tokens_of_items, rows, since, until in (
-        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, born, first),
-        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, born, first),
-        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired & ~out_of_reach, ended, last),
-        (c.RETIRED, c.RETIRED_TOKENS, memories.retired, ended, last),
+        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, memories.load_bearing, born, active_until),
+        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~memories.load_bearing, born, active_until),
+        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, is_superseded, superseded_at, inactive_until),
+        (c.RETIRED, c.RETIRED_TOKENS, memories.retired, superseded_at, inactive_until),
     ):
         tokens = memories.tokens[rows]
-        came, left = (_running(moments[rows], tokens, at) for moments in (since, until))
+        came = _running(since[rows], tokens, at)
+        left = _running(until[rows], tokens, at)
         curve[items], curve[tokens_of_items] = (came - left).T
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
     )
     curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
-    undated = int(frame[c.CREATED_AT].isna().sum())
-    curve.attrs = passed_on(frame) | {c.CAVEAT: _caveat(frame), c.UNDATED: undated}
+    curve.attrs = passed_on(frame)
+    curve.attrs[c.CAVEAT] = _caveat(frame)
+    curve.attrs[c.UNDATED] = int(frame[c.CREATED_AT].isna().sum())
     return curve
 
 
 def _caveat(frame: "pd.DataFrame") -> str:
-    """Say what the curve cannot show; nothing where it shows all."""
+    """Return a sentence on what the curve cannot show; empty if it shows everything."""
     from memlab.evidence.past import gaps_of
 
     gaps = gaps_of(frame).memories
@@ -249,31 +279,37 @@ def _caveat(frame: "pd.DataFrame") -> str:
 
 
 def _running(times: Ints, tokens: Ints, at: Ints) -> Ints:
-    """Return how many of `times` are at or before each instant, and the tokens of those."""
+    """Return the number of `times` at or before each instant, and the tokens of those."""
     order = np.argsort(times, kind="stable")
     totals = np.concatenate([[0], np.cumsum(tokens[order])])
     items = np.searchsorted(times[order], at, side="right")
     return np.column_stack([items, totals[items]])
 
 
-def _instants(born: Ints, freq: str | None) -> "pd.DatetimeIndex":
+def _instants(times: Ints, freq: str | None) -> "pd.DatetimeIndex":
+    """Return evenly spaced instants that cover the times."""
     import pandas as pd
 
-    if not len(born):
+    if not len(times):
         return pd.DatetimeIndex([], dtype=c.TIME)
-    first, last = (pd.Timestamp(int(t), unit="us", tz="UTC") for t in (born.min(), born.max()))
-    steps = {name: _step(name) for name in ([freq] if freq else _STEPS)}
+    first = pd.Timestamp(int(times.min()), unit="us", tz="UTC")
+    last = pd.Timestamp(int(times.max()), unit="us", tz="UTC")
+    names = _STEPS if freq is None else (freq,)
+    most = 1_000 if freq is None else _MOST_INSTANTS
+    steps = {name: _step(name) for name in names}
     for name, step in steps.items():
         if first + step <= first:
             raise ValueError(f"freq must go forward in time, not {freq!r}")
-        expected = (last - first) / ((first + step + step) - (first + step))
-        if expected <= (_MOST_INSTANTS if freq else 1_000) or (not freq and name == _STEPS[-1]):
+        count = (last - first) / ((first + step + step) - (first + step))
+        is_coarsest = freq is None and name == _STEPS[-1]
+        if count <= most or is_coarsest:
             start = first.normalize() - step
             instants = pd.date_range(start, last + step + step, freq=step, unit="us")
             instants = instants.where(instants.year >= 1, first)
             instants = instants.where(instants.year <= _LAST_YEAR, last)
             begin = max(0, int(instants.searchsorted(first, side="left")) - 1)
-            return instants[begin : int(instants.searchsorted(last, side="left")) + 1]
+            end = int(instants.searchsorted(last, side="left")) + 1
+            return instants[begin:end]
     raise ValueError(
         f"freq {freq!r} gives more than {_MOST_INSTANTS:,} instants between {first} and {last}; "
         "choose a coarser one"
@@ -281,6 +317,7 @@ def _instants(born: Ints, freq: str | None) -> "pd.DatetimeIndex":
 
 
 def _step(freq: str) -> Any:
+    """Return the offset of a pandas frequency."""
     from pandas.tseries.frequencies import to_offset
 
     try:

@@ -1,4 +1,4 @@
-"""Which stores there are below a folder, a line each."""
+"""An inventory of the stores below a folder."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,8 +21,16 @@ from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
 class Store:
     """A store that was found.
 
-    `what` says whose it is; every command takes `where`. `tokens_at_start` is the most that one
-    start loads, `last_written` in UTC. `problem` says why it cannot be read; empty where it can.
+    Attributes
+    ----------
+    what, where : str
+        The system that it belongs to, and the name that every command takes.
+    memories, tokens_at_start : int or None
+        Number of memories, and tokens of the largest start; None if it cannot be read.
+    last_written : datetime or None
+        When the newest memory was created, in UTC.
+    problem : str
+        Why it cannot be read; empty if it can.
     """
 
     what: str
@@ -35,9 +43,16 @@ class Store:
 
 @dataclass(frozen=True, repr=False)
 class Inventory(DisplayMixin):
-    """What was found: stores in order of their paths, and how many databases of something else.
+    """The stores that were found, and what was searched.
 
-    `searched` folders were looked through, `shut` ones could not be entered.
+    Attributes
+    ----------
+    searched, shut : tuple of str
+        Folders that were searched, and folders that could not be entered.
+    stores : tuple of Store
+        Stores in order of their paths.
+    others : int
+        Number of databases that are no store.
     """
 
     searched: tuple[str, ...]
@@ -52,7 +67,7 @@ class Inventory(DisplayMixin):
         return pd.DataFrame(list(self.stores), columns=names).astype(dtypes)
 
     def next_steps(self) -> list[str]:
-        """Say what to run next: for the store that costs most, or elsewhere."""
+        """Return the command to run next: for the costliest store, or elsewhere."""
         readable = [store for store in self.stores if not store.problem]
         if not readable:
             return ["next: memlab find FOLDER, to look elsewhere"]
@@ -60,7 +75,7 @@ class Inventory(DisplayMixin):
         return [f"next: {command('show', name)}"]
 
     def sheet(self) -> TextPage:
-        """Return the inventory as a page; paths are whole, for a person copies them."""
+        """Return the inventory as a page; paths are not shortened, so that they can be copied."""
         facts = [("searched", ", ".join(self.searched) or "nothing: none of the places is there")]
         if self.shut:
             facts.append(("not entered", ", ".join(self.shut)))
@@ -69,50 +84,73 @@ class Inventory(DisplayMixin):
         header = ("what", "memories", "tokens at start", "last written", "where")
         table = Table("", header, [_row(store) for store in self.stores], whole=True)
         problems = [(store.where, store.problem) for store in self.stores if store.problem]
-        wrong = Table("cannot be read", (), problems, whole=True)
-        return TextPage(
-            counted(len(self.stores), "stores"), facts, [table] + [wrong] * bool(problems)
-        )
+        tables = [table]
+        if problems:
+            tables.append(Table("cannot be read", (), problems, whole=True))
+        return TextPage(counted(len(self.stores), "stores"), facts, tables)
 
 
 def find(folder: str | PathLike[str] | None = None) -> Inventory:
-    """Look for stores below a folder, and read what each holds. Nothing is written.
+    """Find stores below a folder, and read the size of each. Nothing is written.
 
     Parameters
     ----------
     folder : str or Path, optional
-        Where to look; by default the places where the systems that memlab knows put their stores.
-        Links below it are not followed.
+        Where to search; the default is the places where supported systems put their stores. Links
+        are not followed.
+
+    Returns
+    -------
+    Inventory
     """
     expect(folder, PathLike, str, call="memlab.find", name="folder", optional=True)
     places = usual_places() if folder is None else [Path(folder).expanduser()]
-    there = [place for place in places if place.is_dir()]
-    if folder is not None and not there:
+    folders = [place for place in places if place.is_dir()]
+    if folder is not None and not folders:
         words = f"or look at one store: {command('show', folder)}"
         raise StoreError(f"there is no folder {folder}; name one to look through, {words}")
-    search = find_below(there)
+    search = find_below(folders)
     return Inventory(
-        tuple(map(str, there)),
-        tuple(_looked_at(each) for each in search.stores),
-        tuple(map(str, search.shut)),
-        len(search.others),
+        searched=tuple(map(str, folders)),
+        stores=tuple(_looked_at(recognised) for recognised in search.stores),
+        shut=tuple(map(str, search.shut)),
+        others=len(search.others),
     )
 
 
-def _looked_at(found: Recognised) -> Store:
-    where = str(found.path)
+def _looked_at(recognised: Recognised) -> Store:
+    """Return a recognised store with its size, or with the reason why it cannot be read."""
+    where = str(recognised.path)
     try:
-        source = made_by(found.scheme, where)
+        source = made_by(recognised.scheme, where)
         frame = load(source, on_bad_row="keep")
         apart = -(-source.apart_at_start() // CHARS_PER_TOKEN)
     except MemlabError as error:
-        return Store(found.what, where, None, None, None, str(error))
+        return Store(
+            what=recognised.what,
+            where=where,
+            memories=None,
+            tokens_at_start=None,
+            last_written=None,
+            problem=str(error),
+        )
     memories = arrays_of(frame)
     return Store(
-        found.what, where, len(frame), largest_start(memories) + apart, memories.last_at, ""
+        what=recognised.what,
+        where=where,
+        memories=len(frame),
+        tokens_at_start=largest_start(memories) + apart,
+        last_written=memories.last_at,
+        problem="",
     )
 
 
 def _row(store: Store) -> tuple[str | int, ...]:
-    sizes = (or_dash(each, "{:,}") for each in (store.memories, store.tokens_at_start))
-    return store.what, *sizes, or_dash(store.last_written, "{:%Y-%m-%d}"), store.where
+    """Return the cells of a store."""
+    return (
+        store.what,
+        or_dash(store.memories, "{:,}"),
+        or_dash(store.tokens_at_start, "{:,}"),
+        or_dash(store.last_written, "{:%Y-%m-%d}"),
+        store.where,
+    )

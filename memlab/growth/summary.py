@@ -1,4 +1,4 @@
-"""The headline numbers of a store."""
+"""The headline numbers of a store: its size, its pace and a forecast."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,16 +34,16 @@ Rates = NDArray[np.float64]
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)
-"""The pace is looked at in up to eight weeks before now: recent, and enough of them for a range."""
+"""Number and length of windows for the pace: recent, and enough of them for a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How many prunable rows a day come in.
+    """The rate at which prunable rows are written, in rows a day.
 
-    `median`, `low` and `high` are of as many `windows` of `window_days` back from now, `mean` of
-    all of them. `while_active` is :attr:`per_day` of windows back from `last_at`, when the last row
-    was written, whatever came in since.
+    `median`, `low` and `high` are of `windows` windows of `window_days` each, counted back from
+    now; `mean` is of all of them. `while_active` is :attr:`per_day` of windows counted back from
+    `last_at`, when the last row was written.
     """
 
     median: float
@@ -57,17 +57,17 @@ class Pace:
 
     @property
     def per_day(self) -> float:
-        """Rows a day: the median, or the mean where bursts leave most windows empty."""
+        """Rows a day: the median, or the mean if bursts leave most windows empty."""
         return self.median or self.mean
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When the backlog of prunable active rows is more than a threshold.
+    """When the backlog of prunable active rows exceeds a threshold.
 
-    `passed_at` says since when it has been; None when it is not now. `expected`, `earliest` and
-    `latest` say when it will be, at the usual, highest and lowest pace; None when it already is, or
-    at that pace never will be.
+    `passed_at` is since when it has; None if it does not now. `expected`, `earliest` and `latest`
+    are when it will, at the usual, the highest and the lowest pace; None if it already does, or
+    never will at that pace.
     """
 
     threshold: int
@@ -84,32 +84,32 @@ class StoreSummary(DisplayMixin):
     Attributes
     ----------
     rows, superseded : Size
-        Every row, and those that another has replaced, which no compaction reclaims.
+        All rows; and superseded ones, which no compaction reclaims.
     boot, parts : Boot, dict of str to Size
-        What an agent loads at start, and those of :data:`PARTS` that are not empty.
+        The boot context, and those of :data:`PARTS` that are not empty.
     below, inactive, retired : Size
-        Not loaded at start: active ones, of a source that loads some; those that nothing has
-        replaced and that are not active; those that plans took out of what is loaded.
+        Not loaded at start: active rows of a source that loads only some; rows that are inactive
+        and not superseded; and rows that plans retired.
     reached, unlisted : Size
-        Of a folder with an index, what that does not name: files that a hub names, and those that
-        nothing does. ``columns.INDEX_STATE`` says which they are.
+        In a folder with an index, files that the index does not name: those that a hub names, and
+        those that nothing names. ``columns.INDEX_STATE`` says which they are.
     doubtful : Size
-        What counts as load-bearing until a person says otherwise; ``columns.DOUBT`` says why.
+        Rows that count as load-bearing until a person decides; ``columns.DOUBT`` has the reason.
     apart : int
         Tokens that a start loads and that belong to no memory: headings and prose of an index.
     pace, forecast : Pace, Forecast or None
-        None when no prunable row was written by now; when no threshold was given.
+        None if no prunable row has been written; None if no threshold was given.
     first_at, last_at : datetime or None
-        The earliest and latest creation time.
+        The earliest and the latest creation time.
     out_of_order, undated, without_zone : int
-        Rows created before a row that was inserted earlier, without a usable creation time, and
-        with one that has no time zone, and was taken as UTC.
+        Rows created before a row that was inserted earlier; rows without a usable creation time;
+        and rows whose creation time has no time zone and was read as UTC.
     dangling : int
-        Rows whose ``superseded_by`` names no row of the store, nor of its past where that is known.
+        Rows whose ``superseded_by`` names no row of the store, nor of its known past.
     starts : tuple of Size
-        What each start loads, where different ones load different memories: one a project.
+        Size of each start, if starts load different memories: one for each project.
     loads_any : bool
-        Whether an agent loads any at start by itself; else ``boot`` is what it recalls from.
+        Whether a start loads any memories; else ``boot`` is what the agent recalls from.
     """
 
     rows: Size
@@ -136,7 +136,7 @@ class StoreSummary(DisplayMixin):
     apart: int = 0
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the page that is printed."""
         boot = self.boot
         span = ""
         if self.first_at and self.last_at:
@@ -144,8 +144,9 @@ class StoreSummary(DisplayMixin):
         loaded = (
             "loaded at every start" if self.loads_any else "none loaded at start, recalled from"
         )
-        if (starts := len(self.starts)) > 1:
-            most = max(each.memories for each in self.starts)
+        starts = len(self.starts)
+        if starts > 1:
+            most = max(start.memories for start in self.starts)
             loaded = f"loaded by the starts of {starts:,} projects, one loads {most:,} at most"
         rows = [(loaded, boot.memories, boot.tokens + self.apart)]
         rows += [(f"  {name}", *part) for name, part in self.parts.items()]
@@ -173,23 +174,32 @@ def summarize(
 ) -> StoreSummary:
     """Return the headline numbers of a store.
 
-    The pace is taken in windows of seven days back from `now`, up to eight of them and none that
-    reaches beyond the oldest prunable row: windows that a frame of what is left says nothing of say
-    nothing about pace. Less than a week of rows is one window of that length, at least a day. The
+    The pace is measured in windows of seven days back from `now`: at most eight, and none that
+    reaches before the oldest prunable row, since a frame of surviving rows says nothing about
+    earlier pace. Less than a week of rows is one window of that length, at least a day. The
     forecast divides the room left, ``threshold + 1 - backlog``, by the pace.
 
     Parameters
     ----------
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
-        As :func:`memlab.load_past` or :func:`memlab.load` returns it, or the store itself. What was
-        deleted is not counted as there; it counts in the pace, and as what may have replaced
-        others.
+        As :func:`memlab.load_past` or :func:`memlab.load` returns it, or the store itself. Deleted
+        memories do not count as present; they count in the pace, and as successors of others.
     now : datetime, optional
         The moment, with a time zone; the current one by default.
     threshold : int, optional
-        The backlog that is still all right, such as a cap; more is what the forecast looks for.
+        The largest acceptable backlog, such as a cap; the forecast is about exceeding it.
+
+    Returns
+    -------
+    StoreSummary
+
+    Examples
+    --------
+    >>> import memlab
+    >>> memlab.growth.summarize(memlab.store_path("looked_up")).rows.memories > 0
+    True
     """
-    from memlab.evidence.past import resolve_history  # pandas, which ``memlab show`` does without
+    from memlab.evidence.past import resolve_history  # imports pandas; ``memlab show`` does not
 
     frame = resolve_history(frame, call="memlab.growth.summarize")
     return summary_of(
@@ -201,7 +211,7 @@ def summarize(
 
 
 def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
-    """Return the arrays of a store's whole past, and what is wrong with an archive left out."""
+    """Return the arrays of a store's whole past, and a problem of the archive, if any."""
     from memlab.frame.labelling import read_memories
     from memlab.sources.base import has_past
 
@@ -224,51 +234,55 @@ def summary_of(
     token_rule: str = ESTIMATE_RULE,
     chars_apart: int = 0,
 ) -> StoreSummary:
-    """Return the headline numbers of memories that are no frame; see :func:`summarize`.
+    """Return the headline numbers of memories as arrays; see :func:`summarize`.
 
-    `chars_apart` are characters that a start loads beside them.
+    `chars_apart` is the number of characters that a start loads beside them.
     """
-    there = np.ones(len(memories.tokens), dtype=bool)
+    present = np.ones(len(memories.tokens), dtype=bool)
     if memories.deleted_at is not None:
-        there = np.isnat(memories.deleted_at)
-    reached, unlisted = (there & memories.in_state(state) for state in (c.REACHED, c.UNLISTED))
-    reached &= ~memories.active
-    inactive = there & ~memories.active & ~reached & ~unlisted
-    replaced = memories.replaced
-    created = memories.created_at[there]
+        present = np.isnat(memories.deleted_at)
+    is_replaced = memories.replaced
+    reached = present & memories.in_state(c.REACHED) & ~memories.active
+    unlisted = present & memories.in_state(c.UNLISTED)
+    inactive = present & ~memories.active & ~reached & ~unlisted
+    superseded = inactive & is_replaced
+    created = memories.created_at[present]
     dated = created[~np.isnat(created)]
-    away = (~there | memories.retired) & ~replaced
-    written = memories.prunable | (away & ~memories.load_bearing)
-    pace = _pace(memories.created_at[written], as_instant(now))
-    superseded, successor = context.successors(memories)
+    deleted_or_retired = (~present | memories.retired) & ~is_replaced
+    ever_prunable = memories.prunable | (deleted_or_retired & ~memories.load_bearing)
+    pace = _pace(memories.created_at[ever_prunable], as_instant(now))
+    rows_of_superseded, successor = context.successors(memories)
+    is_dangling = superseded[rows_of_superseded] & (successor < 0)
+    sizes = context.part_sizes(memories)
+    parts = {part: size for part, size in sizes.items() if size.memories}
     return StoreSummary(
-        rows=context.size_of(memories, there),
-        boot=context.boot_of(memories, there),
-        superseded=context.size_of(memories, inactive & replaced),
+        rows=context.size_of(memories, present),
+        boot=context.boot_of(memories, present),
+        superseded=context.size_of(memories, superseded),
         below=context.size_of(memories, memories.active & ~context.loaded_at_start(memories)),
-        inactive=context.size_of(memories, inactive & ~replaced & ~memories.retired),
+        inactive=context.size_of(memories, inactive & ~is_replaced & ~memories.retired),
         retired=context.size_of(memories, memories.retired),
         reached=context.size_of(memories, reached),
         unlisted=context.size_of(memories, unlisted),
-        doubtful=context.size_of(memories, there & memories.doubtful),
-        parts={part: size for part, size in context.part_sizes(memories).items() if size.memories},
+        doubtful=context.size_of(memories, present & memories.doubtful),
+        parts=parts,
         pace=pace,
         forecast=_forecast(memories, pace, now=now, threshold=threshold),
         first_at=as_moment(dated.min()) if len(dated) else None,
         last_at=as_moment(dated.max()) if len(dated) else None,
         out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
-        dangling=int(((inactive & replaced)[superseded] & (successor < 0)).sum()),
+        dangling=int(is_dangling.sum()),
         undated=len(created) - len(dated),
         without_zone=memories.without_zone,
         starts=tuple(context.starts_of(memories)),
-        loads_any=memories.at_start is None or bool(memories.at_start[there].any()),
+        loads_any=memories.at_start is None or bool(memories.at_start[present].any()),
         token_rule=token_rule,
         apart=-(-chars_apart // CHARS_PER_TOKEN),
     )
 
 
 def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
-    """Count rows in windows back from `now`, none reaching beyond the oldest row."""
+    """Return the pace in windows back from `now`, none reaching before the oldest row."""
     written = created[created <= now]
     if not len(written):
         return None
@@ -288,7 +302,7 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
 
 
 def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates, float]:
-    """Return rows a day in each window back from a moment, in order of size, and their length."""
+    """Return the rows a day of each window back from a moment, ascending, and its length."""
     ages = (until - written) / np.timedelta64(1, "D")
     days = PACE_WINDOW / timedelta(days=1)
     windows = min(PACE_WINDOWS, int(ages.max() // days))
@@ -300,13 +314,14 @@ def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates
 
 
 def _middle(rates: Rates) -> float:
-    """Return the median of sorted rates; np.median would load numpy.ma."""
+    """Return the median of sorted rates; np.median would import numpy.ma."""
     return float(rates[[(len(rates) - 1) // 2, len(rates) // 2]].mean())
 
 
 def _forecast(
     memories: Arrays, pace: Pace | None, *, now: datetime, threshold: int | None
 ) -> Forecast | None:
+    """Return when the backlog exceeds a threshold; None without a threshold."""
     if threshold is None:
         return None
     room = threshold + 1 - int(memories.prunable.sum())
@@ -314,25 +329,31 @@ def _forecast(
         return Forecast(threshold, passed_at=_passed_at(memories, threshold))
     if pace is None:
         return Forecast(threshold)
-    expected, earliest, latest = (
-        _after(now, room / rate if rate else np.inf) for rate in (pace.per_day, pace.high, pace.low)
+    return Forecast(
+        threshold,
+        expected=_exceeded_at(now, room, pace.per_day),
+        earliest=_exceeded_at(now, room, pace.high),
+        latest=_exceeded_at(now, room, pace.low),
     )
-    return Forecast(threshold, expected=expected, earliest=earliest, latest=latest)
 
 
 def _passed_at(memories: Arrays, threshold: int) -> datetime:
-    """Return since when the backlog has been more than `threshold`, which it is at the end."""
-    born, ended, gone = (times[~memories.load_bearing] for times in context.lifetimes(memories))
-    ended = np.minimum(ended, gone)
-    times = np.concatenate([ended[ended < context.NEVER], born])
-    steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
+    """Return since when the backlog has exceeded `threshold`, which it does at the end."""
+    is_prunable = ~memories.load_bearing
+    born, superseded_at, deleted_at = (times[is_prunable] for times in context.lifetimes(memories))
+    ended = np.minimum(superseded_at, deleted_at)
+    ended = ended[ended < context.NEVER]
+    times = np.concatenate([ended, born])
+    steps = np.repeat([-1, 1], [len(ended), len(born)])
     moments, place = np.unique(times, return_inverse=True)
     backlog = np.cumsum(np.bincount(place, weights=steps))
-    below = np.flatnonzero(backlog <= threshold)
-    return as_moment(moments[below[-1] + 1 if len(below) else 0].astype("datetime64[us]"))
+    not_exceeded = np.flatnonzero(backlog <= threshold)
+    first = not_exceeded[-1] + 1 if len(not_exceeded) else 0
+    return as_moment(moments[first].astype("datetime64[us]"))
 
 
 def _shares(part: Size, boot: Boot) -> str:
+    """Return the share of a part in the boot context, in words."""
     if not boot.memories:
         return "nothing is loaded"
     memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
@@ -341,6 +362,7 @@ def _shares(part: Size, boot: Boot) -> str:
 
 
 def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
+    """Yield the facts of the page."""
     boot = summary.boot
     yield "prunable share", f"{_shares(boot.prunable, boot)}: what a cap could take away"
     yield "floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"
@@ -369,6 +391,7 @@ def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
 
 
 def _pace_in_words(pace: Pace) -> str:
+    """Return the pace in words."""
     last = f"the last on {pace.last_at:%Y-%m-%d}"
     windows = f"{counted(pace.windows, 'windows')} of {pace.window_days:.0f} days"
     if not pace.high:
@@ -382,12 +405,15 @@ def _pace_in_words(pace: Pace) -> str:
 
 
 def _rate(a_day: float) -> str:
-    """Write a rate so that none which is more than nothing reads as nothing."""
+    """Return a rate as text; a small rate does not become 0."""
     return f"{a_day:.1f}" if a_day >= 0.05 or not a_day else f"{a_day:.2g}"
 
 
-def _after(now: datetime, days: float) -> datetime | None:
+def _exceeded_at(now: datetime, room: int, rate: float) -> datetime | None:
+    """Return when so many rows are written, at a rate in rows a day; None if never."""
+    if not rate:
+        return None
     try:
-        return now + timedelta(days=days)
+        return now + timedelta(days=room / rate)
     except OverflowError:
         return None
