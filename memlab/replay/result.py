@@ -282,9 +282,11 @@ class Comparison(DisplayMixin):
             names.add("with hindsight")
         if self.references:
             names |= {"served", "at best", "tokens", header[-1]}
-        place, occasions = "loaded at start", "starts"
+        place = "loaded at start"
+        occasions = "starts"
         if self.searched:
-            place, occasions = "there to be found", "moments"
+            place = "there to be found"
+            occasions = "moments"
         legend = []
         for name, text in _LEGEND.items():
             if name not in names:
