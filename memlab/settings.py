@@ -218,6 +218,9 @@ class Settings:
     token_budget: int | None = _setting(
         whole_number, "tokens that the memories loaded at start may take"
     )
+    context_window: int | None = _setting(
+        _count, "tokens of the model's context window, 200000 where nothing is set"
+    )
     log: tuple[Path, ...] = _setting(_paths, "what the agent read; paths from this folder", tuple)
     protected_tags: frozenset[str] = _setting(
         lambda _, value: frozenset(_texts(value)),
@@ -287,6 +290,7 @@ KEYS: Final = {
     "confidence": "confidence",
     "until": "until",
     "token_budget": "token_budget",
+    "context_window": "context_window",
     "log": "log",
     "protected_tags": "protected_tags",
     "archive_for": "archive_for",

@@ -34,6 +34,8 @@ Cell = str | int
 
 WIDEST: Final = 72
 """Maximum number of characters that are shown of a cell."""
+LONGEST_TITLE: Final = 1_000
+"""Characters of a title that HTML shows: an answer takes a few sentences."""
 NARROWEST: Final = 14
 """Minimum width of a column of longer texts."""
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
@@ -256,7 +258,9 @@ def as_html(sheet: TextPage) -> str:
         f"<td style='text-align:left'>{_escaped(value)}</td></tr>"
         for name, value in sheet.facts
     )
-    parts = [f"<p><strong>{_escaped(sheet.title)}</strong></p><table>{facts}</table>"]
+    parts = [
+        f"<p><strong>{_escaped(sheet.title, LONGEST_TITLE)}</strong></p><table>{facts}</table>"
+    ]
     for table in sheet.tables:
         heading = f"<p>{_escaped(table.heading)}</p>" if table.heading else ""
         parts.append(f"{heading}<table>{_html_rows(table)}</table>")
@@ -423,5 +427,5 @@ def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:
     return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _escaped(cell: Cell) -> str:
-    return html.escape(_shown(cell, limit=None if isinstance(cell, int) else WIDEST * 4))
+def _escaped(cell: Cell, limit: int = WIDEST * 4) -> str:
+    return html.escape(_shown(cell, limit=None if isinstance(cell, int) else limit))

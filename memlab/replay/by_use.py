@@ -83,6 +83,14 @@ class BudgetByUse(DisplayMixin):
         return min(budgets, default=None)
 
     @property
+    def is_better(self) -> bool:
+        """Whether to retire by use: there is a budget at which use serves more than age."""
+        if self.reads < FEWEST[0] or self.budget is None:
+            return False
+        row = self.table.loc[self.budget]
+        return bool(row["newest"] < row["served"])
+
+    @property
     def answer(self) -> str:
         """The recommendation in one line."""
         if self.reads < FEWEST[0]:
@@ -132,7 +140,7 @@ class BudgetByUse(DisplayMixin):
 
     def next_steps(self) -> list[str]:
         """Return the command that retires to the budget, if that beats age."""
-        if not self.answer.startswith("retire"):
+        if not self.is_better:
             return []
         how = ("--policy", Activation.name, "--max-tokens", self.budget, "--retire", *self.log)
         return [f"next: {command('compact', self.store, *how)}    what is read comes back"]

@@ -9,9 +9,10 @@ import pandas as pd
 
 from memlab.evidence.prior import in_words
 from memlab.settings import NUMBERS
+from memlab.sizing.answer import CONTEXT_WINDOW, answer_of
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS, BudgetSizing, CurvePoint, Sizing
 from memlab.sizing.history import Floor
-from memlab.sizing.record import TrackRecord, Verdict
+from memlab.sizing.record import Verdict
 from memlab.sources import opening
 from memlab.sources.base import Source
 from memlab.text import DisplayMixin, Table, TextPage, command, counted, or_dash
@@ -71,6 +72,13 @@ class Advice(DisplayMixin):
         Notes on what would change the recommendation.
     token_rule, source : str
         How tokens were counted, and the name of the store, if known.
+    likely_boot_tokens : int or None
+        Boot context under `likely`, now.
+    loads_at_start : bool
+        Whether the agent loads memories at start. Else it only searches them, and `loaded` is the
+        size of what it searches.
+    context_window : int
+        Tokens of the context window that the answer compares with.
     """
 
     verdict: Verdict
@@ -104,11 +112,15 @@ class Advice(DisplayMixin):
     trade: tuple[CurvePoint, ...]
     floor: Floor
     would_change: tuple[str, ...]
+    likely_boot_tokens: int | None = None
+    loads_at_start: bool = True
+    context_window: int = CONTEXT_WINDOW
 
     NUMBER: ClassVar = KEEP_RECENT
     """Name of the field that holds the safe number."""
     WORD: ClassVar = Sizing.WORD
-    UNIT: ClassVar = ""
+    EACH: ClassVar = "episodes"
+    """Name of what the number counts, in the plural."""
     POLICY: ClassVar = "recent"
     OPTIONS: ClassVar[tuple[str, ...]] = ("--keep-recent",)
     """Options of ``memlab compact`` before the number."""
@@ -131,10 +143,12 @@ class Advice(DisplayMixin):
     """Explanation of the columns, which follows the marks."""
     BRIEF: ClassVar[frozenset[str]] = frozenset(
         {
-            "target",
+            "verdict",
             "evidence",
-            "cap needed",
-            "budget needed",
+            "record",
+            "target",
+            "cap",
+            "budget",
             "token budget",
             "tokens",
             "would go",
@@ -150,6 +164,17 @@ class Advice(DisplayMixin):
         return number
 
     @property
+    def answer(self) -> str:
+        """The answer in sentences: what to do, what it saves, and how sure that is."""
+        return answer_of(self)
+
+    def number_in_words(self, number: int) -> str:
+        """Return a cap or a budget in words."""
+        if number == 1:
+            return "the newest episode"
+        return f"the newest {counted(number, self.EACH)}"
+
+    @property
     def numbers(self) -> str:
         """Both numbers in words; empty without a number."""
         if self.number is None:
@@ -160,25 +185,24 @@ class Advice(DisplayMixin):
     def evidence(self) -> str:
         """Weights of the store's own references and of other projects, in words."""
         others = f"{in_words(self.projects)} other projects"
-        own = counted(self.references, "references")
+        own = counted(self.references, "later needs")
         if self.weight:
-            return f"{self.weight:.0%} from this store ({own}), {1 - self.weight:.0%} from {others}"
-        return f"all from {others}" + (f"; {own} of this store's own" if self.references else "")
-
-    @property
-    def poor_record(self) -> str:
-        """Warning beside the number if too many splits of the backtest missed; else empty."""
-        if not TrackRecord(self.measured, self.missed).poor:
-            return ""
-        return f"but at {self.missed} of {self.measured} earlier cuts such a number missed"
+            seen = f"{own} seen in this store count {self.weight:.0%}"
+            return f"{seen}, the data of {others} {1 - self.weight:.0%}"
+        if self.references:
+            return f"the data of {others}; {own} seen in this store are too few to count"
+        return f"the data of {others}; no later need was seen in this store yet"
 
     @property
     def track_record(self) -> str:
         """Result of the backtest in words; empty without one."""
         if self.waste is None:
             return ""
-        met = f"met {self.measured - self.missed} of {self.measured}"
-        return f"{met}, at {self.waste:.1f} times the need (median)"
+        missed = f"at {self.missed} of {self.measured} earlier moments"
+        return (
+            f"{missed} this rule would have missed the target; it chose {self.waste:.1f} times "
+            "what was then needed (median)"
+        )
 
     @property
     def policy(self) -> dict[str, Any] | None:
@@ -193,7 +217,7 @@ class Advice(DisplayMixin):
         return None if self.within_budget is None else self.within_budget.number
 
     @property
-    def _most(self) -> int:
+    def keeps_all(self) -> int:
         """Smallest number that keeps all present memories."""
         return self.prunable
 
@@ -206,14 +230,12 @@ class Advice(DisplayMixin):
         """Return every field under its JSON key, and the rule."""
         values = {_JSON_KEYS.get(name, name): value for name, value in super().to_dict().items()}
         values["rule"] = self.rule
+        values["answer"] = self.answer
         return values
 
     def sheet(self) -> TextPage:
         """Return the page that is printed."""
-        title = f"{self.verdict}: {self.verdict.meaning}"
-        if self.numbers:
-            title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
-        return TextPage(title, list(self._facts()), self._tables())
+        return TextPage(self.answer, list(self._facts()), self._tables())
 
     def brief(self, rows: pd.DataFrame, looked_at: int | None = None) -> TextPage:
         """Return the short page: the numbers, their evidence, and rows of the curve around them."""
@@ -276,7 +298,7 @@ class Advice(DisplayMixin):
 
     def command(self, store: str = "") -> str | None:
         """Return the command that applies the number, or None if it would delete nothing."""
-        deletes_any = self.number is not None and self.number < self._most
+        deletes_any = self.number is not None and self.number < self.keeps_all
         if not deletes_any or not opening.can_delete_from(self.source):
             return None
         return f"{self._compact(store or self.source, self.number)} --apply"
@@ -329,14 +351,14 @@ class Advice(DisplayMixin):
             yield f"{command('size', name, *self.BY)}    again, once it holds episodes"
             return
         dry_run = self._compact(name, self.number, log_option)
-        if self.number >= self._most:
+        if self.number >= self.keeps_all:
             yield f"{dry_run}    deletes nothing yet; safe to repeat as the store grows"
         else:
             yield f"{dry_run}    shows what would go"
             if not brief:
                 yield f"{dry_run} --apply    does it"
         likely = self.likely or 0
-        if likely < min(self.number, self._most):
+        if likely < min(self.number, self.keeps_all):
             serves = f"the likely number: even odds that it serves {self.target:.0%}"
             yield f"{self._compact(name, likely, log_option)}    {serves}"
 
@@ -393,19 +415,17 @@ class Advice(DisplayMixin):
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         """Yield the facts of the page."""
-        share = f"{self.target:.1%} of references served"
-        yield "target", f"{share}, with {self.confidence:.0%} confidence"
+        yield "verdict", f"{self.verdict}: {self.verdict.meaning}"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
             yield "evidence", self.evidence
-        if self.likely is not None and self.interval is not None:
-            low, high = self.interval
-            likely = counted(self.likely, self.UNIT).rstrip()
-            needed = f"{likely} likely, {low:,} to {high:,}"
-            yield f"{self.WORD} needed", f"{needed} until {self.until:,} memories are written"
+        if self.track_record:
+            yield "record", self.track_record
+        yield "target", self.target_in_words
+        if self.numbers:
+            valid = f"until {self.until:,} memories are written; {self.memories:,} were so far"
+            yield self.WORD, f"{self.numbers}, {valid}"
         if self.served is not None and self.served_limits is not None:
             yield "served", share_in_words(self.served, self.served_limits)
-        if self.track_record:
-            yield "track record", f"{self.track_record}, at earlier cuts of its history"
         if self.boot_tokens is not None:
             boot = f"{self.boot_tokens:,} tokens under the safe {self.WORD}, {self.loaded:,} now; "
             boot += f"{self._starts} ({self.token_rule})"
@@ -423,6 +443,12 @@ class Advice(DisplayMixin):
             yield "rule", self.rule
         for text in self.would_change:
             yield "note", text
+
+    @property
+    def target_in_words(self) -> str:
+        """The goal in words."""
+        share = f"{self.target:.1%} of later needs are served"
+        return f"{share}, with {self.confidence:.0%} confidence"
 
     @property
     def _starts(self) -> str:
@@ -451,7 +477,7 @@ class BudgetAdvice(Advice):
 
     NUMBER = MAX_TOKENS
     WORD = BudgetSizing.WORD
-    UNIT = "tokens"
+    EACH = "tokens"
     POLICY = "tokens"
     OPTIONS = ("--policy", "tokens", "--max-tokens")
     BY = ("--unit", "tokens")
@@ -460,8 +486,13 @@ class BudgetAdvice(Advice):
     COLUMNS = ""
 
     @property
-    def _most(self) -> int:
+    def keeps_all(self) -> int:
+        """Tokens of all present memories, load-bearing ones included."""
         return self.loaded
+
+    def number_in_words(self, number: int) -> str:
+        """Return a budget in words."""
+        return f"a budget of {counted(number, self.EACH)}"
 
     @property
     def _starts(self) -> str:

@@ -1,6 +1,7 @@
 """Recommend a cap or a token budget that meets a goal."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pandas as pd
@@ -10,6 +11,7 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import SETTINGS, Settings
 from memlab.sizing.advice import Advice, BudgetAdvice
+from memlab.sizing.answer import CONTEXT_WINDOW
 from memlab.sizing.curve import (
     BudgetSizing,
     CurvePoint,
@@ -33,6 +35,7 @@ class SizingGoal(NamedTuple):
     token_budget: int | None = None
     confidence: float = DEFAULT_CONFIDENCE
     until: float = DEFAULT_UNTIL
+    context_window: int = CONTEXT_WINDOW
 
     @classmethod
     def of(cls, settings: Settings, **asked: Any) -> "SizingGoal":
@@ -108,7 +111,8 @@ def recommend(
 ) -> tuple[Sizing, Advice]:
     """Return a store prepared for sizing, and the recommended cap or budget."""
     sizing = prepared_for(past, references, asked, tokens=tokens)
-    return sizing, advise(sizing, target=asked.target, token_budget=asked.token_budget)
+    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
+    return sizing, replace(advice, context_window=asked.context_window)
 
 
 def prepared_for(
@@ -165,6 +169,8 @@ def advise(
         "would_change": tuple(_what_would_change(sizing, verdict, choice, target, token_budget)),
         "token_rule": sizing.present.token_rule,
         "source": sizing.source,
+        "likely_boot_tokens": sizing.end(likely).boot_tokens if is_number else None,
+        "loads_at_start": not sizing.present.recalled,
     }
     if isinstance(sizing, BudgetSizing):
         return BudgetAdvice(**values, mean=sizing.mean)

@@ -174,31 +174,31 @@ class Verdict(StrEnum):
     NOTHING_PRUNABLE = "nothing-prunable", "no memory that a cap could delete was written yet"
     FROM_OTHER_PROJECTS = (
         "from-other-projects",
-        "most of what this rests on is what other projects needed again",
+        "most of the evidence is from other projects; this store has little of its own",
     )
     CAP_HAS_NO_EFFECT = (
         "cap-has-no-effect",
-        "the target takes all that there is now: keep all for now",
+        "the target needs everything that there is now: keep all for now",
     )
     FLOOR_EXCEEDS_BUDGET = (
         "floor-exceeds-budget",
-        "load-bearing memories alone pass the token budget: no cap can help",
+        "load-bearing memories alone exceed the token budget: no cap can help",
     )
     TARGET_EXCEEDS_BUDGET = (
         "target-exceeds-budget",
-        "no cap meets both the target and the token budget: choose",
+        "no cap meets both the target and the token budget: choose one",
     )
     HORIZON_TOO_SHORT = (
         "horizon-too-short",
-        "references keep reaching the far end of this history: the number will grow with the store",
+        "later needs keep reaching back to the oldest memories: the number grows with the store",
     )
     TARGET_BEYOND_HORIZON = (
         "target-beyond-horizon",
-        "no evidence is fine enough for so high a target, this store's nor other projects'",
+        "there is too little evidence, here and in other projects, for so high a target",
     )
     HISTORY_INCOMPLETE = (
         "history-incomplete",
-        "memories were deleted without an archive, and with them what a number would rest on",
+        "memories were deleted without an archive, and with them evidence that a number needs",
     )
 
 

@@ -41,15 +41,12 @@ class Findings(Recommendation):
         """Return the page at the top of a report: the recommendation and what the cap changes."""
         page = super().sheet()
         effect = self.effect
-        record = self.advice.track_record
         facts = [fact for fact in page.facts if fact[0] != "store"]
         if self.other_cap is not None:
             (row,) = self.sizing.at([self.other_cap]).to_dict("records")
             served = share_in_words(row["served"], (row["low"], row["high"]))
             looked_at = f"keep_recent = {self.other_cap:,}, which serves {served}"
             facts.insert(0, ("figures below", looked_at))
-        if record:
-            facts.append(("track record", f"{record}, at earlier cuts of its history"))
         if effect is None or self.by_use is not None:
             facts.append((self.tokens, f"{self.summary.boot.tokens:,} now"))
         else:

@@ -322,10 +322,11 @@ class SizingPanel:
     def _advice_lines(self) -> list[str]:
         """Return the recommendation, its evidence, and the first thing that would change it."""
         advice = self.advice
-        title = str(advice).partition("\n")[0]
-        lines = [f"For a target of {100 * advice.target:.4g}%: {title}", advice.evidence]
+        verdict = f"{advice.verdict}: {advice.verdict.meaning}"
+        lines = [advice.answer, f"verdict: {verdict}", f"evidence: {advice.evidence}"]
         if advice.track_record:
-            lines.append(advice.track_record)
+            lines.append(f"record: {advice.track_record}")
+        lines.append(f"target: {advice.target_in_words}")
         if self._usage is not None and self._usage.decided:
             lines.append(self._usage.answer)
         return [*lines, *advice.would_change[:1]]

@@ -24,6 +24,7 @@ from memlab.evidence.references import (
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
+from memlab.sizing.answer import answer_by_use
 from memlab.sizing.curve import BudgetSizing, Sizing
 from memlab.sizing.goal import SizingGoal, recommend
 from memlab.sizing.record import Verdict
@@ -111,6 +112,7 @@ class Recommendation(DisplayMixin):
 
         goal = self.asked._asdict()
         del goal["keep_recent"]
+        del goal["context_window"]
         budgets = budget_by_use(evidence.past, evidence.references, **goal)
         return replace(budgets, store=evidence.name, log=evidence.log_option)
 
@@ -138,19 +140,37 @@ class Recommendation(DisplayMixin):
 
         return mentions_in_words(find_mentions(source))
 
+    @property
+    def answer(self) -> str:
+        """The answer in sentences: to retire by use if reads say so, else the cap or the budget."""
+        by_use = self.by_use
+        advice = self.advice
+        if by_use is None or by_use.budget is None or not by_use.is_better:
+            return advice.answer
+        row = by_use.table.loc[by_use.budget].to_dict()
+        return answer_by_use(
+            loaded=advice.loaded,
+            budget=by_use.budget,
+            served=row["served"],
+            limits=(row["low"], row["high"]),
+            newest=row["newest"],
+            context_window=self.asked.context_window,
+        )
+
     def sheet(self) -> TextPage:
-        """Return the page that is printed; it begins with whether age or use predicts reads."""
+        """Return the page that is printed. Its title is the answer."""
         advice = self.advice
         first: list[tuple[str, str]] = []
         page = advice.sheet() if self.explain else advice.brief(self.curve, self.asked.keep_recent)
-        title = page.title
         tables = list(page.tables)
         evidence = list(self._evidence())
         if self.usage is not None and self.usage.decided:
             first.append(("age or use", self.usage.answer))
         if self.by_use is not None:
-            first.insert(0, ("by age", title))
-            title = self.by_use.answer
+            if self.by_use.is_better:
+                first.insert(0, ("by age", advice.answer))
+            else:
+                first.append(("by use", self.by_use.answer))
             first += self.by_use.caveats
         if self.evidence.name:
             first.append(("store", self.evidence.name))
@@ -160,7 +180,7 @@ class Recommendation(DisplayMixin):
                 tables.append(table_of_backtest(self.backtest))
             if self.by_use is not None:
                 tables += self.by_use.sheet().tables
-        return TextPage(title, [*first, *page.facts, *evidence], tables)
+        return TextPage(self.answer, [*first, *page.facts, *evidence], tables)
 
     def next_steps(self) -> list[str]:
         """Return the next steps: retire by use if that is recommended, then look at the cap."""
@@ -195,6 +215,7 @@ class Recommendation(DisplayMixin):
         is_cap = not isinstance(advice, BudgetAdvice)
         fields: dict[str, Any] = dict(advice.to_dict())
         fields["store"] = name
+        fields["answer"] = self.answer
         fields["command"] = advice.command(name)
         fields["setting"] = None
         if is_cap and source is not None and advice.number is not None:

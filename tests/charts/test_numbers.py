@@ -117,10 +117,10 @@ def test_every_verdict_has_a_title_of_its_own(sizing: Sizing, advice: Advice) ->
 
 def test_a_budget_in_conflict_with_target_or_floor_is_in_the_title(sizing: Sizing) -> None:
     ax = charts.plot_trade_off(sizing.curve, advice=advise(sizing, token_budget=9_000))
-    assert title(ax) == "No cap meets both the target and the token budget: choose"
+    assert title(ax) == "No cap meets both the target and the token budget: choose one"
     assert 9_000 in upright_lines(ax)
     ax = charts.plot_trade_off(sizing.curve, advice=advise(sizing, token_budget=1_000))
-    assert title(ax).startswith("Load-bearing memories alone pass the token budget")
+    assert title(ax).startswith("Load-bearing memories alone exceed the token budget")
 
 
 @pytest.mark.parametrize("name", ["cap_curve", "trade_off"])

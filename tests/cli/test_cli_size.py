@@ -64,8 +64,8 @@ def test_where_use_says_more_than_age_it_opens_with_what_retiring_takes(tmp_path
     log = found.with_suffix(".searches.jsonl")
     lines = said("size", store, "--log", log).splitlines()
     opens = re.match(
-        r"retire by use to ([\d,]+) tokens: serves (9\d)% of reads \(\d+% to \d+%\); "
-        r"the newest in as many (\d+)%",
+        r"Retiring by use cuts a start today from 25,005 to at most ([\d,]+) tokens .*; in that "
+        r"many it served (9\d)% of the reads \(\d+% to \d+%\), and the newest memories (\d+)%",
         lines[0],
     )
     assert opens is not None

@@ -53,7 +53,7 @@ def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     assert (advice.keep_recent, advice.interval) == (asked.high, (asked.low, asked.high))
     assert (advice.weight, advice.references, advice.projects) == (0, 0, 9)
     assert advice.boot_tokens == 10 * advice.keep_recent
-    assert "all from nine other projects" in str(advice)
+    assert "evidence      the data of nine other projects; no later need was seen" in str(advice)
     assert advice.command("memory.db") is not None
     assert replace(advice, source="claude-mem:x.db").command() is None  # nothing deletes there
 
@@ -82,8 +82,8 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
     assert [each.verdict for each in told] == [other, other, Verdict.OK]
     assert few.weight < some.weight < 0.8 < many.weight
     assert few.keep_recent > some.keep_recent > many.keep_recent
-    own = f"{some.weight:.0%} from this store (50 references)"
-    assert f"{own}, {1 - some.weight:.0%} from nine other projects" in str(some)
+    own = f"50 later needs seen in this store count {some.weight:.0%}"
+    assert f"{own}, the data of nine other projects {1 - some.weight:.0%}" in str(some)
     assert some.missing == few.missing - (some.cluster_count - few.cluster_count)
     assert f"{few.missing} more references or reads" in str(few)
     assert many.missing == 0
@@ -93,7 +93,7 @@ def test_its_own_references_weigh_more_the_more_there_are() -> None:
     assert 0.9 <= many.served_limits[0] <= many.served <= many.served_limits[1]
     assert many.days == pytest.approx((many.keep_recent - 1) / 24)
     boot = f"{many.boot_tokens:,} tokens under the safe cap, 10,000 now"
-    for part in (boot, "(900 references)", "1,000 of 1,000 written", "with 90% confidence"):
+    for part in (boot, "900 later needs", "1,000 of 1,000 written", "with 90% confidence"):
         assert part in str(many)
 
 
@@ -121,7 +121,7 @@ def dangling() -> World:
     ("world", "asked", "verdict", "said"),
     [
         (far_end, {"confidence": 0.6}, Verdict.HORIZON_TOO_SHORT, "25% of references reach beyond"),
-        (far_end, {"confidence": 0.6, "target": 0.7}, Verdict.OK, "cap needed"),
+        (far_end, {"confidence": 0.6, "target": 0.7}, Verdict.OK, "cap           keep_recent = "),
         (near, {"target": 0.998}, Verdict.TARGET_BEYOND_HORIZON, "1,151 references of its own can"),
         (
             partial(near, rows=4_000, references=3_900),
@@ -134,7 +134,7 @@ def dangling() -> World:
             partial(near, source_task_ref="session:1"),
             {},
             Verdict.FROM_OTHER_PROJECTS,
-            "1% from this store (200 references)",
+            "200 later needs seen in this store count 1%",
         ),
         (
             partial(near, load_bearing=True, prunable=False),

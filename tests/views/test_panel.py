@@ -115,7 +115,7 @@ def test_a_target_and_a_budget_change_the_recommendation_and_the_cap_only_when_a
     panel.target.value = 0.8
     advice = memlab.recommend_cap(frame, target=0.8)
     assert panel.advice == advice
-    assert f"For a target of 80%: keep_recent = {advice.keep_recent}" in panel.text
+    assert f"Compacting to the newest {advice.keep_recent} episodes" in panel.text
     assert panel.keep_recent.value == cap != advice.keep_recent
     panel.use_recommended.click()
     assert panel.keep_recent.value == advice.keep_recent
@@ -185,7 +185,10 @@ def test_a_frame_and_its_references_can_be_explored(frame: pd.DataFrame) -> None
     references = memlab.find_references(frame).iloc[:10]
     panel = explore(frame, references)
     assert "from-other-projects" in panel.text
-    assert "8% from this store (10 references), 92% from nine other projects" in panel.text
+    assert (
+        "10 later needs seen in this store count 8%, the data of nine other projects 92%"
+        in panel.text
+    )
     assert panel.command_line.startswith("memlab compact STORE ")
 
 
@@ -262,7 +265,7 @@ def test_exploring_writes_nothing_and_takes_a_target_of_ones_own(tmp_path: Path)
     before = path.read_bytes()
     panel = explore(path, target=0.925)
     assert (panel.target.value, panel.advice.target) == (0.925, 0.925)
-    assert "For a target of 92.5%" in panel.text
+    assert "92.5% of later needs are served" in panel.text
     panel.slider.value = 100
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]

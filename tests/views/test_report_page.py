@@ -144,7 +144,7 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     store = memlab.copy_store(memlab.store_path("looked_up"), tmp_path / "looked_up.db")
     log = str(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
     lines = said("size", store, "--log", log).splitlines()
-    words = next(line for line in lines if line.startswith("retire by use to "))
+    words = next(line for line in lines if line.startswith("Retiring by use cuts "))
     step = next(line for line in lines if line.startswith("next: ")).split("    ")[0]
     found = examine(store, log=log)
     sections = [*sections_of(found)]
@@ -153,7 +153,7 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     assert "effect" not in {each.anchor for each in sections}
     assert len(sections) < 9
     alone = replace(found, evidence=found.evidence._replace(source=None))
-    assert alone.sheet().title.startswith("keep_recent = ")
+    assert alone.sheet().title.startswith("Keep all for now: ")
 
 
 def test_a_store_is_drawn_beside_the_law_of_its_own_kind_of_evidence(findings: Findings) -> None:
@@ -165,11 +165,11 @@ def test_a_store_is_drawn_beside_the_law_of_its_own_kind_of_evidence(findings: F
 
 def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.DataFrame) -> None:
     found = examine(past, now=NOW, token_budget=5_000)
-    assert found.sheet().title.startswith("floor-exceeds-budget: load-bearing memories alone pass")
+    assert found.sheet().title.startswith("Load-bearing memories take 6,491 tokens")
     assert found.next_steps()[0].startswith("next: memlab floor two_years.db ")
     assert "effect" not in {section.anchor for section in sections_of(found)}
     found = examine(past, now=NOW, token_budget=10_000)
-    assert found.sheet().title.startswith("target-exceeds-budget: no cap meets both")
+    assert found.sheet().title.startswith("No cap meets both the target and the limit")
     assert dict(found.sheet().facts)["token budget"].startswith("10,000; caps up to ")
     assert f"--keep-recent {found.advice.budget_cap} " in found.next_steps()[0]
 
@@ -237,7 +237,8 @@ def test_a_store_of_which_nothing_is_loaded_is_not_said_to_be_loaded(tmp_path: P
     write_odek(tmp_path / "odek", [f"fact {number}" for number in range(40)])
     found = examine(memlab.load_past(f"odek:{tmp_path}/odek"), now=NOW, keep_recent=5)
     page = page_of(found)
-    for words in ("at every start", "loaded at start", "An agent starts with"):
+    assert "nothing is loaded at start" in page
+    for words in ("at every start", "that are loaded at start", "An agent starts with"):
         assert words not in page, words
     assert "What an agent recalls from" in page
     assert "An agent recalls from 40 memories" in page

@@ -1,0 +1,334 @@
+"""The answer of a recommendation in sentences: one template for each case."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from memlab.evidence.prior import in_words
+from memlab.growth.context import LEAST
+from memlab.sizing.record import TrackRecord, Verdict, clusters_needed
+from memlab.text import command, counted
+
+if TYPE_CHECKING:
+    from memlab.sizing.advice import Advice
+
+CONTEXT_WINDOW: Final = 200_000
+"""Tokens of a context window, where ``context_window`` in ``memlab.toml`` gives no other."""
+
+SMALL_SAVING: Final = 0.1
+"""Share of the tokens below which a saving is too small to compact for."""
+
+_USUAL_SHARES: Final = {0.5: "half", 0.75: "three in four", 0.8: "eight in ten",
+                          0.9: "nine in ten", 0.95: "19 in 20", 0.99: "99 in 100"}  # fmt: skip
+"""Usual shares in words; others are written in percent."""
+
+
+class AnswerCase(StrEnum):
+    """What an answer says; each case has a template."""
+
+    NOTHING = "nothing"
+    FLOOR = "floor"
+    CHOOSE = "choose"
+    TOO_SMALL = "too-small"
+    TOO_LITTLE_EVIDENCE = "too-little-evidence"
+    KEEP_ALL = "keep-all"
+    SMALL_SAVING = "small-saving"
+    COMPACT = "compact"
+    SEARCHED_KEEP_ALL = "searched-keep-all"
+    SEARCHED = "searched"
+
+
+TEMPLATES: Final[Mapping[AnswerCase, str]] = {
+    AnswerCase.NOTHING: "Nothing to remove: {memories}, {loaded} tokens.",
+    AnswerCase.FLOOR: (
+        "Load-bearing memories take {floor} tokens, the budget is {budget}: no {word} helps."
+        "{see_floor}"
+    ),
+    AnswerCase.CHOOSE: (
+        "No {word} meets both the target and the limit of {budget} tokens. To serve {target} later "
+        "needs takes {target_number} ({target_tokens} tokens{a_start}), which would serve "
+        "{target_served}. Within the limit, {fitting_number} ({fitting_tokens} tokens{a_start}) "
+        "would serve {fitting_served}."
+    ),
+    AnswerCase.TOO_SMALL: (
+        "Keep all for now: a start loads only {loaded} tokens ({share_now} of {window})."
+    ),
+    AnswerCase.TOO_LITTLE_EVIDENCE: (
+        "Keep all for now: there is too little evidence that any {word} serves {target} later "
+        "needs. It takes {needed} needs of this store's own to show that, and {known} are known."
+        "{see_evidence}"
+    ),
+    AnswerCase.KEEP_ALL: (
+        "Keep all for now: the safe {word} is {safe_units}, and the store has {all_units}."
+        "{likely_alone}"
+    ),
+    AnswerCase.SMALL_SAVING: (
+        "Keep all for now: the safe {word}, {safe}, saves only {saved} of {loaded} tokens a start."
+        "{likely_alone}"
+    ),
+    AnswerCase.COMPACT: (
+        "Compacting to {safe} cuts a start today from {loaded} to {left} tokens ({share_now} → "
+        "{share_left} of {window}). {assurance}{likely}"
+    ),
+    AnswerCase.SEARCHED_KEEP_ALL: (
+        "Keep all for now: nothing is loaded at start, the safe {word} is {safe_units}, and the "
+        "store has {all_units}.{likely_alone}"
+    ),
+    AnswerCase.SEARCHED: (
+        "Nothing is loaded at start; deleting {deleted}, all but {safe}, frees {saved} of {loaded} "
+        "tokens of the store. {assurance}{likely_alone}"
+    ),
+}
+"""The template of each case."""
+
+REMARKS: Final[Mapping[Verdict, str]] = {
+    Verdict.FROM_OTHER_PROJECTS: (
+        " This rests mostly on data of {projects} other projects: the store itself has shown {own}."
+    ),
+    Verdict.HORIZON_TOO_SHORT: (
+        " Later needs here keep reaching back to the oldest memories: size again as the store "
+        "grows."
+    ),
+    Verdict.HISTORY_INCOMPLETE: (
+        " Memories were deleted without an archive, so that more may be needed than is known."
+    ),
+}
+"""The sentence that follows an answer with a number, by verdict."""
+
+POOR_RECORD: Final = " But at {missed} of {measured} earlier moments this rule would have missed."
+"""The sentence that follows an answer with a number, if the backtest was poor."""
+
+BY_USE: Final = (
+    "Retiring by use cuts a start today from {loaded} to at most {left} tokens ({share_now} → "
+    "{share_left} of {window}); in that many it served {served} of the reads ({low} to {high}), "
+    "and the newest memories {newest}."
+)
+"""The template of an answer that retires memories by use."""
+
+
+def answer_of(advice: "Advice") -> str:
+    """Return the answer of a recommendation in sentences, each understood on its own.
+
+    The number in it is the one that the next command offers.
+
+    Parameters
+    ----------
+    advice : Advice
+        The recommended cap or budget.
+
+    Returns
+    -------
+    str
+        One to four sentences. ``advice.answer`` is the same text.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> advice = memlab.recommend_cap(memlab.store_path("two_years"), token_budget=100)
+    >>> print(answer_of(advice).partition(":")[0])
+    Load-bearing memories take 6,491 tokens, the budget is 100
+    """
+    case = case_of(advice)
+    answer = TEMPLATES[case].format_map(_words_of(advice))
+    if case not in _WITH_REMARKS:
+        return answer
+    remark = REMARKS.get(advice.verdict, "")
+    answer += remark.format(projects=in_words(advice.projects), own=_own_needs(advice))
+    if TrackRecord(advice.measured, advice.missed).poor:
+        answer += POOR_RECORD.format(missed=advice.missed, measured=advice.measured)
+    return answer
+
+
+def case_of(advice: "Advice") -> AnswerCase:
+    """Return the case of an answer."""
+    if advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
+        return AnswerCase.FLOOR
+    if advice.verdict is Verdict.TARGET_EXCEEDS_BUDGET:
+        return AnswerCase.CHOOSE
+    if advice.number is None or not advice.prunable:
+        return AnswerCase.NOTHING
+    if advice.verdict is Verdict.TARGET_BEYOND_HORIZON:
+        return AnswerCase.TOO_LITTLE_EVIDENCE
+    keeps_all = advice.number >= advice.keeps_all
+    if not advice.loads_at_start:
+        return AnswerCase.SEARCHED_KEEP_ALL if keeps_all else AnswerCase.SEARCHED
+    return _case_of_a_start(advice, keeps_all=keeps_all)
+
+
+def _case_of_a_start(advice: "Advice", *, keeps_all: bool) -> AnswerCase:
+    """Return the case of an answer with a number, for memories that are loaded at start."""
+    if advice.loaded < LEAST:
+        return AnswerCase.TOO_SMALL
+    if keeps_all:
+        return AnswerCase.KEEP_ALL
+    if _saved(advice) < SMALL_SAVING * advice.loaded:
+        return AnswerCase.SMALL_SAVING
+    return AnswerCase.COMPACT
+
+
+def answer_by_use(
+    *,
+    loaded: int,
+    budget: int,
+    served: float,
+    limits: tuple[float, float],
+    newest: float,
+    context_window: int = CONTEXT_WINDOW,
+) -> str:
+    """Return the answer that retires memories by use.
+
+    Parameters
+    ----------
+    loaded : int
+        Tokens of a start today.
+    budget : int
+        Tokens of a start under the recommended budget.
+    served, limits, newest : float, tuple of float, float
+        Share of the reads that were served within the budget by use, its limits, and the share that
+        the newest memories served.
+    context_window : int
+        Tokens of the context window.
+    """
+    low, high = limits
+    return BY_USE.format(
+        loaded=f"{loaded:,}",
+        left=f"{budget:,}",
+        share_now=_share(loaded, context_window),
+        share_left=_share(budget, context_window),
+        window=f"{context_window:,}",
+        served=f"{served:.0%}",
+        low=f"{low:.0%}",
+        high=f"{high:.0%}",
+        newest=f"{newest:.0%}",
+    )
+
+
+_WITH_REMARKS: Final = {
+    AnswerCase.KEEP_ALL,
+    AnswerCase.SMALL_SAVING,
+    AnswerCase.COMPACT,
+    AnswerCase.SEARCHED_KEEP_ALL,
+    AnswerCase.SEARCHED,
+}
+"""Cases that are followed by a remark on the evidence."""
+
+
+def sharein_words(share: float) -> str:
+    """Return a share in words where it is a usual one, else in percent.
+
+    >>> sharein_words(0.9), sharein_words(0.87)
+    ('nine in ten', '87% of')
+    """
+    for usual, words in _USUAL_SHARES.items():
+        if abs(share - usual) < 1e-9:
+            return "half of" if usual == 0.5 else words
+    return f"{100 * share:.4g}% of"
+
+
+def chancesin_words(confidence: float) -> str:
+    """Return a probability as chances.
+
+    >>> chancesin_words(0.9), chancesin_words(0.87)
+    ('nine chances in ten', '87 chances in 100')
+    """
+    words = _USUAL_SHARES.get(round(confidence, 9))
+    if words is None:
+        words = f"{100 * confidence:.4g} in 100"
+    many, _, whole = words.rpartition(" in ")
+    return f"{many} chances in {whole}"
+
+
+def _words_of(advice: "Advice") -> dict[str, str]:
+    """Return the words that the templates take."""
+    words = {
+        "memories": counted(advice.floor.memories + advice.prunable),
+        "loaded": f"{advice.loaded:,}",
+        "floor": f"{advice.floor.tokens:,}",
+        "word": advice.WORD,
+        "window": f"{advice.context_window:,}",
+        "share_now": _share(advice.loaded, advice.context_window),
+        "target": sharein_words(advice.target),
+        "known": f"{advice.cluster_count:,}",
+        "needed": f"{clusters_needed(advice.target, advice.confidence):,}",
+        "a_start": " a start" if advice.loads_at_start else "",
+        "see_floor": "",
+        "see_evidence": "",
+    }
+    if advice.source:
+        shows = command("floor", advice.source)
+        words["see_floor"] = f" {shows} shows which they are."
+        explains = command("size", advice.source, *advice.BY, "--explain")
+        words["see_evidence"] = f" {explains} says how to collect them."
+    if advice.token_budget is not None:
+        words["budget"] = f"{advice.token_budget:,}"
+    words.update(_words_of_the_trade(advice))
+    words.update(_words_of_the_number(advice))
+    return words
+
+
+def _words_of_the_trade(advice: "Advice") -> dict[str, str]:
+    """Return the words on both ends of the trade, if target and budget conflict."""
+    words = {}
+    for name, end in zip(("target", "fitting"), advice.trade, strict=False):
+        low, high = end.served_limits
+        words[f"{name}_tokens"] = f"{end.boot_tokens:,}"
+        words[f"{name}_number"] = advice.number_in_words(end.number)
+        words[f"{name}_served"] = f"{end.served:.0%} of them ({low:.0%} to {high:.0%})"
+    return words
+
+
+def _words_of_the_number(advice: "Advice") -> dict[str, str]:
+    """Return the words on the safe and the likely number, if there is a number."""
+    number = advice.number
+    if number is None:
+        return {}
+    left = advice.boot_tokens or 0
+    words = {
+        "safe": advice.number_in_words(number),
+        "safe_units": counted(number, advice.EACH),
+        "all_units": f"{advice.keeps_all:,}",
+        "deleted": counted(max(0, advice.prunable - (advice.keep_recent or 0)), "episodes"),
+        "saved": f"{_saved(advice):,}",
+        "left": f"{left:,}",
+        "share_left": _share(left, advice.context_window),
+        "assurance": _assurance(advice),
+        "likely": "",
+        "likely_alone": "",
+    }
+    likely = advice.likely
+    tokens = advice.likely_boot_tokens
+    if likely is not None and tokens is not None and likely < number and tokens < advice.loaded:
+        cut = "a start" if advice.loads_at_start else "the store"
+        words["likely"] = f" {likely:,} would cut it to {tokens:,}, at even odds."
+        keeping = f" Keeping {counted(likely, advice.EACH)}"
+        words["likely_alone"] = f"{keeping} would cut {cut} to {tokens:,} tokens, at even odds."
+    return words
+
+
+def _assurance(advice: "Advice") -> str:
+    """Return the sentence on how sure it is that the safe number meets the target."""
+    chances = chancesin_words(advice.confidence)
+    target = sharein_words(advice.target)
+    return f"There are {chances} that {target} later needs are still served."
+
+
+def _saved(advice: "Advice") -> int:
+    """Return how many tokens the safe number saves now."""
+    return max(0, advice.loaded - (advice.boot_tokens or 0))
+
+
+def _own_needs(advice: "Advice") -> str:
+    """Return the number of later needs that the store itself has shown, in words."""
+    if not advice.references:
+        return "no later need yet"
+    return counted(advice.references, "later needs")
+
+
+def _share(tokens: int, window: int) -> str:
+    """Return tokens as a share of the context window.
+
+    >>> _share(44_000, 200_000), _share(893, 200_000)
+    ('22%', '0.4%')
+    """
+    share = tokens / window
+    return f"{share:.0%}" if share >= 0.01 else f"{share:.1%}"

@@ -1,0 +1,252 @@
+"""The answer in sentences: a case for each template, and each sentence as a person reads it."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import memlab
+from memlab.sizing import Advice, Floor, Verdict, recommend_cap
+from memlab.sizing.answer import (
+    BY_USE,
+    REMARKS,
+    TEMPLATES,
+    AnswerCase,
+    answer_by_use,
+    answer_of,
+    case_of,
+)
+from memlab.sizing.curve import in_tokens, prepare_sizing
+from memlab.sizing.goal import advise
+
+
+@pytest.fixture(scope="module")
+def advice() -> Advice:
+    """The recommendation for the bundled two years."""
+    return recommend_cap(memlab.store_path("two_years"))
+
+
+CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
+    "a cap that saves much": (
+        {},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
+            "still served. 356 would cut it to 25,719, at even odds."
+        ),
+    ),
+    "a context window of its own": (
+        {"context_window": 1_000_000, "likely": 675},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(17% → 4% of 1,000,000). There are nine chances in ten that nine in ten later needs are "
+            "still served."
+        ),
+    ),
+    "a target and a confidence of its own": (
+        {"target": 0.87, "confidence": 0.95, "likely": 675},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(83% → 22% of 200,000). There are 19 chances in 20 that 87% of later needs are still "
+            "served."
+        ),
+    ),
+    "other projects' data": (
+        {"verdict": Verdict.FROM_OTHER_PROJECTS, "references": 3, "likely": 675},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
+            "still served. This rests mostly on data of nine other projects: the store itself has "
+            "shown 3 later needs."
+        ),
+    ),
+    "other projects' data alone": (
+        {"verdict": Verdict.FROM_OTHER_PROJECTS, "references": 0, "keep_recent": 3_000},
+        AnswerCase.KEEP_ALL,
+        (
+            "Keep all for now: the safe cap is 3,000 episodes, and the store has 2,864. Keeping 356 "
+            "episodes would cut a start to 25,719 tokens, at even odds. This rests mostly on data of "
+            "nine other projects: the store itself has shown no later need yet."
+        ),
+    ),
+    "needs that reach back to the oldest": (
+        {"verdict": Verdict.HORIZON_TOO_SHORT, "likely": 675},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
+            "still served. Later needs here keep reaching back to the oldest memories: size again as "
+            "the store grows."
+        ),
+    ),
+    "memories deleted without an archive": (
+        {"verdict": Verdict.HISTORY_INCOMPLETE, "likely": 675},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
+            "still served. Memories were deleted without an archive, so that more may be needed than "
+            "is known."
+        ),
+    ),
+    "a poor record": (
+        {"measured": 4, "missed": 2, "likely": 675},
+        AnswerCase.COMPACT,
+        (
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
+            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
+            "still served. But at 2 of 4 earlier moments this rule would have missed."
+        ),
+    ),
+    "nothing prunable": (
+        {"verdict": Verdict.NOTHING_PRUNABLE, "keep_recent": None, "prunable": 0, "loaded": 6_491},
+        AnswerCase.NOTHING,
+        "Nothing to remove: 115 memories, 6,491 tokens.",
+    ),
+    "all episodes gone": (
+        {"prunable": 0, "loaded": 6_491},
+        AnswerCase.NOTHING,
+        "Nothing to remove: 115 memories, 6,491 tokens.",
+    ),
+    "a cap without effect": (
+        {"verdict": Verdict.CAP_HAS_NO_EFFECT, "keep_recent": 2_864, "likely": 2_864},
+        AnswerCase.KEEP_ALL,
+        "Keep all for now: the safe cap is 2,864 episodes, and the store has 2,864.",
+    ),
+    "a saving under a tenth": (
+        {"keep_recent": 2_700, "boot_tokens": 155_000, "likely": 2_700},
+        AnswerCase.SMALL_SAVING,
+        (
+            "Keep all for now: the safe cap, the newest 2,700 episodes, saves only 10,169 of 165,169 "
+            "tokens a start."
+        ),
+    ),
+    "load-bearing memories above the budget": (
+        {
+            "verdict": Verdict.FLOOR_EXCEEDS_BUDGET,
+            "keep_recent": None,
+            "token_budget": 5_000,
+            "source": "my memory.db",
+        },
+        AnswerCase.FLOOR,
+        (
+            "Load-bearing memories take 6,491 tokens, the budget is 5,000: no cap helps. "
+            "memlab floor 'my memory.db' shows which they are."
+        ),
+    ),
+    "too little evidence": (
+        {"verdict": Verdict.TARGET_BEYOND_HORIZON, "target": 0.995, "source": "memory.db"},
+        AnswerCase.TOO_LITTLE_EVIDENCE,
+        (
+            "Keep all for now: there is too little evidence that any cap serves 99.5% of later needs. "
+            "It takes 460 needs of this store's own to show that, and 425 are known. memlab size "
+            "memory.db --explain says how to collect them."
+        ),
+    ),
+    "a store too small to need a cap": (
+        {"loaded": 1_900, "boot_tokens": 200},
+        AnswerCase.TOO_SMALL,
+        "Keep all for now: a start loads only 1,900 tokens (0.9% of 200,000).",
+    ),
+    "a store that is searched": (
+        {"loads_at_start": False, "likely": 675},
+        AnswerCase.SEARCHED,
+        (
+            "Nothing is loaded at start; deleting 2,189 episodes, all but the newest 675 episodes, "
+            "frees 121,191 of 165,169 tokens of the store. There are nine chances in ten that nine in "
+            "ten later needs are still served."
+        ),
+    ),
+    "a store that is searched, and a cap without effect": (
+        {"loads_at_start": False, "keep_recent": 3_000},
+        AnswerCase.SEARCHED_KEEP_ALL,
+        (
+            "Keep all for now: nothing is loaded at start, the safe cap is 3,000 episodes, and the "
+            "store has 2,864. Keeping 356 episodes would cut the store to 25,719 tokens, at even odds."
+        ),
+    ),
+}
+"""Fields of the recommendation, the case, and the sentences, by what the case is."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_says_its_case_in_sentences(advice: Advice, name: str) -> None:
+    changed, case, sentences = CASES[name]
+    changed = {"source": "", **changed}
+    of_it = replace(advice, **changed)
+    assert case_of(of_it) is case
+    assert answer_of(of_it) == sentences
+
+
+def test_a_conflict_names_both_caps_and_what_each_serves() -> None:
+    sizing = prepare_sizing(memlab.store_path("two_years"))
+    of_caps = advise(sizing, token_budget=20_000)
+    assert case_of(of_caps) is AnswerCase.CHOOSE
+    assert of_caps.answer == (
+        "No cap meets both the target and the limit of 20,000 tokens. To serve nine in ten later "
+        "needs takes the newest 675 episodes (43,978 tokens a start), which would serve 95% of "
+        "them (90% to 99%). Within the limit, the newest 244 episodes (19,713 tokens a start) "
+        "would serve 87% of them (79% to 93%)."
+    )
+    of_budgets = advise(in_tokens(sizing), token_budget=20_000)
+    assert "Within the limit, a budget of 20,000 tokens" in of_budgets.answer
+
+
+def test_every_template_is_tested() -> None:
+    tested = {case for _, case, _ in CASES.values()} | {AnswerCase.CHOOSE}
+    assert tested == set(TEMPLATES) == set(AnswerCase)
+    verdicts = {changed.get("verdict") for changed, _, _ in CASES.values()}
+    assert set(REMARKS) <= verdicts
+    assert set(Verdict) - verdicts == {Verdict.OK, Verdict.TARGET_EXCEEDS_BUDGET}
+
+
+def test_a_budget_in_tokens_is_named_as_such() -> None:
+    advice = advise(in_tokens(prepare_sizing(memlab.store_path("two_years"))))
+    assert advice.answer.startswith(f"Compacting to a budget of {advice.number:,} tokens cuts ")
+    assert re.search(rf" {advice.likely:,} would cut it to [\d,]+, at even odds\.", advice.answer)
+
+
+@pytest.mark.parametrize("unit", ["memories", "tokens"])
+def test_the_number_is_the_one_that_compact_is_offered(unit: str) -> None:
+    found = memlab.size(memlab.store_path("two_years"), unit=unit)
+    number = found.advice.number
+    assert f"{number:,}" in found.answer
+    assert f" {number} " in f"{found.next_steps()[0]} "
+    plan = memlab.plan(memlab.store_path("two_years"), memlab.KeepRecent(found.advice.keep_recent))
+    if unit == "memories":
+        assert f"from {plan.boot_before.tokens:,} to {plan.boot_after.tokens:,}" in found.answer
+
+
+def test_the_answer_is_the_title_and_a_field_for_scripts() -> None:
+    found = memlab.size(memlab.store_path("two_years"))
+    assert str(found).startswith(f"{found.answer}\n")
+    assert str(found.advice).startswith(f"{found.answer}\n")
+    assert found.to_dict()["answer"] == found.answer == found.advice.to_dict()["answer"]
+
+
+def test_the_context_window_is_that_of_the_settings(tmp_path: Any) -> None:
+    store = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "m.db")
+    (tmp_path / "memlab.toml").write_text("context_window = 1000000\n")
+    assert "(17% → 4% of 1,000,000)" in memlab.size(store).answer
+
+
+def test_retiring_by_use_is_said_with_what_it_served() -> None:
+    said = answer_by_use(
+        loaded=25_005, budget=16_838, served=0.92, limits=(0.71, 0.98), newest=0.79
+    )
+    assert said == (
+        "Retiring by use cuts a start today from 25,005 to at most 16,838 tokens (13% → 8% of "
+        "200,000); in that many it served 92% of the reads (71% to 98%), and the newest memories "
+        "79%."
+    )
+    assert BY_USE.count("{") == 9
+
+
+def test_the_floor_of_an_answer_is_that_of_the_store(advice: Advice) -> None:
+    assert isinstance(advice.floor, Floor)
+    assert f"{advice.floor.memories:,} memories" in answer_of(replace(advice, prunable=0))
