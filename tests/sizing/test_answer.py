@@ -32,26 +32,26 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         {},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
-            "still served. 356 would cut it to 25,719, at even odds."
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
+            "are still served. 356 would cut it to 25,719, at even odds."
         ),
     ),
     "a context window of its own": (
         {"context_window": 1_000_000, "likely": 675},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(17% → 4% of 1,000,000). There are nine chances in ten that nine in ten later needs are "
-            "still served."
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (17% → 4% of 1,000,000). There are nine chances in ten that nine in ten later needs "
+            "are still served."
         ),
     ),
     "a target and a confidence of its own": (
         {"target": 0.87, "confidence": 0.95, "likely": 675},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(83% → 22% of 200,000). There are 19 chances in 20 that 87% of later needs are still "
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (83% → 22% of 200,000). There are 19 chances in 20 that 87% of later needs are still "
             "served."
         ),
     ),
@@ -59,48 +59,48 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         {"verdict": Verdict.FROM_OTHER_PROJECTS, "references": 3, "likely": 675},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
-            "still served. This rests mostly on data of nine other projects: the store itself has "
-            "shown 3 later needs."
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
+            "are still served. This rests mostly on data of nine other projects: the store itself "
+            "has shown 3 later needs."
         ),
     ),
     "other projects' data alone": (
         {"verdict": Verdict.FROM_OTHER_PROJECTS, "references": 0, "keep_recent": 3_000},
         AnswerCase.KEEP_ALL,
         (
-            "Keep all for now: the safe cap is 3,000 episodes, and the store has 2,864. Keeping 356 "
-            "episodes would cut a start to 25,719 tokens, at even odds. This rests mostly on data of "
-            "nine other projects: the store itself has shown no later need yet."
+            "Keep all for now: the safe cap is 3,000 episodes, and the store has 2,864. Keeping 356"
+            " episodes would cut a start to 25,719 tokens, at even odds. This rests mostly on data "
+            "of nine other projects: the store itself has shown no later need yet."
         ),
     ),
     "needs that reach back to the oldest": (
         {"verdict": Verdict.HORIZON_TOO_SHORT, "likely": 675},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
-            "still served. Later needs here keep reaching back to the oldest memories: size again as "
-            "the store grows."
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
+            "are still served. Later needs here keep reaching back to the oldest memories: size "
+            "again as the store grows."
         ),
     ),
     "memories deleted without an archive": (
         {"verdict": Verdict.HISTORY_INCOMPLETE, "likely": 675},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
-            "still served. Memories were deleted without an archive, so that more may be needed than "
-            "is known."
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
+            "are still served. Memories were deleted without an archive, so that more may be needed"
+            " than is known."
         ),
     ),
     "a poor record": (
         {"measured": 4, "missed": 2, "likely": 675},
         AnswerCase.COMPACT,
         (
-            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens "
-            "(83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs are "
-            "still served. But at 2 of 4 earlier moments this rule would have missed."
+            "Compacting to the newest 675 episodes cuts a start today from 165,169 to 43,978 tokens"
+            " (83% → 22% of 200,000). There are nine chances in ten that nine in ten later needs "
+            "are still served. But at 2 of 4 earlier moments this rule would have missed."
         ),
     ),
     "nothing prunable": (
@@ -122,8 +122,8 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         {"keep_recent": 2_700, "boot_tokens": 155_000, "likely": 2_700},
         AnswerCase.SMALL_SAVING,
         (
-            "Keep all for now: the safe cap, the newest 2,700 episodes, saves only 10,169 of 165,169 "
-            "tokens a start."
+            "Keep all for now: the safe cap, the newest 2,700 episodes, saves only 10,169 of "
+            "165,169 tokens a start."
         ),
     ),
     "load-bearing memories above the budget": (
@@ -135,17 +135,17 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         },
         AnswerCase.FLOOR,
         (
-            "Load-bearing memories take 6,491 tokens, the budget is 5,000: no cap helps. "
-            "memlab floor 'my memory.db' shows which they are."
+            "Load-bearing memories take 6,491 tokens, the budget is 5,000: no cap helps. memlab "
+            "floor 'my memory.db' shows which they are."
         ),
     ),
     "too little evidence": (
         {"verdict": Verdict.TARGET_BEYOND_HORIZON, "target": 0.995, "source": "memory.db"},
         AnswerCase.TOO_LITTLE_EVIDENCE,
         (
-            "Keep all for now: there is too little evidence that any cap serves 99.5% of later needs. "
-            "It takes 460 needs of this store's own to show that, and 425 are known. memlab size "
-            "memory.db --explain says how to collect them."
+            "Keep all for now: there is too little evidence that any cap serves 99.5% of later "
+            "needs. It takes 460 needs of this store's own to show that, and 425 are known. memlab "
+            "size memory.db --explain says how to collect them."
         ),
     ),
     "a store too small to need a cap": (
@@ -158,8 +158,8 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         AnswerCase.SEARCHED,
         (
             "Nothing is loaded at start; deleting 2,189 episodes, all but the newest 675 episodes, "
-            "frees 121,191 of 165,169 tokens of the store. There are nine chances in ten that nine in "
-            "ten later needs are still served."
+            "frees 121,191 of 165,169 tokens of the store. There are nine chances in ten that nine "
+            "in ten later needs are still served."
         ),
     ),
     "a store that is searched, and a cap without effect": (
@@ -167,7 +167,8 @@ CASES: dict[str, tuple[dict[str, Any], AnswerCase, str]] = {
         AnswerCase.SEARCHED_KEEP_ALL,
         (
             "Keep all for now: nothing is loaded at start, the safe cap is 3,000 episodes, and the "
-            "store has 2,864. Keeping 356 episodes would cut the store to 25,719 tokens, at even odds."
+            "store has 2,864. Keeping 356 episodes would cut the store to 25,719 tokens, at even "
+            "odds."
         ),
     ),
 }
