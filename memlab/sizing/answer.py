@@ -1,16 +1,15 @@
 """The answer of a recommendation in sentences: one template for each case."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from memlab.evidence.prior import in_words
 from memlab.growth.context import LEAST
+from memlab.sizing.curve import CurvePoint
+from memlab.sizing.history import Floor
 from memlab.sizing.record import TrackRecord, Verdict, clusters_needed
 from memlab.text import command, counted
-
-if TYPE_CHECKING:
-    from memlab.sizing.advice import Advice
 
 CONTEXT_WINDOW: Final = 200_000
 """Tokens of a context window, where ``context_window`` in ``memlab.toml`` gives no other."""
@@ -106,14 +105,121 @@ BY_USE: Final = (
 """The template of an answer that retires memories by use."""
 
 
-def answer_of(advice: "Advice") -> str:
+class Recommended(Protocol):
+    """The facts of a recommendation that an answer is made from, as ``Advice`` has them."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Outcome of the recommendation."""
+
+    @property
+    def keep_recent(self) -> int | None:
+        """Number of prunable memories that the safe number keeps now."""
+
+    @property
+    def number(self) -> int | None:
+        """The safe number: a cap or a budget."""
+
+    @property
+    def likely(self) -> int | None:
+        """The likely number."""
+
+    @property
+    def keeps_all(self) -> int:
+        """Smallest number that keeps all present memories."""
+
+    @property
+    def loaded(self) -> int:
+        """Tokens of the present boot context."""
+
+    @property
+    def boot_tokens(self) -> int | None:
+        """Boot context under the safe number."""
+
+    @property
+    def likely_boot_tokens(self) -> int | None:
+        """Boot context under the likely number."""
+
+    @property
+    def prunable(self) -> int:
+        """Number of prunable memories."""
+
+    @property
+    def floor(self) -> Floor:
+        """Size of the load-bearing memories."""
+
+    @property
+    def trade(self) -> Sequence[CurvePoint]:
+        """Both ends, if target and budget conflict."""
+
+    @property
+    def target(self) -> float:
+        """Share of later needs to serve."""
+
+    @property
+    def confidence(self) -> float:
+        """Confidence of the limit that meets the target."""
+
+    @property
+    def token_budget(self) -> int | None:
+        """Largest boot context that was asked for."""
+
+    @property
+    def references(self) -> int:
+        """Number of later needs of the store's own."""
+
+    @property
+    def cluster_count(self) -> int:
+        """Number of clusters among them."""
+
+    @property
+    def projects(self) -> int:
+        """Number of other projects."""
+
+    @property
+    def measured(self) -> int:
+        """Splits of the backtest."""
+
+    @property
+    def missed(self) -> int:
+        """Splits that missed the target."""
+
+    @property
+    def loads_at_start(self) -> bool:
+        """Whether the agent loads memories at start."""
+
+    @property
+    def context_window(self) -> int:
+        """Tokens of the context window."""
+
+    @property
+    def source(self) -> str:
+        """Name of the store, if known."""
+
+    @property
+    def WORD(self) -> str:  # noqa: N802 - a class constant of Advice
+        """Name of the number: cap or budget."""
+
+    @property
+    def EACH(self) -> str:  # noqa: N802 - a class constant of Advice
+        """Name of what the number counts, in the plural."""
+
+    @property
+    def BY(self) -> tuple[str, ...]:  # noqa: N802 - a class constant of Advice
+        """Options of ``memlab size`` for this kind of number."""
+
+    def number_in_words(self, number: int) -> str:
+        """Return a cap or a budget in words."""
+
+
+def answer_of(advice: Recommended) -> str:
     """Return the answer of a recommendation in sentences, each understood on its own.
 
     The number in it is the one that the next command offers.
 
     Parameters
     ----------
-    advice : Advice
+    advice : Recommended
         The recommended cap or budget.
 
     Returns
@@ -139,7 +245,7 @@ def answer_of(advice: "Advice") -> str:
     return answer
 
 
-def case_of(advice: "Advice") -> AnswerCase:
+def case_of(advice: Recommended) -> AnswerCase:
     """Return the case of an answer."""
     if advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
         return AnswerCase.FLOOR
@@ -155,7 +261,7 @@ def case_of(advice: "Advice") -> AnswerCase:
     return _case_of_a_start(advice, keeps_all=keeps_all)
 
 
-def _case_of_a_start(advice: "Advice", *, keeps_all: bool) -> AnswerCase:
+def _case_of_a_start(advice: Recommended, *, keeps_all: bool) -> AnswerCase:
     """Return the case of an answer with a number, for memories that are loaded at start."""
     if advice.loaded < LEAST:
         return AnswerCase.TOO_SMALL
@@ -238,7 +344,7 @@ def chancesin_words(confidence: float) -> str:
     return f"{many} chances in {whole}"
 
 
-def _words_of(advice: "Advice") -> dict[str, str]:
+def _words_of(advice: Recommended) -> dict[str, str]:
     """Return the words that the templates take."""
     words = {
         "memories": counted(advice.floor.memories + advice.prunable),
@@ -266,7 +372,7 @@ def _words_of(advice: "Advice") -> dict[str, str]:
     return words
 
 
-def _words_of_the_trade(advice: "Advice") -> dict[str, str]:
+def _words_of_the_trade(advice: Recommended) -> dict[str, str]:
     """Return the words on both ends of the trade, if target and budget conflict."""
     words = {}
     for name, end in zip(("target", "fitting"), advice.trade, strict=False):
@@ -277,7 +383,7 @@ def _words_of_the_trade(advice: "Advice") -> dict[str, str]:
     return words
 
 
-def _words_of_the_number(advice: "Advice") -> dict[str, str]:
+def _words_of_the_number(advice: Recommended) -> dict[str, str]:
     """Return the words on the safe and the likely number, if there is a number."""
     number = advice.number
     if number is None:
@@ -305,19 +411,19 @@ def _words_of_the_number(advice: "Advice") -> dict[str, str]:
     return words
 
 
-def _assurance(advice: "Advice") -> str:
+def _assurance(advice: Recommended) -> str:
     """Return the sentence on how sure it is that the safe number meets the target."""
     chances = chancesin_words(advice.confidence)
     target = sharein_words(advice.target)
     return f"There are {chances} that {target} later needs are still served."
 
 
-def _saved(advice: "Advice") -> int:
+def _saved(advice: Recommended) -> int:
     """Return how many tokens the safe number saves now."""
     return max(0, advice.loaded - (advice.boot_tokens or 0))
 
 
-def _own_needs(advice: "Advice") -> str:
+def _own_needs(advice: Recommended) -> str:
     """Return the number of later needs that the store itself has shown, in words."""
     if not advice.references:
         return "no later need yet"
