@@ -35,6 +35,7 @@ from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
 from memlab.upkeep.health import doctor as doctor
 from memlab.upkeep.maintenance import maintain as maintain
+from memlab.views import browse as browse
 from memlab.views import explore as explore
 from memlab.views import report as report
 from memlab.views import show as show

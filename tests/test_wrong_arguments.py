@@ -120,7 +120,7 @@ def bound(name: str, folder: Path) -> Callable[..., Any]:
     return found
 
 
-DRAWING = {"report", "explore", "compare"}
+DRAWING = {"report", "explore", "browse", "compare"}
 """What takes about a second each time that an argument is no fault."""
 NAMES = [
     pytest.param(name, marks=[pytest.mark.long] * (name in DRAWING)) for name in (*CALLS, *METHODS)

@@ -102,10 +102,10 @@ def score_recency_vs_use(
         used = here[times[here] > 0]
         count = len(here)
         newer = count - 1 - np.searchsorted(here, read)
-        seen[reads, _group(times[read])] = 1
+        seen[reads, times_group(times[read])] = 1
         seen[reads, len(TIMES) + len(QUARTERS) * newer // count] = 1
         expected[reads, : len(TIMES)] = (
-            np.bincount(_group(times[used]), minlength=len(TIMES)) / count
+            np.bincount(times_group(times[used]), minlength=len(TIMES)) / count
         )
         expected[reads, 0] += 1 - len(used) / count
         quarters = np.bincount(len(QUARTERS) * np.arange(count) // count, minlength=len(QUARTERS))
@@ -126,7 +126,7 @@ def score_recency_vs_use(
     return LookBack(day, reach, seen, expected, times[(first <= left) & (first < _NEVER)])
 
 
-def _group(times: Ints) -> Ints:
+def times_group(times: Ints) -> Ints:
     """Return the place among `TIMES` of each number of days with reads."""
     return np.searchsorted(_TIMES_FROM, times, side="right")
 

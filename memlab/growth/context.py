@@ -81,6 +81,12 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
 
 def part_sizes(memories: Arrays) -> dict[str, Size]:
     """Return the size of each of :data:`PARTS`."""
+    part, loaded = parts_of(memories)
+    return {name: size_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
+
+
+def parts_of(memories: Arrays) -> tuple[Ints, Flags]:
+    """Return for each memory its place in :data:`PARTS`, and whether it is loaded at start."""
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "protected"}
     places = [PARTS.index(by_kind[kind]) for kind in KINDS]
     part = np.array([*places, PARTS.index("unreadable")])[memories.kind]
@@ -88,8 +94,7 @@ def part_sizes(memories: Arrays) -> dict[str, Size]:
         part[(part == PARTS.index("protected")) & memories.rejected] = PARTS.index("rejected paths")
     part[~memories.load_bearing] = PARTS.index("episodes")
     part[memories.unreadable] = PARTS.index("unreadable")
-    loaded = loaded_at_start(memories)
-    return {name: size_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
+    return part, loaded_at_start(memories)
 
 
 def loaded_at_start(memories: Arrays) -> Flags:

@@ -1,4 +1,4 @@
-"""Controls of the sizing panel: Jupyter widgets that ``controls.js`` draws in the browser."""
+"""Controls of the panel and the browser: Jupyter widgets that ``controls.js`` draws."""
 
 from pathlib import Path
 from typing import Any
@@ -63,3 +63,42 @@ class CopyButton(Control):
 
     kind = traitlets.Unicode("copyButton").tag(sync=True)
     text = traitlets.Unicode().tag(sync=True)
+
+
+class RangeSlider(Control):
+    """Two sliders over a list of texts, which select a range: the first and the last text."""
+
+    kind = traitlets.Unicode("rangeSlider").tag(sync=True)
+    texts: Any = traitlets.List().tag(sync=True)
+    limits: Any = traitlets.List().tag(sync=True)
+
+    @traitlets.validate("limits")
+    def _ordered(self, proposal: Any) -> list[int]:
+        """Return the proposed limits in order, moved to the texts that there are."""
+        last = max(len(self.texts) - 1, 0)
+        return sorted(min(max(int(limit), 0), last) for limit in proposal["value"])
+
+
+class Brush(Control):
+    """A chart on which a span along the x axis is selected, or rows by their names.
+
+    Attributes
+    ----------
+    html
+        The chart.
+    layouts
+        For the narrow and the wide drawing, the boxes of the axes and of each row, as left, top,
+        width and height in fractions of the drawing.
+    marks, selected
+        The names of the rows, and those that are selected.
+    span
+        The selected span in fractions of the axes; empty for none.
+    """
+
+    kind = traitlets.Unicode("brush").tag(sync=True)
+    html = traitlets.Unicode().tag(sync=True)
+    title = traitlets.Unicode().tag(sync=True)
+    layouts: Any = traitlets.Dict().tag(sync=True)
+    marks: Any = traitlets.List().tag(sync=True)
+    selected: Any = traitlets.List().tag(sync=True)
+    span: Any = traitlets.List().tag(sync=True)

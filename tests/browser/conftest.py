@@ -54,8 +54,10 @@ def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     private = tmp_path_factory.mktemp("private")
     (folder / "data").mkdir(parents=True)
     shutil.copytree(CHECKOUT / "notebooks", folder / "notebooks")
-    for name in ("two_years", "three_hundred_issues"):
+    for name in ("two_years", "three_hundred_issues", "looked_up"):
         shutil.copy(memlab.store_path(name), folder / "data")
+    searches = memlab.store_path("looked_up").with_suffix(".searches.jsonl")
+    shutil.copy(searches, folder / "data")
     with running_lab(folder, private) as running:
         yield running
 

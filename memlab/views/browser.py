@@ -1,0 +1,581 @@
+"""The browser of memories: a grid, a range of time and charts to select from, and a plan."""
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.dates import num2date
+
+from memlab import charts
+from memlab import columns as c
+from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
+from memlab.compaction.effects import AGE_DAYS, LABEL, READS, cost_of, rows, without_controls
+from memlab.compaction.planner import plan
+from memlab.compaction.plans import Plan
+from memlab.errors import MemlabError
+from memlab.evidence.past import Memories, load_past, present_rows
+from memlab.evidence.reads import Log
+from memlab.evidence.references import Evidence, collect_evidence
+from memlab.evidence.usage import QUARTERS, TIMES, age_or_use, times_group
+from memlab.frame.fields import Flags, arrays_of
+from memlab.growth import boot_context, growth_curve
+from memlab.growth.context import PARTS, parts_of
+from memlab.lazy import import_extra
+from memlab.policies import Policy
+from memlab.text import DisplayMixin, Table, TextPage, as_html, counted, for_terminal
+
+LISTED: Final = 10
+"""Number of memories in the table of a page without scripts."""
+GRID: Final = 5_000
+"""Maximum number of rows in the grid, which a browser can still sort quickly."""
+BODIES: Final = 5
+"""Maximum number of selected memories whose text is shown."""
+STEPS: Final = 2_000
+"""Maximum number of steps of the range of time; a longer history has steps of several days."""
+
+_DAY: Final = np.timedelta64(1, "D")
+_COLUMNS: Final = {
+    c.TITLE: "title",
+    LABEL: "label",
+    AGE_DAYS: "days",
+    c.TOKENS: "tokens",
+    READS: "reads",
+    c.REFERENCES: "references",
+    c.CREATED_AT: "written",
+    c.MEMORY_ID: "id",
+}
+"""Columns of the grid with their headings."""
+_GRID_OPTIONS: Final[dict[str, Any]] = {
+    "allow_html": False,
+    "select": True,
+    "showIndex": False,
+    "maxBytes": 0,
+    "classes": "display compact",
+    "style": "table-layout:auto;width:100%;margin:0",
+    "autoWidth": False,
+    "columnDefs": [
+        {"targets": [0], "width": "40%"},
+        {"targets": [1, -2], "className": "memlab-whole"},
+    ],
+    "columnControl": [
+        {"target": 0, "content": ["order"]},
+        {"target": 1, "content": ["search"]},
+    ],
+    "ordering": {"indicators": False, "handler": False},
+}
+"""Options of the grid: a box below each heading filters its column, and a button sorts by it."""
+
+
+@dataclass(frozen=True)
+class Selected(Policy):
+    """A policy that deletes the given memories; load-bearing ones stay.
+
+    Parameters
+    ----------
+    memory_ids : tuple of str
+        The ids of the memories.
+    """
+
+    name: ClassVar[str] = "selected"
+    origin: ClassVar[str] = "a person's choice"
+
+    memory_ids: tuple[str, ...] = field(default=(), metadata={"help": "ids of the memories"})
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
+        """Return the reason "selected" for each of the memories."""
+        is_selected = rows[c.MEMORY_ID].isin(self.memory_ids)
+        return pd.Series("selected", index=rows.index[is_selected])
+
+
+class MemoryBrowser(DisplayMixin):
+    """A grid of a store's memories, with charts and a range of time to filter it.
+
+    The browser is displayed as the last expression of a cell. Everything can be done with the
+    keyboard, and by the methods here. Nothing is written to the store.
+
+    Attributes
+    ----------
+    memories : DataFrame
+        The memories of the store, the newest first, with the columns of :func:`memlab.rows`.
+    grid
+        The widget with the table. Rows are selected in it by a click or by the space bar.
+    period
+        The widget with the range of time.
+    curve, context, usage
+        The widgets with the charts of growth, of the boot context, and of age against use. They are
+        None if there is no data to draw.
+    status, details, planned
+        The widgets with the number of memories, the selected ones, and their plan.
+    widget
+        The widget that contains all others.
+    """
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        listed = rows(evidence.past, by="age", log=evidence.log, now=evidence.now)
+        listed = listed.sort_values(c.POSITION, ascending=False, kind="stable")
+        self.memories: pd.DataFrame = pd.DataFrame(listed.reset_index(drop=True))
+        present = present_rows(evidence.past).sort_values(c.POSITION, ascending=False)
+        self._groups = _groups_of(present.reset_index(drop=True), evidence)
+        self._written = _days_of(self.memories[c.CREATED_AT])
+        self._steps = _steps_between(self._written)
+        self._marked: set[str] = set()
+        self._shown = np.arange(len(self.memories))
+        self._bodies: pd.Series[str] | None = None
+        self._make_widgets()
+        self._filter()
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The memories that the grid shows, as far as the range and the charts limit them."""
+        return self.memories.iloc[self._shown]
+
+    @property
+    def selected(self) -> pd.DataFrame:
+        """The memories that are selected in the grid."""
+        return self.shown.iloc[list(self.grid.selected_rows)]
+
+    @property
+    def policy(self) -> Selected:
+        """The policy that deletes the selected memories, for :func:`memlab.plan`."""
+        return Selected(tuple(map(str, self.selected[c.MEMORY_ID])))
+
+    def show_period(self, first: str, last: str) -> None:
+        """Show the memories that were written from one date to another, both included.
+
+        Parameters
+        ----------
+        first, last : str
+            Dates such as ``"2026-03-01"``, in UTC.
+        """
+        low = int(np.searchsorted(self._steps, np.datetime64(first, "D"), side="right")) - 1
+        high = int(np.searchsorted(self._steps, np.datetime64(last, "D"), side="right")) - 1
+        self.period.limits = [max(low, 0), max(high, 0)]
+
+    def show_groups(self, *names: str) -> None:
+        """Show the memories of some groups: parts of the boot context, or rows of age and use.
+
+        Parameters
+        ----------
+        *names : str
+            Names as the charts have them, such as ``"episodes"`` or ``"oldest quarter"``; none
+            shows all memories. Groups of one kind add up, those of different kinds narrow it down.
+
+        Raises
+        ------
+        ValueError
+            If a name is unknown.
+        """
+        known = [name for marks in self._groups for name in marks]
+        for name in names:
+            if name not in known:
+                raise ValueError(f"no group {name!r}; there are {', '.join(known)}")
+        self._marked = set(names)
+        for chart, marks in zip(self._mark_charts, self._groups, strict=True):
+            if chart is not None:
+                chart.selected = [name for name in marks if name in self._marked]
+        self._filter()
+
+    def show_all(self) -> None:
+        """Show all memories again."""
+        self.period.limits = [0, len(self._steps) - 1]
+        self.show_groups()
+
+    def select(self, memory_ids: Iterable[str]) -> None:
+        """Select memories that are shown, as a click on their rows does.
+
+        Parameters
+        ----------
+        memory_ids : iterable of str
+            The ids; those that are not shown are left out.
+        """
+        is_selected = self.shown[c.MEMORY_ID].isin(list(memory_ids)).to_numpy()[:GRID]
+        self.grid.selected_rows = np.flatnonzero(is_selected).tolist()
+
+    def plan(self) -> Plan:
+        """Return the plan that deletes the selected memories; it deletes nothing itself.
+
+        Raises
+        ------
+        MemlabError
+            If the browser was opened on a frame, or the store cannot be read.
+        """
+        source = self._evidence.source
+        if source is None:
+            raise MemlabError("a frame has nothing to delete: open the browser on the store itself")
+        return plan(source, self.policy, log=self._evidence.log, now=self._evidence.now)
+
+    def sheet(self) -> TextPage:
+        """Return what is shown as a page for a terminal, or for a page without scripts."""
+        facts = [("shown", self._shown_in_words()), ("selected", self._selected_in_words())]
+        table = _table_of(self.shown.iloc[:LISTED])
+        hidden = len(self.shown) - LISTED
+        remark = f"and {hidden:,} more" if hidden > 0 else ""
+        name = for_terminal(self._evidence.name)
+        cells = [tuple(map(str, row)) for row in table.itertuples(index=False)]
+        listed = Table("", tuple(table.columns), cells, remark)
+        return TextPage(f"{name}: {counted(len(self.memories))}", facts, [listed] if cells else [])
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """Return the widget, and a table and a chart for pages that cannot show widgets."""
+        bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)
+        chart = self._growth._repr_html_()
+        return {**bundle, "text/plain": repr(self), "text/html": f"{as_html(self.sheet())}{chart}"}
+
+    def _make_widgets(self) -> None:
+        """Create the widgets, and connect them."""
+        widgets = import_extra("ipywidgets", extra="lab")
+        itables = import_extra("itables.widget", extra="lab")
+        from memlab.views.controls import RangeSlider
+
+        past = self._evidence.past
+        self._growth = _chart_of(charts.plot_growth(growth_curve(past)))
+        context = _chart_of(charts.plot_boot_context(boot_context(present_rows(past))))
+        usage = age_or_use(past, self._evidence.references)
+        age_and_use = _chart_of(charts.plot_age_or_use(usage))
+        texts = [str(step) for step in self._steps]
+        self.period = RangeSlider(name="written", texts=texts, limits=[0, len(texts) - 1])
+        parts, groups = map(list, self._groups)
+        self.curve = _brush_of(self._growth)
+        self.context = _brush_of(context, parts, range(len(parts)))
+        places = [*range(len(TIMES)), *range(len(TIMES) + 1, len(TIMES) + 1 + len(QUARTERS))]
+        self.usage = _brush_of(age_and_use, groups, places)
+        self._mark_charts = [self.context, self.usage]
+        self.grid = itables.ITable(_table_of(self.memories.iloc[:0]), **_GRID_OPTIONS)
+        auto = widgets.Layout(width="auto")
+        self.all_button = widgets.Button(description="Show all", layout=auto)
+        self.plan_button = widgets.Button(description="Plan their deletion", layout=auto)
+        self.status = widgets.HTML()
+        self.details = widgets.HTML()
+        self.planned = widgets.HTML()
+        named = {"when written": self.curve, "parts": self.context, "age or use": self.usage}
+        there = {name: chart for name, chart in named.items() if chart is not None}
+        tabs = widgets.Tab(list(there.values()), titles=list(there))
+        row = widgets.Layout(flex_flow="row wrap", align_items="center")
+        self.widget = widgets.VBox(
+            [
+                *([tabs] if there else []),
+                widgets.HBox([self.period, self.all_button, self.status], layout=row),
+                self.grid,
+                self.details,
+                widgets.HBox([self.plan_button]),
+                self.planned,
+            ]
+        )
+        self.widget.add_class("memlab-browser")
+        self.period.observe(self._period_changed, names="limits")
+        if self.curve is not None:
+            self.curve.observe(self._span_changed, names="span")
+        for chart in self._mark_charts:
+            if chart is not None:
+                chart.observe(self._marks_changed, names="selected")
+        self.grid.observe(self._selection_changed, names="selected_rows")
+        self.all_button.on_click(lambda _: self.show_all())
+        self.plan_button.on_click(self._plan_asked)
+
+    def _period_changed(self, _: Any) -> None:
+        """Draw the range of time on the curve, and filter the grid."""
+        if self.curve is not None:
+            self.curve.span = self._span_of_period()
+        self._filter()
+
+    def _span_changed(self, change: Any) -> None:
+        """Set the range of time to a span of the curve, in fractions of its axis."""
+        span = change["new"]
+        if not span:
+            self.period.limits = [0, len(self._steps) - 1]
+        elif span != self._span_of_period():
+            first, last = (self._date_at(fraction) for fraction in span)
+            self.show_period(first, last)
+            self.curve.span = self._span_of_period()
+
+    def _marks_changed(self, _: Any) -> None:
+        """Show the groups that are selected on the charts."""
+        marked = set()
+        for chart in self._mark_charts:
+            if chart is not None:
+                marked.update(chart.selected)
+        if marked != self._marked:
+            self._marked = marked
+            self._filter()
+
+    def _date_at(self, fraction: float) -> str:
+        """Return the date at a fraction of the curve's axis."""
+        left, right = self._growth.axes[0].get_xlim()
+        moment = num2date(left + fraction * (right - left))  # type: ignore[no-untyped-call]
+        return f"{moment:%Y-%m-%d}"
+
+    def _span_of_period(self) -> list[float]:
+        """Return the range of time in fractions of the curve's axis; empty for all of it."""
+        low, high = self.period.limits
+        if (low, high) == (0, len(self._steps) - 1):
+            return []
+        left, right = self._growth.axes[0].get_xlim()
+        ends = np.array([self._steps[low], self._end_of(high)]).astype("datetime64[s]")
+        days = ends.astype(np.int64) / 86_400
+        fractions = np.clip((days - left) / (right - left), 0, 1)
+        return [round(float(fraction), 4) for fraction in fractions]
+
+    def _end_of(self, step: int) -> np.datetime64:
+        """Return the day after a step of the range of time."""
+        if step + 1 < len(self._steps):
+            return np.datetime64(self._steps[step + 1])
+        return np.datetime64(self._steps[step] + _DAY)
+
+    def _filter(self) -> None:
+        """Show the memories of the range of time and of the selected groups."""
+        is_shown = np.ones(len(self.memories), dtype=bool)
+        low, high = self.period.limits
+        if (low, high) != (0, len(self._steps) - 1):
+            is_shown &= self._written >= self._steps[low]  # a memory without a date is left out
+            if high + 1 < len(self._steps):
+                is_shown &= self._written < self._steps[high + 1]
+        for marks in self._groups:
+            chosen = [flags for name, flags in marks.items() if name in self._marked]
+            if chosen:
+                is_shown &= np.any(chosen, axis=0)
+        self._shown = np.flatnonzero(is_shown)
+        table = _table_of(self.shown.iloc[:GRID])
+        # An update takes the defaults for options that are not given again.
+        self.grid.update(table, caption=self._caption(), selected_rows=[], **_GRID_OPTIONS)
+        self.status.value = f'<p role="status">{html.escape(self._shown_in_words())}</p>'
+        self._show_selected()
+
+    def _caption(self) -> str:
+        """Return the caption of a grid that does not hold all memories."""
+        if len(self._shown) <= GRID:
+            return ""
+        return f"the newest {GRID:,} of {counted(len(self._shown))}: narrow the range to see others"
+
+    def _shown_in_words(self) -> str:
+        """Return the number of memories in the grid, and how they were filtered."""
+        tokens = counted(int(self.shown[c.TOKENS].sum()), "tokens")
+        words = f"{len(self._shown):,} of {counted(len(self.memories))}, {tokens}"
+        low, high = self.period.limits
+        if (low, high) != (0, len(self._steps) - 1):
+            last = self._end_of(high) - _DAY
+            words += f"; written {self._steps[low]} to {last}"
+        if self._marked:
+            words += f"; {', '.join(sorted(self._marked))}"
+        return words
+
+    def _selected_in_words(self) -> str:
+        """Return the number of selected memories, and their tokens, reads and references."""
+        selected = self.selected
+        if selected.empty:
+            return "none; select rows to see their text and to plan their deletion"
+        facts = [counted(len(selected)), counted(int(selected[c.TOKENS].sum()), "tokens")]
+        if selected[READS].notna().any():
+            facts.append(counted(int(selected[READS].sum()), "reads"))
+        facts.append(counted(int(selected[c.REFERENCES].sum()), "references"))
+        bearing = int((selected[LABEL] == "load-bearing").sum())
+        if bearing:
+            facts.append(f"{bearing:,} load-bearing, which no plan deletes")
+        return ", ".join(facts)
+
+    def _selection_changed(self, _: Any) -> None:
+        """Show the selected memories."""
+        self._show_selected()
+
+    def _show_selected(self) -> None:
+        """Show the text of the first selected memories; a plan of other ones is removed."""
+        selected = self.selected
+        parts = [f"<p>selected: {html.escape(self._selected_in_words())}</p>"]
+        for _, row in selected.iloc[:BODIES].iterrows():
+            title = html.escape(for_terminal(str(row[c.TITLE])))
+            key = html.escape(for_terminal(str(row[c.MEMORY_ID])))
+            body = html.escape(self._body_of(str(row[c.MEMORY_ID])))
+            parts.append(f"<h4>{title}</h4><p>{key}</p><pre tabindex='0'>{body}</pre>")
+        hidden = len(selected) - BODIES
+        if hidden > 0:
+            parts.append(f"<p>and {hidden:,} more</p>")
+        self.details.value = "".join(parts)
+        self.planned.value = ""
+        self.plan_button.disabled = selected.empty or self._evidence.source is None
+
+    def _body_of(self, memory_id: str) -> str:
+        """Return the text of a memory, which is read from the store at the first use."""
+        if self._bodies is None:
+            frame = self._evidence.past
+            source = self._evidence.source
+            if c.BODY not in frame and source is not None:
+                frame = load_past(source, with_body=True)
+            if c.BODY not in frame:
+                return "the text is not in this frame: load it with with_body=True"
+            frame = present_rows(frame)
+            self._bodies = pd.Series(frame[c.BODY].to_numpy(), index=frame[c.MEMORY_ID].astype(str))
+            self._bodies = self._bodies[~self._bodies.index.duplicated(keep="last")]
+        text = str(self._bodies.get(memory_id, ""))
+        return "\n".join(for_terminal(line) for line in text.splitlines())
+
+    def _plan_asked(self, _: Any) -> None:
+        """Show the plan of the selected memories, its cost, and the way to apply and undo it."""
+        try:
+            plan = self.plan()
+            parts = [str(plan), str(cost_of(plan, log=self._evidence.log))]
+        except MemlabError as error:
+            self.planned.value = f"<p role='alert'>{html.escape(str(error))}</p>"
+            return
+        parts.append(_NEXT if plan.memories else "nothing to apply: load-bearing memories stay")
+        text = html.escape("\n\n".join(parts))
+        self.planned.value = f"<pre tabindex='0'>{text}</pre>"
+
+
+_NEXT: Final = """nothing was deleted; in the next cell:
+plan = browser.plan()          # the same plan
+receipt = memlab.apply(plan)   # archive, delete, verify
+memlab.restore(receipt)        # undo: every memory back at its place"""
+
+
+def browse(store: Memories, *, log: Log = None, now: datetime | None = None) -> MemoryBrowser:
+    """Return the browser of a store's memories: a grid, a range of time, and charts to filter by.
+
+    Selected rows show their text, and go on to a plan that deletes them, its cost and its undo.
+
+    Parameters
+    ----------
+    store : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, which is only read, or what ``memlab.load_past`` returns.
+    log : DataFrame, str or Path, optional
+        An access log; by default the logs that ``memlab.toml`` names.
+    now : datetime, optional
+        The time at which ages are computed, with a time zone; by default the clock's.
+
+    Returns
+    -------
+    MemoryBrowser
+        The browser, which a notebook displays.
+
+    Raises
+    ------
+    MemlabError
+        If the store cannot be read, or the extra ``lab`` is not installed.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> browser = memlab.browse(memlab.store_path("three_hundred_issues"))
+    >>> browser.show_period("2026-03-01", "2026-03-07")
+    >>> browser.select(browser.shown["memory_id"].head(2))
+    >>> len(browser.shown), len(browser.plan().memories)
+    (40, 2)
+    """
+    return MemoryBrowser(collect_evidence(store, log, call="memlab.browse", now=now))
+
+
+def _groups_of(present: pd.DataFrame, evidence: Evidence) -> tuple[dict[str, Flags], ...]:
+    """Return the members of the groups that charts show: parts of a start, and age and use.
+
+    Each is an array of truth values, one for each memory of `present`, the newest first.
+    """
+    memories = arrays_of(present)
+    part, loaded = parts_of(memories)
+    parts = {}
+    for place, name in enumerate(PARTS):
+        members = loaded & (part == place)
+        if members.any():
+            parts[name] = members
+    is_log = evidence.references[c.KIND] == "log"
+    reads = evidence.references[is_log]
+    day = reads[c.AT].dt.floor("D")
+    days_read = pd.DataFrame({"id": reads[c.TARGET_ID], "day": day}).drop_duplicates()["id"]
+    times = present[c.MEMORY_ID].map(days_read.value_counts()).fillna(0).to_numpy()
+    group = times_group(times.astype(np.int64))
+    prunable = np.asarray(memories.prunable)
+    groups = {f"read {name}": prunable & (group == at) for at, name in enumerate(TIMES)}
+    rank = np.cumsum(prunable) - 1
+    quarter = len(QUARTERS) * rank // max(int(prunable.sum()), 1)
+    for at, name in enumerate(QUARTERS):
+        groups[name] = prunable & (quarter == at)
+    return parts, groups
+
+
+def _days_of(times: "pd.Series[Any]") -> npt.NDArray[np.datetime64]:
+    """Return times in UTC as days, NaT for none."""
+    naive = times.dt.tz_convert("UTC").dt.tz_localize(None)
+    return np.asarray(naive, dtype="datetime64[D]")
+
+
+def _steps_between(days: npt.NDArray[np.datetime64]) -> npt.NDArray[np.datetime64]:
+    """Return the first days of the steps from the earliest day to the latest."""
+    known = days[~np.isnat(days)]
+    if not len(known):
+        return np.array(["1970-01-01"], dtype="datetime64[D]")
+    first = known.min()
+    count = int((known.max() - first) / _DAY) + 1
+    width = -(-count // STEPS)
+    return np.arange(first, first + count * _DAY, width * _DAY)
+
+
+def _table_of(memories: pd.DataFrame) -> pd.DataFrame:
+    """Return memories as the table of the grid, with rounded numbers and short dates."""
+    table = without_controls(memories[list(_COLUMNS)])
+    table[LABEL] = memories[LABEL].astype(str)
+    table[AGE_DAYS] = memories[AGE_DAYS].round().astype("Int64")
+    table[c.CREATED_AT] = memories[c.CREATED_AT].dt.strftime("%Y-%m-%d").astype(object)
+    if memories[READS].isna().all():
+        table = table.drop(columns=READS)
+    for name in table.columns:
+        if table[name].isna().any():
+            table[name] = table[name].astype(object).where(table[name].notna(), "–")
+    return table.rename(columns=_COLUMNS).reset_index(drop=True)
+
+
+def _chart_of(ax: Axes) -> Chart:
+    """Return the chart that a plot function drew."""
+    return cast("Chart", ax.figure)
+
+
+def _brush_of(chart: Chart, names: Sequence[str] = (), places: Iterable[float] = ()) -> Any:
+    """Return a chart as a widget to select a span of time on, or rows by name.
+
+    Parameters
+    ----------
+    chart : Chart
+        The chart.
+    names : sequence of str, optional
+        The names of its rows; without them a span along the x axis can be selected.
+    places : iterable of float, optional
+        The place of each row on the y axis.
+
+    Returns
+    -------
+    Brush or None
+        The widget; None if the chart has no data to draw.
+    """
+    if chart.nothing_to_show:
+        return None
+    from memlab.views.controls import Brush
+
+    narrow = chart.at(width=NARROW)
+    drawn = as_svg(narrow, "narrow") + as_svg(chart, "wide")
+    rows = dict(zip(names, places, strict=True))
+    return Brush(
+        html=f'<div class="memlab-chart"><style>{STYLE}</style>{drawn}</div>',
+        title=chart.title,
+        marks=list(names),
+        layouts={"narrow": _layout_of(narrow, rows), "wide": _layout_of(chart, rows)},
+    )
+
+
+def _layout_of(chart: Chart, rows: dict[str, float]) -> dict[str, list[float]]:
+    """Return the boxes of the axes and of rows as left, top, width and height.
+
+    All are fractions of the drawn figure, from its upper left corner. The box of the axes has the
+    key "axes".
+    """
+    ax = chart.axes[0]
+    axes = ax.get_position()
+    boxes = {"axes": [axes.x0, 1 - axes.y1, axes.width, axes.height]}
+    low, high = ax.get_ylim()
+    height = axes.height / abs(high - low)
+    for name, place in rows.items():
+        middle = 1 - (axes.y0 + axes.height * (place - low) / (high - low))
+        boxes[name] = [axes.x0, middle - 0.45 * height, axes.width, 0.9 * height]
+    return {name: [round(float(edge), 4) for edge in box] for name, box in boxes.items()}

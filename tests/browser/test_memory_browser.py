@@ -1,0 +1,138 @@
+"""The browser of memories in a real browser: a brush, keys and a selection filter the grid."""
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import memlab
+from browser.lab import Lab
+from memlab.views import MemoryBrowser
+
+NOTEBOOK = "notebooks/08_memories.ipynb"
+CHANGE_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
+
+
+@pytest.fixture
+def expected() -> MemoryBrowser:
+    """The same browser in Python, whose methods say what the widgets must show."""
+    store = memlab.store_path("looked_up")
+    log = store.with_suffix(".searches.jsonl")
+    return memlab.browse(store, log=log, now=datetime.fromisoformat("2026-06-30T18:00:00+00:00"))
+
+
+@pytest.fixture(scope="module")
+def shown(page: Page, lab: Lab) -> Locator:
+    lab.open(page, NOTEBOOK)
+    lab.run_all(page)
+    found = page.locator(".memlab-browser")
+    expect(found).to_have_count(1)
+    found.scroll_into_view_if_needed()
+    return found
+
+
+@pytest.fixture
+def all_shown(shown: Locator) -> Locator:
+    shown.get_by_role("button", name="Show all", exact=True).click()
+    expect(shown.locator("p[role=status]")).to_contain_text("480 of 480 memories")
+    return shown
+
+
+def drag(page: Page, area: Locator, first: float, last: float) -> None:
+    """Drag over an area, from one fraction of its width to another."""
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + first * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + last * box["width"], middle, steps=4)
+    page.mouse.up()
+
+
+def test_no_cell_fails(page: Page, shown: Locator) -> None:
+    expect(page.locator('[data-mime-type="application/vnd.jupyter.error"]')).to_have_count(0)
+
+
+def test_a_brush_on_the_curve_shows_its_span(page: Page, all_shown: Locator) -> None:
+    drag(page, all_shown.locator(".memlab-area"), 0.25, 0.5)
+    status = all_shown.locator("p[role=status]")
+    expect(status).to_contain_text("written 2025-")
+    words = re.search(r"(\d+) of 480 memories.* written (\S+) to (\S+)", status.inner_text())
+    assert words is not None
+    count, first, last = words.groups()
+    written = memlab.load(memlab.store_path("looked_up"))["created_at"].dt.strftime("%Y-%m-%d")
+    assert int(count) == written.between(first, last).sum()
+    expect(all_shown.locator(".dt-info")).to_contain_text(f"of {count} entries")
+    expect(all_shown.locator(".memlab-band")).to_be_visible()
+
+
+def test_a_click_on_the_curve_shows_all(page: Page, all_shown: Locator) -> None:
+    drag(page, all_shown.locator(".memlab-area"), 0.25, 0.5)
+    expect(all_shown.locator("p[role=status]")).to_contain_text("written")
+    all_shown.locator(".memlab-area").click()
+    expect(all_shown.locator("p[role=status]")).to_contain_text("480 of 480 memories")
+
+
+def test_arrow_keys_move_the_range(all_shown: Locator, expected: MemoryBrowser) -> None:
+    first = all_shown.get_by_role("slider", name="written from")
+    before = first.get_attribute("aria-valuetext")
+    first.press("ArrowRight")
+    after = first.get_attribute("aria-valuetext")
+    assert before is not None
+    assert after is not None
+    assert before < after
+    last = all_shown.get_by_role("slider", name="written to").get_attribute("aria-valuetext")
+    assert last is not None
+    expected.show_period(after, last)
+    expect(all_shown.locator("p[role=status]")).to_contain_text(f"{len(expected.shown)} of 480")
+
+
+@pytest.mark.parametrize(
+    ("tab", "group"), [("parts", "decisions"), ("age or use", "oldest quarter")]
+)
+def test_a_row_of_a_chart_shows_its_memories(
+    all_shown: Locator, expected: MemoryBrowser, tab: str, group: str
+) -> None:
+    all_shown.get_by_role("tab", name=tab).click()
+    row = all_shown.get_by_role("button", name=f"show only: {group}")
+    row.press("Enter")
+    expect(row).to_have_attribute("aria-pressed", "true")
+    expected.show_groups(group)
+    expect(all_shown.locator("p[role=status]")).to_contain_text(f"{len(expected.shown)} of 480")
+    expect(all_shown.locator("p[role=status]")).to_contain_text(group)
+    all_shown.get_by_role("tab", name="when written").click()
+
+
+def test_a_column_filters_the_grid(all_shown: Locator, expected: MemoryBrowser) -> None:
+    box = all_shown.locator(".dtcc-search input").first
+    box.fill("webhook")
+    found = expected.memories["title"].str.contains("webhook", case=False).sum()
+    assert found
+    expect(all_shown.locator(".dt-info")).to_contain_text(f"of {found} entries")
+    box.fill("")
+    expect(all_shown.locator(".dt-info")).to_contain_text("of 480 entries")
+
+
+def test_selected_rows_show_their_text_and_a_plan(
+    page: Page, all_shown: Locator, expected: MemoryBrowser, artifacts: Path
+) -> None:
+    all_shown.locator("tbody tr").first.click()
+    newest = expected.memories.iloc[0]
+    body = memlab.load(memlab.store_path("looked_up"), with_body=True).set_index("memory_id")[
+        "body"
+    ]
+    expect(all_shown.locator("h4")).to_have_text(newest["title"])
+    expect(all_shown.locator("pre").first).to_have_text(body[newest["memory_id"]])
+    all_shown.get_by_role("button", name="Plan their deletion").click()
+    plan = all_shown.locator("pre").last
+    expect(plan).to_contain_text("deletes       1 of 480 memories")
+    expect(plan).to_contain_text("memlab.restore(receipt)")
+    page.set_viewport_size({"width": 1360, "height": 2400})
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        page.evaluate(CHANGE_THEME, theme)
+        expect(page.locator("body")).to_have_attribute("data-jp-theme-name", theme)
+        expect(page.locator("#jupyterlab-splash")).to_have_count(0)
+        all_shown.screenshot(path=artifacts / f"memories-{theme.split()[-1].lower()}.png")

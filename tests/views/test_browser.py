@@ -1,0 +1,211 @@
+"""The browser of memories without a browser: what its methods and widgets filter and select."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.compaction import cost_of
+from memlab.errors import MemlabError
+from memlab.views import MemoryBrowser, Selected
+from memlab.views.browser import LISTED
+
+STORE = memlab.store_path("looked_up")
+LOG = STORE.with_suffix(".searches.jsonl")
+NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
+
+
+@pytest.fixture
+def browser() -> MemoryBrowser:
+    return memlab.browse(STORE, log=LOG, now=NOW)
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return memlab.load(STORE, with_body=True)
+
+
+def test_all_memories_are_shown_the_newest_first(
+    browser: MemoryBrowser, frame: pd.DataFrame
+) -> None:
+    assert browser.shown["memory_id"].tolist() == frame["memory_id"].tolist()[::-1]
+
+
+def test_a_period_includes_its_first_and_last_day(
+    browser: MemoryBrowser, frame: pd.DataFrame
+) -> None:
+    browser.show_period("2025-10-01", "2025-10-31")
+    is_in_october = frame["created_at"].dt.strftime("%Y-%m") == "2025-10"
+    assert set(browser.shown["memory_id"]) == set(frame.loc[is_in_october, "memory_id"])
+
+
+def test_the_sliders_and_the_brush_move_together(browser: MemoryBrowser) -> None:
+    browser.show_period("2025-10-01", "2025-10-31")
+    first, last = browser.curve.span
+    assert 0 < first < last < 1
+    browser.show_all()
+    assert browser.curve.span == []
+
+
+def test_a_brush_sets_the_period(browser: MemoryBrowser) -> None:
+    browser.show_period("2025-10-01", "2025-10-31")
+    shown = browser.shown["memory_id"].tolist()
+    span = browser.curve.span
+    browser.show_all()
+    browser.curve.span = [span[0] + 0.0005, span[1] - 0.0005]
+    assert browser.shown["memory_id"].tolist() == shown
+
+
+def test_an_empty_brush_shows_all(browser: MemoryBrowser) -> None:
+    browser.curve.span = [0.1, 0.2]
+    assert len(browser.shown) < len(browser.memories)
+    browser.curve.span = []
+    assert len(browser.shown) == len(browser.memories)
+
+
+@pytest.mark.parametrize("part", ["decisions", "skills", "rejected paths", "episodes"])
+def test_a_part_shows_as_many_memories_as_its_bar(
+    browser: MemoryBrowser, frame: pd.DataFrame, part: str
+) -> None:
+    browser.context.selected = [part]
+    context = memlab.growth.boot_context(frame)
+    assert len(browser.shown) == context.loc[part, "memories"]
+    assert browser.shown["tokens"].sum() == context.loc[part, "tokens"]
+
+
+def test_groups_of_one_kind_add_up_and_of_two_kinds_narrow(browser: MemoryBrowser) -> None:
+    browser.show_groups("newest quarter")
+    newest = set(browser.shown["memory_id"])
+    browser.show_groups("oldest quarter")
+    oldest = set(browser.shown["memory_id"])
+    browser.show_groups("newest quarter", "oldest quarter")
+    assert set(browser.shown["memory_id"]) == newest | oldest
+    browser.show_groups("newest quarter", "decisions")
+    assert browser.shown.empty
+
+
+def test_memories_that_were_never_read_have_no_reads(browser: MemoryBrowser) -> None:
+    browser.show_groups("read never")
+    assert (browser.shown["reads"] == 0).all()
+    browser.show_groups("read five times or more")
+    assert (browser.shown["reads"] >= 5).all()
+
+
+def test_an_unknown_group_is_named_with_those_that_there_are(browser: MemoryBrowser) -> None:
+    with pytest.raises(ValueError, match=r"no group 'old'; there are decisions, .*oldest quarter"):
+        browser.show_groups("old")
+
+
+def test_selected_rows_are_those_of_the_shown_memories(browser: MemoryBrowser) -> None:
+    browser.show_period("2025-10-01", "2025-10-31")
+    browser.grid.selected_rows = [0, 2]
+    expected = browser.shown["memory_id"].iloc[[0, 2]].tolist()
+    assert browser.selected["memory_id"].tolist() == expected
+
+
+def test_a_filter_removes_the_selection(browser: MemoryBrowser) -> None:
+    browser.grid.selected_rows = [0]
+    browser.show_period("2025-10-01", "2025-10-31")
+    assert browser.selected.empty
+
+
+def test_a_selected_memory_shows_its_text(browser: MemoryBrowser, frame: pd.DataFrame) -> None:
+    chosen = frame.iloc[100]
+    browser.select([chosen["memory_id"]])
+    assert f"<pre tabindex='0'>{chosen['body']}</pre>" in browser.details.value
+
+
+def test_texts_of_a_store_are_escaped(tmp_path: Path) -> None:
+    hostile = row("m0", "episodic", title="<b>title</b>", body="<script>alert(1)</script>\x1b[31m")
+    browser = memlab.browse(write_rows(tmp_path / "memory.db", [hostile]))
+    browser.select(["m0"])
+    assert "<script>" not in browser.details.value
+    assert "<b>title" not in browser.details.value
+    assert "\x1b" not in browser.details.value
+    assert "<b>title" not in browser._repr_mimebundle_()["text/html"]
+
+
+def test_the_plan_deletes_the_selected_memories(browser: MemoryBrowser) -> None:
+    prunable = browser.shown.loc[browser.shown["label"] == "prunable", "memory_id"].head(3)
+    browser.select(prunable)
+    plan = browser.plan()
+    assert {memory.memory_id for memory in plan.memories} == set(prunable)
+    assert {memory.reason for memory in plan.memories} == {"selected"}
+
+
+def test_no_plan_deletes_a_load_bearing_memory(browser: MemoryBrowser) -> None:
+    bearing = browser.shown.loc[browser.shown["label"] == "load-bearing", "memory_id"]
+    browser.select(bearing)
+    assert len(browser.selected) == len(bearing)
+    assert browser.plan().memories == ()
+    browser.plan_button.click()
+    assert "nothing to apply" in browser.planned.value
+
+
+def test_the_button_shows_the_plan_and_its_cost(browser: MemoryBrowser) -> None:
+    browser.show_groups("read five times or more")
+    browser.select(browser.shown["memory_id"])
+    browser.plan_button.click()
+    cost = cost_of(browser.plan(), log=LOG)
+    assert cost.to_deleted > 0
+    assert f"{cost.to_deleted} of {cost.references} references" in browser.planned.value
+    assert "memlab.restore(receipt)" in browser.planned.value
+
+
+def test_a_plan_of_another_selection_is_removed(browser: MemoryBrowser) -> None:
+    browser.grid.selected_rows = [0]
+    browser.plan_button.click()
+    assert browser.planned.value
+    browser.grid.selected_rows = [1]
+    assert not browser.planned.value
+
+
+def test_a_selection_is_deleted_and_restored(tmp_path: Path) -> None:
+    copy = memlab.copy_store(STORE, tmp_path / "memory.db")
+    before = memlab.load(copy)
+    chosen = before.loc[before["prunable"], "memory_id"].iloc[[3, 40]]
+    receipt = memlab.apply(memlab.plan(copy, Selected(tuple(chosen))))
+    assert not set(chosen) & set(memlab.load(copy)["memory_id"])
+    memlab.restore(receipt)
+    assert memlab.load(copy).equals(before)
+
+
+def test_a_page_without_scripts_has_a_table_and_a_chart(browser: MemoryBrowser) -> None:
+    bundle: dict[str, Any] = browser._repr_mimebundle_()
+    assert bundle["text/html"].count("<tr>") >= LISTED
+    assert "<script" not in bundle["text/html"]
+    assert '<div class="memlab-chart">' in bundle["text/html"]
+    assert f"and {len(browser.memories) - LISTED} more" in bundle["text/plain"]
+
+
+def test_a_frame_has_no_plan(frame: pd.DataFrame) -> None:
+    browser = memlab.browse(frame)
+    browser.grid.selected_rows = [0]
+    assert browser.plan_button.disabled
+    with pytest.raises(MemlabError, match="a frame has nothing to delete"):
+        browser.plan()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_small_stores_can_be_browsed(tmp_path: Path, count: int) -> None:
+    browser = memlab.browse(write_rows(tmp_path / "memory.db", episodes(count)))
+    assert len(browser.shown) == count
+    assert browser.usage is None
+    assert str(browser.sheet().title).endswith(f"{count} {'memory' if count == 1 else 'memories'}")
+    browser.show_all()
+    browser.select(["m0"])
+
+
+def test_memories_without_a_date_are_outside_of_every_period(tmp_path: Path) -> None:
+    rows = [
+        row(f"m{n}", "episodic", created_at=f"2026-01-0{n}T00:00:00+00:00") for n in (1, 2, 3, 4)
+    ]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows))
+    frame.loc[3, "created_at"] = pd.NaT
+    browser = memlab.browse(frame)
+    browser.show_period("2026-01-02", "2026-01-03")
+    assert browser.shown["memory_id"].tolist() == ["m3", "m2"]
