@@ -15,7 +15,8 @@ from matplotlib.dates import num2date
 from memlab import charts
 from memlab import columns as c
 from memlab.charts.figure import NARROW, STYLE, Chart, as_svg
-from memlab.compaction.effects import AGE_DAYS, LABEL, READS, cost_of, rows, without_controls
+from memlab.compaction.memory_table import AGE_DAYS, LABEL, READS, rows, without_controls
+from memlab.compaction.plan_cost import cost_of
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.errors import MemlabError
