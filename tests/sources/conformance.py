@@ -444,18 +444,20 @@ class Compacted(Conformance):
         found = compaction.archived_rows(source).groupby("digest")["memory_id"]
         named = {digest: list(ids) for digest, ids in found}
         (tmp_path / "victim.md").write_text("nobody's business")
-        archive = source.archive.read_bytes()
+        # A forged kind makes `source.archive` another path, so the path is held from here on.
+        path = source.archive
+        archive = path.read_bytes()
         before = lab.exactly()
         outside = files_outside(tmp_path, lab)
         for seed in range(FORGED):
             rng = random.Random(seed)
-            source.archive.write_bytes(archive)
-            what = f"seed {seed}: {forge(source.archive, rng)}"
-            forged = source.archive.read_bytes()
-            os.utime(source.archive, (0, 0))  # who reads waits for what was just written to settle
+            path.write_bytes(archive)
+            what = f"seed {seed}: {forge(path, rng)}"
+            forged = path.read_bytes()
+            os.utime(path, (0, 0))  # who reads waits for what was just written to settle
             for look in LOOKS:
                 ended(what, look, source)
-            assert (lab.exactly(), source.archive.read_bytes()) == (before, forged), what
+            assert (lab.exactly(), path.read_bytes()) == (before, forged), what
             for receipt in receipts:
                 ids = rng.choice((None, rng.sample(named[receipt.digest], 2)))
                 back = ended(what, memlab.restore, receipt, store=source, ids=ids)
