@@ -403,6 +403,28 @@ def test_retired_md_without_a_last_line_end_is_as_it_was(tmp_path: Path) -> None
     assert state(folder) == before
 
 
+NESTED = {
+    "a memory below another": b"- [A](a.md) - hook\n  - [D](d.md) nested\n",
+    "no line end": b"- [A](a.md) - hook\n  - [D](d.md) nested",
+    "two levels": b"- [A](a.md)\n  - [B](b.md)\n    - [C](c.md)\n",
+    "below a heading entry": b"- Notes\n  - [A](a.md)\n  - [B](b.md) hook\n",
+    "a continuation": b"- [A](a.md)\n  - [B](b.md) hook\n    and more of it\n",
+}
+
+
+@pytest.mark.parametrize("index", NESTED.values(), ids=NESTED.keys())
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_retired_nested_entries_return_as_they_were(
+    tmp_path: Path, index: bytes, keep: int
+) -> None:
+    folder = filled(tmp_path, index)
+    before = state(folder)
+    receipt = applied(folder, keep, retire=True)
+    if receipt.archive:
+        memlab.restore(receipt)
+    assert state(folder) == before
+
+
 def test_line_to_retired_md_that_a_hand_wrote_stays(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     receipt = applied(folder, 1, retire=True)

@@ -235,16 +235,29 @@ class MemoryIndex:
 
         Add a blank first line if the remaining text would otherwise begin with front matter.
         """
-        kept: list[str | None] = [block.without(gone, names) for block in self.blocks]
-        for number in reversed(range(len(kept))):
-            if self._is_emptied_parent(number, kept, gone, names):
-                kept[number] = None
-        text = "".join(text for text in kept if text is not None)
+        text = self._joined([block.without(gone, names) for block in self.blocks], gone, names)
         had_front_matter = markdown.read_front_matter("".join(self._lines)).text_at
         has_front_matter = markdown.read_front_matter(text).text_at
         if has_front_matter and not had_front_matter:
             text = _EMPTY + text
         return encoded(text)
+
+    def without_own(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
+        """Return the file without the entries whose first file is in `gone`; other mentions stay."""
+        kept = [
+            block.without(gone, names) if _first_file(block, names) in gone else block.text
+            for block in self.blocks
+        ]
+        return encoded(self._joined(kept, gone, names))
+
+    def _joined(
+        self, kept: list[str | None], gone: Collection[str], names: markdown.FileNames
+    ) -> str:
+        """Return the text of the blocks that are kept, without parents that lost all they had."""
+        for number in reversed(range(len(kept))):
+            if self._is_emptied_parent(number, kept, gone, names):
+                kept[number] = None
+        return "".join(text for text in kept if text is not None)
 
     def _is_emptied_parent(
         self,
@@ -431,11 +444,7 @@ def remove_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames)
 
 def remove_own_entries(raw: bytes, gone: Collection[str], names: markdown.FileNames) -> bytes:
     """Return an index without the entries whose first file is in `gone`; other mentions stay."""
-    kept = [
-        block.without(gone, names) if _first_file(block, names) in gone else block.text
-        for block in MemoryIndex(raw).blocks
-    ]
-    return encoded("".join(text for text in kept if text is not None))
+    return MemoryIndex(raw).without_own(gone, names)
 
 
 def own_texts(raw: bytes, names: markdown.FileNames) -> dict[str, list[str]]:
@@ -460,7 +469,7 @@ def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> byte
     Skip the files that already have an entry of their own. First try to rebuild the index byte for
     byte; if it has changed otherwise, insert each entry at the best matching place.
     """
-    missing = back.keys() - MemoryIndex(raw).entered(names)
+    missing = {file for file in back if back[file]} - MemoryIndex(raw).entered(names)
     entries = {}
     for file in missing:
         for entry in back[file]:
@@ -482,7 +491,7 @@ def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> byte
     # An entry in a comment is not visible: append it, else put a plain link at the top.
     for entry_back in _not_named(draft, returning, missing, known):
         draft.insert(draft.end, entry_back.lines)
-    for file in sorted(set(missing) - MemoryIndex(draft.raw).named(known).keys()):
+    for file in sorted(missing - MemoryIndex(draft.raw).named(known).keys()):
         draft.insert(draft.top, [f"- [{file}](<{file}>)\n"])
     return draft.raw
 

@@ -771,10 +771,13 @@ def _is_entry_of(name: str, entry: IndexEntry) -> bool:
 
 
 def _line_of(name: str, entries: Sequence[IndexEntry]) -> str:
-    """Return the line of a file in an index: its own entry, or a plain link."""
+    """Return the line of a file for another index: its own entry, or a plain link.
+
+    The line has no indentation. An indented line would be nested below the line before it.
+    """
     for entry in entries:
         if _is_entry_of(name, entry):
-            text = str(entry["text"])
+            text = str(entry["text"]).lstrip(" \t")
             return text if text.endswith("\n") else f"{text}\n"
     return f"- [{name}](<{name}>)\n"
 
@@ -782,24 +785,35 @@ def _line_of(name: str, entries: Sequence[IndexEntry]) -> str:
 def _at_the_top(
     index: MemoryIndex, name: str, line: str, *, skip: Iterable[str], names: FileNames
 ) -> IndexEntry:
-    """Return an entry to insert above the first remaining entry, so that the line is loaded."""
+    """Return an entry to insert above the first remaining entry, so that the line is loaded.
+
+    The line gets the indentation of that entry, which would otherwise be nested below it.
+    """
     gone = {RETIRED, *skip}
     staying = [block for block in index.blocks if gone.isdisjoint(block.files(names))]
-    entries = [block for block in staying if block.is_entry]
+    items = [block for block in staying if block.is_item]
     not_blank = [block for block in staying if block.text.strip()]
+    text = line
     below = []
-    for block in (entries or not_blank)[:1]:
+    for block in (items or not_blank)[:1]:
         first_line = indexes.lines_of(block.text)[0]
         below.append(indexes.digest_of(indexes.encoded(first_line)))
+        if items:
+            text = _indentation_of(first_line) + line
     return {
         "line": 0,
-        "text": line,
+        "text": text,
         "entry": True,
         "whole": "",
         "files": [name],
         "above": [],
         "below": below,
     }
+
+
+def _indentation_of(line: str) -> str:
+    """Return the white space at the beginning of a line."""
+    return line[: len(line) - len(line.lstrip(" \t"))]
 
 
 def _checked(kept: Mapping[Key, str]) -> dict[str, Any]:
