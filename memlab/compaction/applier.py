@@ -28,6 +28,7 @@ from memlab.sources.base import (
 )
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.index_versions import note_index_versions
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
 from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.archive.schema import Apply, Archived, Entry
@@ -339,6 +340,7 @@ def _apply_locked(
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             writer.delete(expected, watch=watch)
+        note_index_versions(archive, plan.digest, writer.index_versions())
         watch("verified")
     retired_count = sum(memory.key in links for memory in plan.retires)
     return replace(receipt, deleted=len(leaving), retired=retired_count, expired=len(expired))

@@ -30,6 +30,7 @@ from memlab.sources.base import (
 )
 from memlab.sources.opening import SourceLike
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.index_versions import index_versions_in
 from memlab.store.archive.opening import check_archive_of, open_archive
 from memlab.store.archive.retired import forget_retired
 from memlab.store.archive.schema import Copy, Entry, check_size
@@ -179,6 +180,8 @@ def _restore_deleted(request: _Request, now: datetime, watch: StepCallback) -> R
             missing = _missing(writer, source, archive, entry, copies)
             watch("checked")
             if missing.known_keys:
+                if len(missing.known_keys) == entry.memories:
+                    writer.index_before = index_versions_in(archive, entry.digest)
                 inserted = writer.insert(missing, watch=watch)
                 watch("verified")
         expired = set[Key]()
@@ -215,6 +218,8 @@ def _undo_links(request: _Request, into: str | Path | None, watch: StepCallback)
         watch("locked")
         links = _links_before(writer, request, plan)
         entries = {entry.key: entry.said for entry in plan.entries if entry.key in links}
+        if len(links) == len(plan.links):
+            writer.index_before = index_versions_in(request.archive, plan.digest)
         count = writer.supersede(links, entries) if links else 0
         watch("verified")
     if plan.moves:

@@ -23,6 +23,7 @@ from memlab.items import is_load_bearing_stored
 from memlab.settings import Settings
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.content_copies import keeps_copies
+from memlab.store.archive.index_versions import IndexVersion
 from memlab.store.archive.location import (
     ArchiveLocation,
     archive_path,
@@ -375,11 +376,18 @@ class Writer(Reader):
         Number of rows per table that were deleted with memories and could not be restored.
     entries_left : sequence of Key
         Keys of restored memories whose existing index entry was left unchanged.
+    index_before : mapping of str to IndexVersion
+        By file name: the index files to restore if they are as the plan left them.
     """
 
     likely_cause: ClassVar[str] = "somebody else who writes to the store"
     rows_left_out: Mapping[str, int] = _NONE
     entries_left: Sequence[Key] = ()
+    index_before: Mapping[str, IndexVersion] = MappingProxyType({})
+
+    def index_versions(self) -> list[IndexVersion]:
+        """Return the index files that the change replaced, as they were before."""
+        return []
 
     def delete(self, expected: Mapping[Key, str], *, watch: StepCallback = no_progress) -> int:
         """Delete memories and their dependent rows, and verify the deletion.

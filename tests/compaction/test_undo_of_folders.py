@@ -1,9 +1,10 @@
 """What a plan took out of a folder comes back, whatever a hand did to the folder meanwhile."""
 
 import os
+import sqlite3
 import stat
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from shell import run as run_command
 from shell import said
 
 import memlab
-from memlab.compaction import keep_copies, recover
+from memlab.compaction import drop_archived, keep_copies, recover
 from memlab.errors import ChangedWhileReadError, MemlabError, StalePlanError, StoreError
 from memlab.sources.base import no_progress
 from memlab.sources.folder.files import Folder
@@ -45,13 +46,15 @@ def filled(tmp_path: Path, index: bytes = INDEX) -> Path:
     return folder
 
 
-def state(folder: Path) -> State:
-    """Bytes, mode and time of every file; the index has a new time when it changes."""
+def state(folder: Path, *, with_index_times: bool = False) -> State:
+    """Bytes, mode and time of every file; an index has a new time when it is edited."""
     found = {}
     for path in filter(Path.is_file, folder.rglob("*")):
         there = path.lstat()
-        written = 0 if path.name in ("MEMORY.md", "RETIRED.md") else there.st_mtime_ns
-        found[str(path.relative_to(folder))] = path.read_bytes(), there.st_mode, written
+        name = str(path.relative_to(folder))
+        is_index = path.name in ("MEMORY.md", "RETIRED.md")
+        written = there.st_mtime_ns if with_index_times or not is_index else 0
+        found[name] = path.read_bytes(), there.st_mode, written
     return found
 
 
@@ -83,11 +86,11 @@ def written(folder: Path) -> list[bytes]:
 @pytest.mark.parametrize("retire", [False, True])
 def test_without_an_edit_all_of_the_folder_is_as_it_was(tmp_path: Path, retire: bool) -> None:
     folder = filled(tmp_path)
-    before = state(folder)
+    before = state(folder, with_index_times=True)
     receipt = applied(folder, 1, retire=retire)
     assert state(folder) != before
     assert memlab.restore(receipt) == 4
-    assert state(folder) == before
+    assert state(folder, with_index_times=True) == before
 
 
 @pytest.mark.parametrize("kind", ["openclaw", "serena", "odek", "claude"])
@@ -418,11 +421,11 @@ def test_retired_nested_entries_return_as_they_were(
     tmp_path: Path, index: bytes, keep: int
 ) -> None:
     folder = filled(tmp_path, index)
-    before = state(folder)
+    before = state(folder, with_index_times=True)
     receipt = applied(folder, keep, retire=True)
     if receipt.archive:
         memlab.restore(receipt)
-    assert state(folder) == before
+    assert state(folder, with_index_times=True) == before
 
 
 def test_line_to_retired_md_that_a_hand_wrote_stays(tmp_path: Path) -> None:
@@ -435,6 +438,63 @@ def test_line_to_retired_md_that_a_hand_wrote_stays(tmp_path: Path) -> None:
     memlab.restore(receipt)
     assert own in index.read_bytes()
     assert (folder / "RETIRED.md").exists()
+
+
+# Earlier versions of the index in the archive
+
+
+def versions_in(archive: Path) -> list[str]:
+    with closing(sqlite3.connect(archive)) as connection:
+        rows = connection.execute("SELECT value FROM about WHERE name LIKE 'index_versions:%'")
+        return [value for (value,) in rows]
+
+
+def test_erasing_a_deletion_erases_every_earlier_version_of_the_index(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    first = applied(folder, 3)
+    second = applied(folder, 2)
+    assert len(versions_in(Path(str(first.archive)))) == 2
+    drop_archived(folder, digest=first.digest)
+    assert versions_in(Path(str(first.archive))) == []
+    assert memlab.restore(second) == 1
+
+
+DAMAGED_VERSIONS = {
+    "no JSON": "{",
+    "no list": '{"name": "MEMORY.md"}',
+    "no base64": '[{"name": "MEMORY.md", "data": "*", "written": 0, "after": ""}]',
+    "not compressed": '[{"name": "MEMORY.md", "data": "YWJj", "written": 0, "after": ""}]',
+    "another file": '[{"name": "../MEMORY.md", "data": null, "written": 0, "after": ""}]',
+    "too large a time": '[{"name": "MEMORY.md", "data": null, "written": 1e400, "after": ""}]',
+    "nested too deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("value", DAMAGED_VERSIONS.values(), ids=DAMAGED_VERSIONS.keys())
+@pytest.mark.parametrize("retire", [False, True])
+def test_undo_without_a_readable_version_inserts_the_entries(
+    tmp_path: Path, value: str, retire: bool
+) -> None:
+    folder = filled(tmp_path)
+    before = state(folder)
+    receipt = applied(folder, 1, retire=retire)
+    with closing(sqlite3.connect(str(receipt.archive))) as connection, connection:
+        connection.execute(
+            "UPDATE about SET value = ? WHERE name LIKE 'index_versions:%'", (value,)
+        )
+    assert memlab.restore(receipt) == 4
+    assert state(folder) == before
+
+
+@pytest.mark.parametrize("retire", [False, True])
+def test_edited_index_is_not_replaced_by_its_earlier_version(tmp_path: Path, retire: bool) -> None:
+    folder = filled(tmp_path)
+    receipt = applied(folder, 1, retire=retire)
+    index = folder / "MEMORY.md"
+    index.write_bytes(index.read_bytes() + b"\nby hand\n")
+    memlab.restore(receipt)
+    assert index.read_bytes().endswith(b"\nby hand\n")
+    assert named(folder) == set(FILES)
 
 
 # Any index, any edit, at any step
@@ -457,6 +517,7 @@ def test_any_edit_between_apply_and_undo_stays(
 ) -> None:
     folder = fresh(raw)
     before = state(folder)
+    exactly = state(folder, with_index_times=True)
     was_named = named(folder)
     plan = planned(folder, keep, retire=retire)
     receipt = memlab.apply(plan, all_prunable=True)
@@ -466,7 +527,7 @@ def test_any_edit_between_apply_and_undo_stays(
         memlab.restore(receipt)
     now = state(folder)
     if not is_edited:
-        assert now == before
+        assert state(folder, with_index_times=True) == exactly
     assert {name: now[name] for name in FILES} == {name: before[name] for name in FILES}
     assert written(folder) == hand
     assert was_named & moved_by(plan) <= named(folder)

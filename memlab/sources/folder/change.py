@@ -21,13 +21,15 @@ import fcntl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.sources.folder import journal
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.journal import PENDING, Entry, Index, Moved, Operation
+from memlab.sources.folder.journal import PENDING, Entry, Index, IndexSwap, Moved, Operation
+from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.text import refused
 
 _PATIENCE: Final = 30.0
@@ -50,12 +52,13 @@ class FolderChange:
         self.is_over = False
         self._count = 0
         self._moved: list[Moved] = []
+        self._swaps: list[IndexSwap] = []
 
     def take_out(self, memories: Mapping[str, Parts]) -> None:
         """Delete memories; the keys are those of the index."""
         operation = self._begun(memories, taking_out=True)
         if self._index.index_first:
-            self._moved += operation.swap_index(self._index)
+            self._swap_index(operation)
         for number, (file, _) in enumerate(memories.values()):
             if file is not None:
                 with suppress(FileNotFoundError):
@@ -63,10 +66,19 @@ class FolderChange:
                 self._moved.append((f"{operation.files}/{number}", file.data, file.name))
         self.folder.sync(f"{operation.files}/", *operation.names)
         if not self._index.index_first:
-            self._moved += operation.swap_index(self._index)
+            self._swap_index(operation)
 
-    def put_back(self, memories: Mapping[str, Parts], *, are_new: bool = False) -> None:
-        """Insert memories; with `are_new` the index must not name any of them yet."""
+    def put_back(
+        self,
+        memories: Mapping[str, Parts],
+        *,
+        are_new: bool = False,
+        earlier: IndexVersion | None = None,
+    ) -> None:
+        """Insert memories and their index entries, or an `earlier` version of the index.
+
+        The index may not name memories that `are_new`.
+        """
         operation = self._begun(memories, taking_out=False)
         for place, entry in operation.placed:
             try:
@@ -77,7 +89,34 @@ class FolderChange:
                     "restore other ids, or move it away first"
                 ) from error
         self.folder.sync(*operation.names)
-        self._moved += operation.swap_index(self._index, are_new=are_new)
+        self._swap_index(operation, are_new=are_new, earlier=earlier)
+
+    def _swap_index(
+        self, operation: Operation, *, are_new: bool = False, earlier: IndexVersion | None = None
+    ) -> None:
+        """Exchange the index with its version after an operation."""
+        swap = operation.swap_index(self._index, are_new=are_new, earlier=earlier)
+        if swap is not None:
+            self._moved.append(swap.moved)
+            self._swaps.append(swap)
+
+    def index_version(self) -> IndexVersion | None:
+        """Return the index before the change; None if the change left it as it was.
+
+        Return None, too, if somebody else edited it between two operations.
+        """
+        if not self._swaps:
+            return None
+        for earlier, later in pairwise(self._swaps):
+            if later.before is None or later.before.data != earlier.after:
+                return None
+        first = self._swaps[0].before
+        return IndexVersion(
+            name=self._index.index_name,
+            data=None if first is None else first.data,
+            written=0 if first is None else first.written,
+            digest_after=digest_of(self._swaps[-1].after),
+        )
 
     def commit(self) -> None:
         """Commit the change if the moved files are unchanged; a program may have them open."""

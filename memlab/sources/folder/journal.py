@@ -23,6 +23,7 @@ from memlab.sources.folder.files import (
     is_file_path,
     opened_folder,
 )
+from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.store.shapes import anything, boolean, fields, integer, list_of, text
 from memlab.versions import FileFormat, written_in
 
@@ -104,6 +105,31 @@ class Index(Protocol):
 Answer = TypeVar("Answer")
 Moved = tuple[str, bytes, str]
 """A moved file: its current path, its content and its former name."""
+
+
+class IndexSwap(NamedTuple):
+    """An exchange of the index with a new version.
+
+    Attributes
+    ----------
+    before : FileCopy or None
+        The index before the exchange; None if there was none.
+    after : bytes
+        The content of the new version.
+    path : str
+        Path of the version that was moved out; the new version if there was no index.
+    """
+
+    before: FileCopy | None
+    after: bytes
+    path: str
+
+    @property
+    def moved(self) -> Moved:
+        """The file that was moved out."""
+        if self.before is None:
+            return self.path, self.after, self.path
+        return self.path, self.before.data, self.before.name
 
 
 class Entry(NamedTuple):
@@ -231,29 +257,44 @@ class Operation:
         except _FAULTS as error:
             raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
 
-    def swap_index(self, index: Index, *, undo: bool = False, are_new: bool = False) -> list[Moved]:
-        """Exchange the index with an edited version, and return the version that was moved out.
+    def swap_index(
+        self,
+        index: Index,
+        *,
+        undo: bool = False,
+        are_new: bool = False,
+        earlier: IndexVersion | None = None,
+    ) -> IndexSwap | None:
+        """Exchange the index with an edited version, or with an `earlier` version.
 
-        ChangedWhileReadError is raised if the index was edited meanwhile: the entries of memories
-        to remove must be unchanged, and memories that `are_new` may not have an entry.
+        Return None if the index needs no change. Raise ChangedWhileReadError if the index was
+        edited meanwhile: the entries of memories to remove must be unchanged, memories that
+        `are_new` may not have an entry, and only the index that followed the `earlier` version is
+        exchanged with it.
         """
         name = index.index_name
         folder = self.folder
         now = folder.read_if_there(name) if name else None
         before = b"" if now is None else now.data
         if not name:
-            return []
-        if self.taking_out and not undo and not self._asked(index.is_as_said, before):
+            return None
+        is_planned = undo or not self.taking_out or self._asked(index.is_as_said, before)
+        if not is_planned or (are_new and self._asked(index.entered, before)):
             raise changed(folder.path / name)
-        if are_new and self._asked(index.entered, before):
-            raise changed(folder.path / name)
-        new = self.before(index, before) if undo else self.edited(index, before)
+        written = file_clock()
+        if earlier is not None and earlier.data is not None:
+            if digest_of(before) != earlier.digest_after:
+                raise changed(folder.path / name)
+            new = earlier.data
+            written = earlier.written
+        else:
+            new = self.before(index, before) if undo else self.edited(index, before)
         if new == before:
-            return []
+            return None
         around = os.fstat(folder.handle)
         like = now or FileCopy(name, b"", 0o600, 0, (around.st_uid, around.st_gid))
         version = f"{self.own}/{VERSION}"
-        file = like._replace(name=version, data=new, written=file_clock())
+        file = like._replace(name=version, data=new, written=written)
         with suppress(FileNotFoundError):  # where it is taken back
             folder.unlink(version)
         folder.write(file)
@@ -275,7 +316,7 @@ class Operation:
             self._exchange_back(version, name, _digest(new))
             raise changed(folder.path / name)
         folder.sync()
-        return [(version, new if now is None else before, name)]
+        return IndexSwap(now, new, version)
 
     def _exchange_back(self, version: str, name: str, made: bytes) -> None:
         """Exchange the index with its former version again."""

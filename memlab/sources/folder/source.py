@@ -37,6 +37,7 @@ from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, strongest
 from memlab.store import records as stored
+from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.store.archive.kind import archive_of_kind
 from memlab.store.shapes import (
     anything,
@@ -550,8 +551,22 @@ class FolderWriter(base.WholeReader, base.Writer):
         derived = self._derived()
         if derived:
             self._change.take_out(derived)
-        self._change.put_back(parts)
+        self._change.put_back(parts, earlier=self._earlier_index())
         return len(parts)
+
+    def index_versions(self) -> list[IndexVersion]:
+        """Return the index that the change replaced, as it was before."""
+        version = self._change.index_version()
+        return [] if version is None else [version]
+
+    def _earlier_index(self) -> IndexVersion | None:
+        """Return the index from before a plan, if the index is as the plan left it."""
+        earlier = self.index_before.get(self.source.index_name)
+        if earlier is None or earlier.data is None:
+            return None
+        index = self._now().index
+        is_as_left = index is not None and digest_of(index.data) == earlier.digest_after
+        return earlier if is_as_left else None
 
     def _entered(self, entries: Mapping[str, Any]) -> list[str]:
         """Return the keys of memories that already have an index entry, sorted."""

@@ -14,6 +14,7 @@ from memlab import columns as c
 from memlab.clock import moment_of
 from memlab.items import MemoryKind
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.index_versions import forget_index_versions
 from memlab.store.archive.schema import Dropped, Entry, moment_text, text_in
 from memlab.store.shapes import boolean, fields, integer, list_of, optional, shown, text
 
@@ -57,6 +58,7 @@ def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) 
         # The sample is read before the copies go: it leaves out memories that are among them.
         sample = archive.identity_sample()
         archive.erase(entry.digest)
+        forget_index_versions(archive)
         archive.note_identity_sample(sample)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -243,7 +243,7 @@ class MemoryIndex:
         return encoded(text)
 
     def without_own(self, gone: Collection[str], names: markdown.FileNames) -> bytes:
-        """Return the file without the entries whose first file is in `gone`; other mentions stay."""
+        """Return the file without the entries whose first file is in `gone`."""
         kept = [
             block.without(gone, names) if _first_file(block, names) in gone else block.text
             for block in self.blocks
@@ -481,8 +481,8 @@ def insert_entries(raw: bytes, back: Entries, names: markdown.FileNames) -> byte
         files.update(entry["files"])
     known = replace(names, names=files)
     returning = [_returning(entries[place], missing, names, known) for place in sorted(entries)]
-    for prefers_left in (False, True):
-        index = _rebuilt_exactly(raw, returning, prefers_left=prefers_left)
+    for removal in _Removal:
+        index = _rebuilt_exactly(raw, returning, removal)
         if index is not None:
             return index
     draft = _Draft(raw, known)
@@ -508,8 +508,26 @@ class _Returning(NamedTuple):
     """The lines without any link to a file of the folder; empty if that is ambiguous."""
     may_be_bare: bool
     """Whether lines without any link may be the remains of this entry."""
-    went_whole: bool
-    """Whether the whole entry was removed, because it names no memory that stayed."""
+    names_only_gone: bool
+    """Whether it is a list entry that names no memory that stayed."""
+    is_parent: bool
+    """Whether other entries are nested below it."""
+
+    def left_after(self, removal: "_Removal") -> list[str]:
+        """Return the lines that remain after a removal."""
+        if removal is _Removal.LINKS or not self.names_only_gone:
+            return self.left
+        if self.is_parent and removal is _Removal.ENTRIES:
+            return self.left
+        return []
+
+
+class _Removal(Enum):
+    """Which lines of list entries a removal may have deleted."""
+
+    ENTRIES = "entries that name no memory that stayed, but no parents"
+    PARENTS = "these entries, and parents whose children were all removed"
+    LINKS = "no lines, only links"
 
 
 def _not_named(
@@ -544,17 +562,17 @@ def _returning(
         left=lines_of(left or ""),
         bare=lines_of(bare or ""),
         may_be_bare=dangles or not entry["entry"],
-        went_whole=entry["entry"] and gone == {*entry["files"]},
+        names_only_gone=markdown.is_entry(text) and gone == {*entry["files"]},
+        is_parent=not entry["entry"],
     )
 
 
 def _rebuilt_exactly(
-    raw: bytes, returning: Sequence[_Returning], *, prefers_left: bool
+    raw: bytes, returning: Sequence[_Returning], removal: _Removal
 ) -> bytes | None:
     """Return the index with each entry at its old line; None if its digest is not the old one.
 
-    An entry was removed as a whole, or its lines are left without its links. With `prefers_left`,
-    such remaining lines are replaced even if the entry was removed as a whole.
+    Lines that a removal of this kind leaves are replaced.
     """
     digests = {entry_back.entry["whole"] for entry_back in returning}
     if len(digests) != 1:
@@ -567,7 +585,7 @@ def _rebuilt_exactly(
         rebuilt = list(candidate)
         for entry_back in returning:
             start = entry_back.entry["line"]
-            left = entry_back.left if prefers_left or not entry_back.went_whole else []
+            left = entry_back.left_after(removal)
             end = start + len(left)
             if rebuilt[start:end] != left:
                 end = start
@@ -743,6 +761,8 @@ def take_back(before: bytes, made: bytes, now: bytes) -> bytes:
     >>> take_back(b"a\n", b"a\nb\n", b"by hand\na\nb\n")
     b'by hand\na\n'
     """
+    if now == made:
+        return before
     old = lines_of(before)
     lines = lines_of(now)
     old_texts = [_without_end(line) for line in old]

@@ -38,6 +38,7 @@ from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memo
 from memlab.sources.opening import find_below
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
+from memlab.store.archive.index_versions import IndexVersion, digest_of
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.records import with_place, without_place
 from memlab.store.shapes import boolean, fields, integer, list_of, text
@@ -500,6 +501,8 @@ class RetiringWriter(FolderWriter):
     """Writer of a locked folder that retires memories and returns them."""
 
     source: ClaudeCode
+    _retired_before: IndexVersion | None = None
+    """``RETIRED.md`` before the change; None if no memory was retired or returned."""
 
     def supersede(
         self,
@@ -543,6 +546,9 @@ class RetiringWriter(FolderWriter):
         if planned is not None:
             self._check_planned(seen, planned)
         known = None if kept is None else _checked(kept)
+        if known is not None and self._is_as_left(seen):
+            self._restore_earlier(seen, links, known)
+            return len(links)
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
@@ -553,10 +559,63 @@ class RetiringWriter(FolderWriter):
             text, coming = self._restored(seen, back, known)
         text = _with_lines_of(text, leave, seen, known or {})
         self._change_retired_file(seen, text, going, coming, leave, known)
+        self._retired_before = self._version_of_retired(seen, going, coming)
         self._change.take_out(going)
         self._change.put_back(coming, are_new=known is None)
         self._check_moved(leave, back)
         return len(links)
+
+    def _is_as_left(self, seen: "_Seen") -> bool:
+        """Return whether index and ``RETIRED.md`` are as a plan left them, so that both return."""
+        earlier = self._earlier_index()
+        if earlier is None:
+            return False
+        aside = self.index_before.get(RETIRED)
+        content = None
+        if RETIRED in seen.moment.names:
+            content = seen.moment.read(RETIRED).data
+        return aside is not None and digest_of(content) == aside.digest_after
+
+    def _restore_earlier(self, seen: "_Seen", links: Links, known: Mapping[str, Any]) -> None:
+        """Restore the index and ``RETIRED.md`` from before a plan, byte for byte."""
+        aside = self.index_before[RETIRED]
+        old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
+        if old_file is not None:
+            self._change.take_out({RETIRED: Parts(old_file, None)})
+        coming = {}
+        for key, by in links.items():
+            entries = known.get(str(key), {}).get("said", [])
+            coming[str(key)] = Parts(None, entries if by is None else None)
+        if aside.data is not None:
+            file = self._retired_file(seen, old_file, aside.data)
+            coming[RETIRED] = Parts(file._replace(written=aside.written), None)
+        self._change.put_back(coming, earlier=self.index_before[INDEX])
+        leave = [str(key) for key, by in links.items() if by is not None]
+        back = [str(key) for key, by in links.items() if by is None]
+        self._check_moved(leave, back)
+
+    def index_versions(self) -> list[IndexVersion]:
+        """Return the index and the ``RETIRED.md`` that the change replaced."""
+        versions = super().index_versions()
+        if versions and self._retired_before is not None:
+            versions.append(self._retired_before)
+        return versions
+
+    def _version_of_retired(
+        self, seen: "_Seen", going: Mapping[str, Parts], coming: Mapping[str, Parts]
+    ) -> IndexVersion:
+        """Return ``RETIRED.md`` before a change that removes `going` and inserts `coming`."""
+        old_file = seen.moment.read(RETIRED) if RETIRED in seen.moment.names else None
+        new_file = coming[RETIRED].file if RETIRED in coming else None
+        is_removed = RETIRED in going and going[RETIRED].file is not None
+        if new_file is None and not is_removed:
+            new_file = old_file
+        return IndexVersion(
+            name=RETIRED,
+            data=None if old_file is None else old_file.data,
+            written=0 if old_file is None else old_file.written,
+            digest_after=digest_of(None if new_file is None else new_file.data),
+        )
 
     def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:
         """Return the memories whose index lines are not back, ignoring changes of wording.

@@ -1,0 +1,115 @@
+"""The index files of a folder as they were before a plan changed them.
+
+An index that nobody has edited since the plan is restored from its version, with the same bytes and
+the same time. An index that was edited gets back the entries of each memory instead.
+"""
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from memlab.store.archive.archive import Archive
+from memlab.store.shapes import fields, integer, list_of, non_empty, optional, text
+
+_PREFIX: Final = "index_versions:"
+_LARGEST: Final = 2**26
+"""Maximum number of bytes of an index that is read from an archive."""
+
+
+class IndexVersion(NamedTuple):
+    """An index file before a plan.
+
+    Attributes
+    ----------
+    name : str
+        File name of the index.
+    data : bytes or None
+        Its content; None if there was no file.
+    written : int
+        Its time of last modification, in nanoseconds since 1970.
+    digest_after : str
+        The :func:`digest_of` its content after the plan.
+    """
+
+    name: str
+    data: bytes | None
+    written: int
+    digest_after: str
+
+
+def digest_of(data: bytes | None) -> str:
+    """Return the SHA-256 of the content of a file; empty for a missing file."""
+    return "" if data is None else sha256(data).hexdigest()
+
+
+def note_index_versions(archive: Archive, digest: str, versions: Iterable[IndexVersion]) -> None:
+    """Record the versions of index files that a plan replaced; none of them is no record."""
+    rows = [
+        {
+            "name": version.name,
+            "data": None if version.data is None else _packed(version.data),
+            "written": version.written,
+            "after": version.digest_after,
+        }
+        for version in versions
+    ]
+    if rows:
+        with archive.changing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO about VALUES (?, ?)",
+                (_PREFIX + digest, json.dumps(rows)),
+            )
+
+
+def index_versions_in(archive: Archive, digest: str) -> dict[str, IndexVersion]:
+    """Return by file name the versions that a plan replaced; empty if they are not readable."""
+    with suppress(ValueError, TypeError, RecursionError, MemoryError, zlib.error):
+        rows = json.loads(archive.metadata(_PREFIX + digest) or "[]")
+        _VERSIONS(rows)
+        versions = [
+            IndexVersion(
+                name=row["name"],
+                data=None if row["data"] is None else _unpacked(row["data"]),
+                written=row["written"],
+                digest_after=row["after"],
+            )
+            for row in rows
+        ]
+        return {version.name: version for version in versions}
+    return {}
+
+
+def forget_index_versions(archive: Archive) -> None:
+    """Delete all versions in the caller's transaction: they quote memories that are erased."""
+    archive.connection.execute(
+        "DELETE FROM about WHERE substr(name, 1, ?) = ?", (len(_PREFIX), _PREFIX)
+    )
+
+
+def _packed(data: bytes) -> str:
+    return b64encode(zlib.compress(data)).decode()
+
+
+def _unpacked(packed: str) -> bytes:
+    """Return the content of an index; raise ValueError if it is larger than any index."""
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(b64decode(packed, validate=True), _LARGEST)
+    if not unpacker.eof:
+        raise ValueError(f"it has more than {_LARGEST:,} bytes")
+    return data
+
+
+_VERSIONS: Final = list_of(
+    fields(
+        {
+            "name": non_empty(text),
+            "data": optional(text),
+            "written": integer(0, 2**63 - 1),
+            "after": text,
+        }
+    )
+)
