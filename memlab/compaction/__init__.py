@@ -1,4 +1,8 @@
-"""Plan, apply, archive, restore, and the room on the disk."""
+"""Plans and their application, the archive's contents, and disk space.
+
+What decides which memories go belongs to ``policies`` and ``sizing``; the files of an archive
+belong to ``store.archive``.
+"""
 
 from memlab.lazy import lazy_names
 

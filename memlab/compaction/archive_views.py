@@ -1,6 +1,7 @@
-"""Looking into an archive: list, search, export what is in it, and hold it against its store."""
+"""Views of an archive: list, search and export of deleted memories, and a check of its store."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,13 +26,13 @@ from memlab.sources.archived import open_archived
 from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike
 from memlab.sources.tables import SCHEMA, TEXT
-from memlab.store.archive.archive import Archive
+from memlab.store.archive.archive import Archive, EntryState
 from memlab.store.archive.content_copies import last_copied
 from memlab.store.archive.hashed_names import key_of
 from memlab.store.archive.location import has_archive
 from memlab.store.archive.opening import check_not_renamed, read_archive
 from memlab.store.archive.retired import retired_in
-from memlab.store.archive.schema import Dropped, Entry
+from memlab.store.archive.schema import Copy, Dropped, Entry
 from memlab.store.archive.tombstones import facts_in
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
@@ -39,7 +40,7 @@ Result = TypeVar("Result")
 
 EXPORTS: Final = (".jsonl", ".parquet")
 MOST_LISTED: Final = 5
-"""A runtime's deletions one after the other that are listed one by one."""
+"""Maximum number of consecutive deletions by a runtime that are listed one by one."""
 
 _HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
 _LISTED: Final = (
@@ -65,19 +66,38 @@ _PARQUET: Final = pa.schema(
 def archived_plans(store: SourceLike) -> list[Entry]:
     """Return every plan that was applied to a store, oldest first.
 
-    ArchiveError when it has no archive, or one that cannot be read, as for all that reads one.
+    Raises
+    ------
+    ArchiveError
+        If the store has no archive, or one that cannot be read.
     """
     return look_into(open_archived(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
-    """Return every deletion whose words were erased and whose facts are kept, oldest first."""
+    """Return every deletion whose content was erased, oldest first; their tombstones are kept."""
     return look_into(open_archived(store), Archive.dropped)
 
 
 @dataclass(frozen=True, repr=False)
 class ArchiveListing(DisplayMixin):
-    """What was taken out of a store, plan by plan, oldest first, and how to take the last back."""
+    """List of the deletions of a store, oldest first.
+
+    Attributes
+    ----------
+    store : str
+        The store.
+    entries : tuple of Entry
+        The deletions with copies.
+    dropped : tuple of Dropped
+        The deletions with tombstones alone.
+    moved : mapping of str to str
+        By digest, the number of memories that a plan superseded, retired or returned, in words.
+    steps : tuple of str
+        The commands that finish an interrupted plan and undo the last one.
+    copied : datetime or None
+        When the contents of the store were copied last.
+    """
 
     store: str
     entries: tuple[Entry, ...] = ()
@@ -87,70 +107,76 @@ class ArchiveListing(DisplayMixin):
     copied: datetime | None = None
 
     def to_json(self) -> str:
-        """Return a JSON object for each."""
-        each = [*(e._asdict() for e in self.entries), *(d._asdict() for d in self.dropped)]
-        return json.dumps(each, indent=2, default=datetime.isoformat)
+        """Return the deletions as a JSON list of objects."""
+        deletions = [entry._asdict() for entry in self.entries]
+        deletions += [dropped._asdict() for dropped in self.dropped]
+        return json.dumps(deletions, indent=2, default=datetime.isoformat)
 
     def sheet(self) -> TextPage:
-        """Return what is printed; many deletions of a runtime's own in a row are one line."""
+        """Return the printed page; many consecutive deletions by a runtime share a line."""
         rows: list[tuple[str, ...]] = []
 
         def is_runtimes(entry: Entry) -> bool:
             return not (entry.planned or entry.recovers) and entry.finished_at is not None
 
         for is_own, group in groupby(self.entries, is_runtimes):
-            some = list(group)
-            if is_own and len(some) > MOST_LISTED:
-                rows.append(_summed(some))
+            entries = list(group)
+            if is_own and len(entries) > MOST_LISTED:
+                rows.append(_summed(entries))
             else:
-                rows += map(self._line, some)
-        facts_kept = "of which only the facts are kept"
-        rows += [
-            (*_when(e.digest, e.deleted_at), "dropped", f"{counted(e.memories)}, {facts_kept}")
-            for e in self.dropped
-        ]
-        title = "" if rows else f"no plan has taken anything out of {self.store} yet"
+                rows += [self._line(entry) for entry in entries]
+        for dropped in self.dropped:
+            what = f"{counted(dropped.memories)}, of which only the facts are kept"
+            rows.append((*_when(dropped.digest, dropped.deleted_at), "dropped", what))
+        title = ""
         if self.copied is not None:
             at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
             title = f"copies of what was in {self.store}, last made {at}"
-        return TextPage(title, [], [Table("", (), rows, whole=True)] * bool(rows))
+        elif not rows:
+            title = f"no plan has taken anything out of {self.store} yet"
+        tables = [Table("", (), rows, whole=True)] if rows else []
+        return TextPage(title, [], tables)
 
     def next_steps(self) -> list[str]:
-        """Say how one that was cut short is finished, and how the last one is taken back."""
+        """Return the commands that finish an interrupted plan and undo the last one."""
         return [*self.steps]
 
     def _line(self, entry: Entry) -> tuple[str, ...]:
+        """Return the line of a deletion."""
         state = "applied" if entry.finished_at else "CUT SHORT"
-        what = self.moved.get(entry.digest)
+        what = f"{counted(entry.memories)}, {entry.restored:,} restored"
         if entry.recovers:
             what = f"restored {counted(entry.memories)} that somebody else had deleted"
-        what = what or f"{counted(entry.memories)}, {entry.restored:,} restored"
+        elif self.moved.get(entry.digest):
+            what = self.moved[entry.digest]
         return (*_when(entry.digest, entry.archived_at), state, what)
 
 
 def undo_line(store: str, digest: str) -> str:
-    """Say how what a plan took out is put back."""
+    """Return the line with the command that undoes a plan."""
     back = "puts back what this one took out; with --id ID, one of them"
     return f"undo: {command('restore', store, digest[:12])}    {back}"
 
 
 def _when(digest: str, at: datetime) -> tuple[str, str]:
+    """Return the first two cells of a line: the digest and the time."""
     return digest[:12], f"{at:%Y-%m-%d %H:%M}"
 
 
 def _summed(entries: list[Entry]) -> tuple[str, ...]:
+    """Return one line for consecutive deletions by a runtime."""
     first = entries[0].archived_at
     last = entries[-1].archived_at
-    memories = sum(e.memories for e in entries)
-    back = sum(e.restored for e in entries)
+    memories = sum(entry.memories for entry in entries)
+    restored = sum(entry.restored for entry in entries)
     until = f"to {last:%Y-%m-%d %H:%M}"
-    what = f"{counted(memories)}, {back:,} restored; --rows lists them"
+    what = f"{counted(memories)}, {restored:,} restored; --rows lists them"
     which = f"{len(entries):,} deletions of a runtime's own"
     return which, f"{first:%Y-%m-%d %H:%M}", until, what
 
 
 def archive_listing(store: SourceLike) -> ArchiveListing:
-    """Return what was taken out of a store, as ``memlab archive`` lists it."""
+    """Return the list of a store's deletions, as ``memlab archive`` prints it."""
     source = open_archived(store)
     name = str(store) if isinstance(store, str | PathLike) else source.name
     place = archive_at(source)
@@ -158,7 +184,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         source.permissions_template is None or source.permissions_template.exists()
     ) and not has_archive(place):
         with source.reading():
-            pass  # what is no store at all never had anything taken out of it
+            pass  # raises an error if this is not a store
         check_not_renamed(place)
         return ArchiveListing(name)
 
@@ -166,45 +192,55 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         entries = archive.entries()
         retired = retired_in(archive)
         moved = {}
-        undo = unfinished = ""
+        undo = ""
+        unfinished = ""
         for entry in entries:
-            back = entry.left > entry.restored
+            can_be_undone = entry.left > entry.restored
             if entry.planned and not entry.memories and not entry.recovers:
                 plan = plan_in(archive, entry)
-                each_done = receipt_of(plan, source, plan.made_at).done
-                done = [f"{did} {counted(count)}" for did, count in each_done if count]
-                moved[entry.digest] = ", ".join(done)
-                back = not plan.moves or any(each.key in retired for each in plan.moves)
-            if back and entry.finished_at and not entry.recovers:
+                moved[entry.digest] = _done_in_words(receipt_of(plan, source, plan.made_at))
+                can_be_undone = not plan.moves or any(
+                    memory.key in retired for memory in plan.moves
+                )
+            if can_be_undone and entry.finished_at and not entry.recovers:
                 undo = undo_line(name, entry.digest)
             elif entry.planned and not (entry.finished_at or entry.recovers):
                 unfinished = f"next: {command('apply', name, entry.digest[:12])}    finishes it"
-        dropped = tuple(archive.dropped())
-        copied = last_copied(archive)
-        steps = tuple(filter(None, (unfinished, undo)))
-        return ArchiveListing(name, tuple(entries), dropped, moved, steps, copied)
+        return ArchiveListing(
+            store=name,
+            entries=tuple(entries),
+            dropped=tuple(archive.dropped()),
+            moved=moved,
+            steps=tuple(step for step in (unfinished, undo) if step),
+            copied=last_copied(archive),
+        )
 
     return look_into(source, read)
 
 
+def _done_in_words(receipt: Receipt) -> str:
+    """Return the numbers of memories that a plan changed, in words."""
+    return ", ".join(f"{did} {counted(count)}" for did, count in receipt.done if count)
+
+
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
-    """Return the last plan that deleted from a store, with its receipt; None without one."""
+    """Return the last plan that deleted from a store, and its receipt; None if there is none."""
     source = open_archived(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
-        plans = (e for e in archive.entries() if e.planned and not e.recovers)
-        finished = [e for e in plans if e.finished_at and e.memories]
+        planned = [entry for entry in archive.entries() if entry.planned and not entry.recovers]
+        finished = [entry for entry in planned if entry.finished_at and entry.memories]
         if not finished:
             return None
+        last = finished[-1]
         try:
-            plan = plan_in(archive, finished[-1])
+            plan = plan_in(archive, last)
         except ArchiveError as error:
-            archive.faults[f"plan {finished[-1].digest[:12]}"] = str(error)
+            archive.faults[f"plan {last.digest[:12]}"] = str(error)
             return None
-        moment = finished[-1].finished_at or finished[-1].archived_at
-        expired = len(plan.memories) - finished[-1].memories
-        done = receipt_of(plan, source, moment)
-        return plan, replace(done, deleted=finished[-1].memories, expired=expired)
+        receipt = receipt_of(plan, source, last.finished_at or last.archived_at)
+        expired = len(plan.memories) - last.memories
+        return plan, replace(receipt, deleted=last.memories, expired=expired)
 
     place = archive_at(source)
     return read_archive(place, read) if has_archive(place) else None
@@ -213,29 +249,35 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
 def archived_rows(
     store: SourceLike, *, digest: str | None = None, search: str | None = None
 ) -> pd.DataFrame:
-    """Return what was taken out of a store, oldest first.
+    """Return the archived memories of a store, oldest deletion first.
 
     Parameters
     ----------
     store : str, Path or Source
         The store.
     digest : str, optional
-        Only what this plan took out; the beginning of its digest will do.
+        Only the memories of this plan: its digest, or the first characters.
     search : str, optional
-        Only memories that have this text in id, title, body or tags, whatever the case.
+        Only memories with this text in id, title, body or tags; case is ignored.
 
     Returns
     -------
     DataFrame
         ``digest``, ``archived_at``, ``restored_at``, ``reason``, ``position``, ``memory_id``,
-        ``kind``, ``title``, ``created_at``, ``namespace``. What cannot be read is missing, and so
-        is a namespace where a memory has none.
+        ``kind``, ``title``, ``created_at``, ``namespace``. Unreadable memories are left out. The
+        namespace is missing for a memory without one.
+
+    Raises
+    ------
+    ArchiveError
+        If the store has no archive, or one that cannot be read.
     """
     source = open_archived(store, digest or "")
 
     def read(archive: Archive) -> pd.DataFrame:
-        tables = _found(source, archive, digest, search)
-        rows = [[row.get(name) for name in _LISTED] for t in tables for row in t.to_pylist()]
+        rows = []
+        for table in _tables_of(source, archive, digest, search):
+            rows += [[row.get(name) for name in _LISTED] for row in table.to_pylist()]
         return pd.DataFrame(rows, columns=list(_LISTED))
 
     return look_into(source, read)
@@ -244,16 +286,21 @@ def archived_rows(
 def export_archived(
     store: SourceLike, path: str | Path, *, digest: str | None = None, search: str | None = None
 ) -> int:
-    """Write archived memories with every column into a file, whole or not at all; return how many.
+    """Write archived memories with every column to a file, atomically; return their number.
 
     Parameters
     ----------
     path : str or Path
-        ``.jsonl`` keeps everything, one memory a line: when and why it was deleted, and the fields
-        of its record, without those that are NULL. ``.parquet`` has the columns that every store
-        has, and the record as text. ValueError where it ends otherwise.
+        With the suffix ``.jsonl``, one memory on a line: when and why it was deleted, and the
+        fields of its record, without those that are NULL. With ``.parquet``, the columns of every
+        store, and the record as text.
     store, digest, search
         As for :func:`archived_rows`.
+
+    Raises
+    ------
+    ValueError
+        If `path` has another suffix.
     """
     target = Path(path)
     if target.suffix not in EXPORTS:
@@ -263,67 +310,82 @@ def export_archived(
 
     def read(archive: Archive) -> int:
         with whole_file(target, limit=limit_like(archive.path)) as draft:
-            return write(draft, _found(source, archive, digest, search))
+            return write(draft, _tables_of(source, archive, digest, search))
 
     return look_into(source, read)
 
 
 def look_into(source: Source, read: Callable[[Archive], Result]) -> Result:
-    """Look into a source's archive."""
+    """Return ``read(archive)`` for the archive of a source."""
     place = archive_at(source)
     check_not_renamed(place)
     return read_archive(place, read)
 
 
-def _found(
+def _tables_of(
     source: Source, archive: Archive, digest: str | None, search: str | None
 ) -> Iterator[Any]:
-    """Read the chosen memories as tables, some at a time, in the order of their deletion."""
-    for entry in archive.entries() if digest is None else [archive.entry(digest)]:
-        if entry.recovers:  # which put something back and took nothing out
+    """Yield the archived memories as Arrow tables in batches, in the order of their deletion."""
+    entries = archive.entries() if digest is None else [archive.entry(digest)]
+    for entry in entries:
+        if entry.recovers:  # a recovery deletes nothing
             continue
         for copies in archive.batches(entry):
-            rows = source.rows_of([(copy.key, record) for copy, record in copies], with_body=True)
-            table = pa.concat_tables([each.table for each in rows], promote_options="default")
-            at = entry.archived_at.isoformat()
-            said = [
-                (entry.digest, at, c.restored_at, c.reason, json.dumps(c.key), record.decode())
-                for c, record in copies
-            ]
-            for name, values in zip((*_HEAD, _KEY, _RECORD), zip(*said, strict=True), strict=True):
-                table = table.append_column(name, pa.array(values, TEXT))
-            yield table if search is None else table.filter(_matching(table, search))
+            table = _table_of(source, entry, copies)
+            if search is not None:
+                table = table.filter(_matching(table, search))
+            yield table
+
+
+def _table_of(source: Source, entry: Entry, copies: list[tuple[Copy, bytes]]) -> Any:
+    """Return copies with their records as an Arrow table."""
+    rows = source.rows_of([(copy.key, record) for copy, record in copies], with_body=True)
+    table = pa.concat_tables([batch.table for batch in rows], promote_options="default")
+    columns = {
+        "digest": [entry.digest for _ in copies],
+        "archived_at": [entry.archived_at.isoformat() for _ in copies],
+        "restored_at": [copy.restored_at for copy, _ in copies],
+        "reason": [copy.reason for copy, _ in copies],
+        _KEY: [json.dumps(copy.key) for copy, _ in copies],
+        _RECORD: [record.decode() for _, record in copies],
+    }
+    for name, values in columns.items():
+        table = table.append_column(name, pa.array(values, TEXT))
+    return table
 
 
 def _matching(table: Any, search: str) -> Any:
+    """Return for each row whether its id, title, body or tags contain a text."""
     texts = [table[name].cast(TEXT) for name in (col.MEMORY_ID, col.TITLE, col.BODY)]
-    tags = [tags_as_text(each) for each in table["tags_json"].cast(TEXT).to_pylist()]
-    hits = (
-        pc.match_substring(pc.utf8_lower(text), search.lower())
-        for text in (*texts, pa.array(tags, TEXT))
-    )
+    tags = [tags_as_text(tags_json) for tags_json in table["tags_json"].cast(TEXT).to_pylist()]
+    texts.append(pa.array(tags, TEXT))
+    hits = [pc.match_substring(pc.utf8_lower(text), search.lower()) for text in texts]
     return reduce(pc.or_kleene, hits)
 
 
-def _write_jsonl(draft: Path, found: Iterator[Any]) -> int:
+def _write_jsonl(draft: Path, tables: Iterator[Any]) -> int:
+    """Write tables of archived memories as JSON lines; return the number of memories."""
     count = 0
     with draft.open("w", encoding="utf-8") as file:
-        for row in chain.from_iterable(table.to_pylist() for table in found):
-            named = {name: row[name] for name in _HEAD} | {"key": json.loads(row[_KEY])}
-            named |= {"position": row[col.POSITION], **json.loads(row[_RECORD])}
-            file.write(json.dumps(named) + "\n")
+        for row in chain.from_iterable(table.to_pylist() for table in tables):
+            fields = {name: row[name] for name in _HEAD}
+            fields["key"] = json.loads(row[_KEY])
+            fields["position"] = row[col.POSITION]
+            fields.update(json.loads(row[_RECORD]))
+            file.write(json.dumps(fields) + "\n")
             count += 1
     return count
 
 
-def _write_parquet(draft: Path, found: Iterator[Any]) -> int:
+def _write_parquet(draft: Path, tables: Iterator[Any]) -> int:
+    """Write tables of archived memories as Parquet; return the number of memories."""
     count = 0
     with pq.ParquetWriter(draft, _PARQUET) as writer:
-        for table in found:
+        for table in tables:
             rows = table.to_pylist()
             for row in rows:
                 row[col.KEY] = str(json.loads(row[_KEY]))
-                if isinstance(row[col.CREATED_AT], datetime):  # where the source has no text
+                if isinstance(row[col.CREATED_AT], datetime):  # the source has no text
                     row[col.CREATED_AT] = row[col.CREATED_AT].isoformat()
             writer.write_table(pa.Table.from_pylist(rows, _PARQUET))
             count += len(table)
@@ -331,11 +393,21 @@ def _write_parquet(draft: Path, found: Iterator[Any]) -> int:
 
 
 Fault = tuple[str, str]
-"""What does not fit, and what to do about it."""
+"""A difference, and the advice on what to do about it."""
 
 
 class Comparison(NamedTuple):
-    """What an archive and its store say of each other."""
+    """Result of checking an archive against its store.
+
+    Attributes
+    ----------
+    plans, memories : int
+        The number of deletions, and of copies.
+    unfinished : int
+        The number of interrupted deletions.
+    faults : tuple of Fault
+        The differences.
+    """
 
     plans: int
     memories: int
@@ -344,13 +416,15 @@ class Comparison(NamedTuple):
 
 
 def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
-    """Hold an archive against its store, at one moment of both. Reads only."""
+    """Check an archive against its store at one moment of both. Both are only read."""
     entries = archive.entries()
     deletions = [entry for entry in entries if not entry.recovers]
-    last = {copy.key: entry.apply for entry in deletions for copy in archive.copies(entry)}
-    for entry in entries:  # what is damaged is found by reading it
-        for _ in archive.batches(entry):
-            pass
+    last_deletion = {}
+    for entry in deletions:
+        for copy in archive.copies(entry):
+            last_deletion[copy.key] = entry.apply
+    for entry in entries:  # reading everything finds the damaged parts
+        deque(archive.batches(entry), maxlen=0)
     for dropped in archive.dropped():
         facts_in(archive, dropped)
     key_of(archive)
@@ -361,29 +435,43 @@ def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
         faults.append((archive.told(), advice))
     for entry in deletions:
         cut_short = _cut_short(reader, source, archive, entry)
-        unfinished += cut_short is not None
-        faults += [cut_short] if cut_short else _standing(reader, archive, entry, last)
-    archive.faults.clear()  # they are said here
-    memories = sum(entry.left for entry in entries)
-    return Comparison(len(entries), memories, unfinished, tuple(faults))
+        if cut_short is not None:
+            unfinished += 1
+            faults.append(cut_short)
+        else:
+            faults += _standing(reader, archive, entry, last_deletion)
+    archive.faults.clear()  # they are among the faults of the result
+    return Comparison(
+        plans=len(entries),
+        memories=sum(entry.left for entry in entries),
+        unfinished=unfinished,
+        faults=tuple(faults),
+    )
 
 
 def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -> Fault | None:
-    """Say what is unfinished about an apply, and the ways out; None where nothing is."""
+    """Return the fault of an interrupted deletion, with advice; None if it was not interrupted."""
     if entry.finished_at is not None:
         return None
-    name = source.name
+    if entry.memories:
+        state = archive.state_of(reader.records, entry)
+        return None if state.is_gone else _interrupted_deletion(source.name, entry, state)
+    if is_superseded(reader, source, archive, entry):
+        return None
+    digest = entry.digest[:12]
+    drop = command("archive", source.name, "--drop", digest, "--apply")
+    finish = command("apply", source.name, digest)
+    fault = f"plan {digest} was cut short before it changed anything"
+    return fault, f"finish it with {finish}, or forget it with {drop}"
+
+
+def _interrupted_deletion(name: str, entry: Entry, state: EntryState) -> Fault:
+    """Return the fault of a deletion that was interrupted, with advice."""
     digest = entry.digest[:12]
     drop = command("archive", name, "--drop", digest, "--apply")
     finish = command("apply", name, digest)
-    state = archive.state_of(reader.records, entry)
-    if state.is_gone if entry.memories else is_superseded(reader, source, archive, entry):
-        return None
-    if not entry.memories:
-        fault = f"plan {digest} was cut short before it changed anything"
-        return fault, f"finish it with {finish}, or forget it with {drop}"
-    there = len(state.same) + len(state.changed)
-    archived = f"{entry.left:,} memories archived, {there:,} of them not deleted"
+    not_deleted = len(state.same) + len(state.changed)
+    archived = f"{entry.left:,} memories archived, {not_deleted:,} of them not deleted"
     fault = f"plan {digest} was cut short: {archived}"
     if len(state.same) < entry.left:
         restore = command("restore", name, digest)
@@ -394,19 +482,24 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
 
 
 def _standing(
-    reader: Reader, archive: Archive, entry: Entry, last: dict[Key, int]
+    reader: Reader, archive: Archive, entry: Entry, last_deletion: Mapping[Key, int]
 ) -> Iterator[Fault]:
-    """Say where a deletion that is done and its store do not agree on what was restored."""
+    """Yield the faults of a finished deletion that concern restored memories."""
     copies = archive.copies(entry)
     state = archive.state_of(reader.records, entry, copies)
-    gone = {key for key in state.absent | state.taken if last[key] == entry.apply}
-    back = sum(copy.restored_at is None and copy.key in state.same for copy in copies)
-    lost = sum(copy.restored_at is not None and copy.key in gone for copy in copies)
+    deleted_keys = {key for key in state.absent | state.taken if last_deletion[key] == entry.apply}
+    present = 0
+    missing = 0
+    for copy in copies:
+        if copy.restored_at is None and copy.key in state.same:
+            present += 1
+        elif copy.restored_at is not None and copy.key in deleted_keys:
+            missing += 1
     restore = command("restore", archive.location.store, entry.digest[:12])
     deleted = f"memories that plan {entry.digest[:12]} deleted are"
-    if back:
+    if present:
         advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
-        yield f"{back:,} {deleted} in the store again", advice
-    if lost:
+        yield f"{present:,} {deleted} in the store again", advice
+    if missing:
         advice = f"{restore} brings them back, unless something else deleted them since"
-        yield f"{lost:,} {deleted} called restored and are not in the store", advice
+        yield f"{missing:,} {deleted} called restored and are not in the store", advice

@@ -1,4 +1,4 @@
-"""What changed between two plans, as data."""
+"""Difference between two plans."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from memlab.compaction import plans
 from memlab.compaction.plans import Plan, PlannedLink
 from memlab.compaction.wire import in_words, minute, sized
-from memlab.text import DisplayMixin, TextPage
+from memlab.text import DisplayMixin, Table, TextPage
 
 _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "store": attrgetter("store"),
@@ -22,34 +22,51 @@ _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     plans.RETURNS: lambda plan: sized(plan.labelled(plans.RETURNS)),
     "keeps": lambda plan: sized(plan.keeps),
 }
-"""What is told of two plans where it is not the same."""
+"""Facts of a plan that are printed if they differ."""
 _OF_A_LINK: Final = ("by_key", "by_memory_id", "by_fingerprint")
 
 
 class Changes(NamedTuple):
-    """Memories that only one of two plans has, and what each says of those in both."""
+    """Memories that only one of two plans names, and pairs that differ, for one action.
+
+    Attributes
+    ----------
+    added, removed : list
+        The memories that only the second plan names, and those that only the first plan names.
+    rewritten : list of tuple
+        Memories in both plans whose reason or fingerprint differs: before and after.
+    """
 
     added: list[Any]
     removed: list[Any]
     rewritten: list[tuple[Any, Any]]
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return all of it as JSON values; of a link what it was, too."""
+        """Return the changes as JSON values; for a link, before and after."""
+        rewritten = []
+        for before, after in self.rewritten:
+            fields = after._asdict()
+            if isinstance(after, PlannedLink):
+                fields = {"before": before._asdict(), "after": fields}
+            rewritten.append(fields)
         return {
-            "added": [each._asdict() for each in self.added],
-            "removed": [each._asdict() for each in self.removed],
-            "rewritten": [
-                {"before": before._asdict(), "after": after._asdict()}
-                if isinstance(after, PlannedLink)
-                else after._asdict()
-                for before, after in self.rewritten
-            ],
+            "added": [memory._asdict() for memory in self.added],
+            "removed": [memory._asdict() for memory in self.removed],
+            "rewritten": rewritten,
         }
 
 
 @dataclass(frozen=True, repr=False)
 class Difference(DisplayMixin):
-    """What the second of two plans does otherwise, by what it does to memories."""
+    """Difference of a second plan from a first one.
+
+    Attributes
+    ----------
+    before, after : Plan
+        The plans.
+    changes : mapping of str to Changes
+        The changes by action.
+    """
 
     before: Plan
     after: Plan
@@ -57,59 +74,82 @@ class Difference(DisplayMixin):
 
     @property
     def differs(self) -> bool:
-        """Whether the two change other memories, or otherwise, or those of another store."""
-        changed = any(any(each) for each in self.changes.values())
+        """Whether the plans change different memories, in different ways, or of different stores."""
+        changed = any(any(changes) for changes in self.changes.values())
         return changed or self.before.store != self.after.store
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values; what a plan deletes stands at the top."""
-        found = {fate: changes.to_dict() for fate, changes in self.changes.items()}
+        """Return the difference as JSON values, with the changes of deletions at the top level."""
+        changes = {action: changes.to_dict() for action, changes in self.changes.items()}
+        deletes = changes.pop(plans.DELETES)
         return {
             "before": self.before.digest,
             "after": self.after.digest,
             "differs": self.differs,
-            **found.pop(plans.DELETES),
-            **found,
+            **deletes,
+            **changes,
         }
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         title = f"plan {self.before.digest[:12]} -> plan {self.after.digest[:12]}"
-        said = ((name, of(self.before), of(self.after)) for name, of in _FACTS.items())
-        facts = [(name, f"{first} -> {then}") for name, first, then in said if first != then]
+        facts = []
+        for name, fact_of in _FACTS.items():
+            before = fact_of(self.before)
+            after = fact_of(self.after)
+            if before != after:
+                facts.append((name, f"{before} -> {after}"))
         if not self.differs:
-            done = "superseded" if self.after.supersedes else "deleted"
-            done = "retired or returned" if self.after.moves else done
+            done = "deleted"
+            if self.after.moves:
+                done = "retired or returned"
+            elif self.after.supersedes:
+                done = "superseded"
             facts.append((done, "the same memories, for the same reasons"))
         tables = []
-        for fate, (added, removed, rewritten) in self.changes.items():
-            told = {
-                f"only the second {fate}": added,
-                f"only the first {fate}": removed,
-                f"both {fate[:-1]}, changed or for another reason": [
-                    after._replace(by_memory_id=f"{before.by_memory_id} -> {after.by_memory_id}")
-                    if isinstance(after, PlannedLink)
-                    else after
-                    for before, after in rewritten
-                ],
-            }
-            listed = ((f"{words}: {len(m):,}", m) for words, m in told.items() if m)
-            tables += [plans.table_of(*each).first(plans.LISTED) for each in listed]
+        for action, changes in self.changes.items():
+            tables += _tables_of(action, changes)
         return TextPage(title, facts, tables)
 
 
+def _tables_of(action: str, changes: Changes) -> list[Table]:
+    """Return the tables of the changes for one action, without empty ones."""
+    listed = {
+        f"only the second {action}": changes.added,
+        f"only the first {action}": changes.removed,
+        f"both {action[:-1]}, changed or for another reason": [
+            _rewritten_row(before, after) for before, after in changes.rewritten
+        ],
+    }
+    tables = []
+    for heading, memories in listed.items():
+        if memories:
+            table = plans.table_of(f"{heading}: {len(memories):,}", memories)
+            tables.append(table.first(plans.LISTED))
+    return tables
+
+
+def _rewritten_row(before: Any, after: Any) -> Any:
+    """Return the row of a memory that differs; for a link, with both superseding memories."""
+    if isinstance(after, PlannedLink):
+        return after._replace(by_memory_id=f"{before.by_memory_id} -> {after.by_memory_id}")
+    return after
+
+
 def difference_of(before: Plan, after: Plan) -> Difference:
-    """Return what the second of two plans does otherwise; memories are the same by key and id."""
+    """Return the difference of a second plan from a first; memories are compared by key and id."""
     changes = {}
-    for fate, first in before.memories_by_action.items():
-        more = _OF_A_LINK if fate == plans.SUPERSEDES else ()
-        said = attrgetter("fingerprint", "reason", *more)
-        was = {(each.key, each.memory_id): each for each in first}
-        now = {(each.key, each.memory_id): each for each in after.memories_by_action[fate]}
-        both = [(was[name], each) for name, each in now.items() if name in was]
-        changes[fate] = Changes(
-            [each for name, each in now.items() if name not in was],
-            [each for name, each in was.items() if name not in now],
-            [pair for pair in both if said(pair[0]) != said(pair[1])],
+    for action, memories in before.memories_by_action.items():
+        link_fields = _OF_A_LINK if action == plans.SUPERSEDES else ()
+        compared = attrgetter("fingerprint", "reason", *link_fields)
+        first = {(memory.key, memory.memory_id): memory for memory in memories}
+        second = {
+            (memory.key, memory.memory_id): memory for memory in after.memories_by_action[action]
+        }
+        in_both = [(first[name], second[name]) for name in second if name in first]
+        changes[action] = Changes(
+            added=[memory for name, memory in second.items() if name not in first],
+            removed=[memory for name, memory in first.items() if name not in second],
+            rewritten=[pair for pair in in_both if compared(pair[0]) != compared(pair[1])],
         )
-    return Difference(before, after, changes)
+    return Difference(before=before, after=after, changes=changes)

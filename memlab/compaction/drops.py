@@ -1,4 +1,4 @@
-"""Erasing from an archive: the words of deleted memories, and with them what restores them."""
+"""Erasure from an archive: the content of deleted memories, after which nothing restores them."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
@@ -28,17 +28,30 @@ from memlab.store.archive.tombstones import drop, drop_facts
 from memlab.text import DisplayMixin, TextPage, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
-"""memlab made no archive before this: an earlier time comes from a clock that was wrong."""
+"""Time before the first archive of memlab: an earlier time comes from a wrong clock."""
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, repr=False)
 class ArchiveErasure(DisplayMixin):
-    """What dropping erases, or has erased.
+    """Content of an archive that is to be erased, or was erased.
 
-    `entries` are the deletions whose copies go; `passed_over` says which are not dropped by a
-    date, and why. With `facts_too` the `facts` of earlier drops go as well, and `references` count
-    no more. ``copies`` of these memories, and of others as they were before, go too.
+    Attributes
+    ----------
+    store : str
+        The store.
+    entries : tuple of Entry
+        The deletions whose copies are erased.
+    facts_too : bool
+        Whether tombstones are erased as well.
+    facts : tuple of Dropped
+        The earlier erasures whose tombstones are erased.
+    references : int
+        The number of references that no longer count without the tombstones.
+    passed_over : tuple of str
+        The deletions that a date does not erase, each with the reason.
+    copies : int
+        The number of copies of these memories, and of earlier contents of others, that are erased.
     """
 
     store: str
@@ -56,38 +69,41 @@ class ArchiveErasure(DisplayMixin):
 
     @property
     def memories(self) -> int:
-        """How many memories can be restored no more."""
+        """Number of memories that can no longer be restored."""
         return sum(entry.left for entry in self.entries)
 
     @property
     def never_restored(self) -> int:
-        """How many of these were never put back: the archive has the only copy that is known."""
+        """Number of these that were never restored: the archive has their only known copy."""
         return sum(entry.left - entry.restored for entry in self.entries)
 
     def to_dict(self) -> dict[str, object]:
-        """Return all of it as JSON values."""
+        """Return the erasure as JSON values."""
         return {
             "plans": [entry.digest for entry in self.entries],
             "memories": self.memories,
             "never_restored": self.never_restored,
             "facts_too": self.facts_too,
-            "facts": sum(each.memories for each in self.facts),
+            "facts": sum(dropped.memories for dropped in self.facts),
             "references": self.references,
             "copies": self.copies,
             "passed_over": list(self.passed_over),
         }
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         plans = counted(len(self.entries), "plans")
         title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
-        gone = self.never_restored
-        facts = [("never restored", f"{gone:,}: nothing brings these back" if gone else "none")]
+        never_restored = "none"
+        if self.never_restored:
+            never_restored = f"{self.never_restored:,}: nothing brings these back"
+        facts = [("never restored", never_restored)]
         for entry in self.entries:
             archived = f"archived {minute(entry.archived_at)}"
             facts.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))
         facts += [
-            (each.digest[:12], f"the facts of {counted(each.memories)}") for each in self.facts
+            (dropped.digest[:12], f"the facts of {counted(dropped.memories)}")
+            for dropped in self.facts
         ]
         if self.copies:
             facts.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
@@ -99,7 +115,7 @@ class ArchiveErasure(DisplayMixin):
         else:
             kept = "position, time, kind, label, size, hashed names: references to them count on"
             facts.append(("facts kept", kept))
-        facts += [("not by date", why) for why in self.passed_over]
+        facts += [("not by date", reason) for reason in self.passed_over]
         return TextPage(title, facts)
 
 
@@ -111,47 +127,70 @@ def drop_archived(
     facts_too: bool = False,
     now: datetime | None = None,
 ) -> ArchiveErasure:
-    """Erase the words of deleted memories from the archive for good; keep the facts of each.
+    """Erase the content of deleted memories from the archive for good; keep a tombstone of each.
 
-    The room that they took goes back to the disk. :func:`what_drops` says what it would erase.
+    The space is returned to the disk. :func:`what_drops` returns what would be erased.
 
     Parameters
     ----------
     store : str, Path or Source
         The store. Its rows are not touched.
     before : datetime, optional
-        Drop what was archived earlier than this, with a time zone. Where the clock that wrote the
-        time was wrong for sure, a deletion is passed over: name it.
+        Erase the content of deletions that were archived before this time, with a time zone. A
+        deletion whose time was certainly written by a wrong clock is skipped: name it by its
+        digest.
     digest : str, optional
-        Drop this deletion; the beginning of its digest will do. Either this or `before` is given.
+        Erase the content of this deletion: its digest, or the first characters. Exactly one of
+        `before` and `digest` is given.
     facts_too : bool
-        Whether to erase as well that the memories were there. Then references to them count no
-        more, and the store's history has a gap.
+        Erase the tombstones as well. References to these memories then no longer count, and the
+        history of the store has a gap.
     now : datetime, optional
-        The moment written into the archive; the current one by default.
+        The time that the archive records. The current time by default.
+
+    Returns
+    -------
+    ArchiveErasure
+        What was erased.
+
+    Raises
+    ------
+    ArchiveError
+        If there is no archive, or no such deletion in it.
     """
     until = _until(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_archived(store, digest or "")
-    lost = _taken_by(source) if facts_too else None  # before anything is locked: it takes long
+    # Finding references takes long, so it is done before anything is locked.
+    taken_by = _taken_by(source) if facts_too else None
     check_not_renamed(archive_at(source))
     with open_archive(archive_at(source)) as archive:
-        # Nobody's apply is then between its copies and its deletion.
+        # Under the store's lock, no apply is between its copies and its deletion.
         with nullcontext() if _is_lost(source) else source.changing():
-            found = _chosen(source, archive, until, digest, facts_too=facts_too)
-            erase_copies(archive, _names(source, archive, found.entries), until)
-            key = b"" if facts_too else make_key(archive)
-            for entry in found.entries:
-                kept = not (facts_too or entry.recovers)
-                facts = facts_of(sound(_frame(source, archive, entry)), key) if kept else ()
-                drop(archive, entry, facts, at=moment)
-            if found.facts:
-                drop_facts(archive, found.facts)
-        if not found.is_empty:
-            # Without room on the disk for it the pages stay, and are filled again.
+            erasure = _chosen(source, archive, until, digest, facts_too=facts_too)
+            _erase(source, archive, erasure, until, moment)
+        if not erasure.is_empty:
+            # If the disk has no room for VACUUM, the free pages stay and are used again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
-    return found if lost is None else _with_cost(found, lost)
+    if taken_by is None:
+        return erasure
+    return _with_cost(erasure, taken_by)
+
+
+def _erase(
+    source: Source, archive: Archive, erasure: ArchiveErasure, until: datetime, now: datetime
+) -> None:
+    """Erase the content of deletions, and their tombstones if the erasure includes them."""
+    erase_copies(archive, _names(source, archive, erasure.entries), until)
+    key = b"" if erasure.facts_too else make_key(archive)
+    for entry in erasure.entries:
+        facts: Iterable[str] = ()
+        if not erasure.facts_too and not entry.recovers:
+            facts = facts_of(sound(_frame(source, archive, entry)), key)
+        drop(archive, entry, facts, at=now)
+    if erasure.facts:
+        drop_facts(archive, erasure.facts)
 
 
 def what_drops(
@@ -161,17 +200,22 @@ def what_drops(
     digest: str | None = None,
     facts_too: bool = False,
 ) -> ArchiveErasure:
-    """Say what :func:`drop_archived` would erase, of the same arguments. Reads only."""
+    """Return what :func:`drop_archived` would erase, given the same arguments. Read only."""
     until = _until(before, digest)
     source = open_archived(store, digest or "")
-    found = look_into(
+    erasure = look_into(
         source, lambda archive: _chosen(source, archive, until, digest, facts_too=facts_too)
     )
-    return _with_cost(found, _taken_by(source)) if facts_too else found
+    if not facts_too:
+        return erasure
+    return _with_cost(erasure, _taken_by(source))
 
 
 def _until(before: datetime | None, digest: str | None) -> datetime:
-    """Check that a caller names a deletion or a moment; return the moment, else one before all."""
+    """Return the time before which deletions are erased; the earliest time if one is named.
+
+    Raise ValueError unless exactly one of the two arguments is given.
+    """
     if (before is None) == (digest is None):
         raise ValueError(f"give either before={before!r} or digest={digest!r}")
     return _NEVER if before is None else aware(before, call="drop_archived", name="before")
@@ -180,61 +224,70 @@ def _until(before: datetime | None, digest: str | None) -> datetime:
 def _chosen(
     source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
 ) -> ArchiveErasure:
-    """Return what goes, and how many copies with it."""
+    """Return what is to be erased."""
     dropped = archive.dropped() if facts_too else []
-    doubts = dict[Entry, str]()
+    entries = list[Entry]()
+    skipped = list[str]()
     if digest is not None:
-        facts = [each for each in dropped if digest and each.digest.startswith(digest)]
+        facts = [erasure for erasure in dropped if digest and erasure.digest.startswith(digest)]
         if len(facts) > 1:
             raise archive.ambiguous(digest, facts)
-        entries = [] if facts else [archive.entry(digest)]
+        if not facts:
+            entries.append(archive.entry(digest))
     else:
+        facts = [erasure for erasure in dropped if erasure.deleted_at < until]
         latest = _NEVER
         for entry in archive.entries():
             if entry.archived_at < until:
-                doubts[entry] = _doubt(source, archive, entry, latest)
+                doubt = _doubt(source, archive, entry, latest)
+                if doubt:
+                    skipped.append(doubt)
+                else:
+                    entries.append(entry)
             latest = max(latest, entry.archived_at)
-        facts = [each for each in dropped if each.deleted_at < until]
-        entries = [entry for entry, doubt in doubts.items() if not doubt]
     return ArchiveErasure(
-        source.name,
-        tuple(entries),
-        facts_too,
-        tuple(facts),
-        passed_over=tuple(filter(None, doubts.values())),
+        store=source.name,
+        entries=tuple(entries),
+        facts_too=facts_too,
+        facts=tuple(facts),
+        passed_over=tuple(skipped),
         copies=count_copies(archive, _names(source, archive, entries), until),
     )
 
 
 def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
-    """Return the ids of the memories of deletions, where copies are kept."""
+    """Return the ids of the memories of deletions; none if the archive keeps no copies."""
     if not archive.has_table("copies"):
         return set()
-    deletions = (entry for entry in entries if not entry.recovers)
-    records = (record for entry in deletions for _, record in archive.records(entry))
-    return {source.facts_of(record).memory_id or "" for record in records}
+    names = set[str]()
+    for entry in entries:
+        if entry.recovers:
+            continue
+        for _, record in archive.records(entry):
+            names.add(source.facts_of(record).memory_id or "")
+    return names
 
 
 def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: datetime) -> str:
-    """Say why the time of an entry cannot be true; nothing where it can."""
+    """Return why the time of an entry cannot be right; empty if it can be."""
     at = entry.archived_at
     if at < NO_ARCHIVE_BEFORE:
-        why = "before there was memlab"
+        reason = "before there was memlab"
     elif at < latest_before:
-        why = "before a plan that was applied earlier"
+        reason = "before a plan that was applied earlier"
     else:
-        written = _frame(source, archive, entry)[c.CREATED_AT].max()
-        if not at < written:  # or none says when
+        created_at = _frame(source, archive, entry)[c.CREATED_AT].max()
+        if pd.isna(created_at) or at >= created_at:
             return ""
-        why = f"before its memories were written ({minute(written)})"
+        reason = f"before its memories were written ({minute(created_at)})"
     return (
-        f"plan {entry.digest[:12]} says {minute(at)}, {why}: the clock was wrong; "
+        f"plan {entry.digest[:12]} says {minute(at)}, {reason}: the clock was wrong; "
         f"--drop {entry.digest[:12]} drops it all the same"
     )
 
 
 def _taken_by(source: Source) -> "pd.Series[int]":
-    """Return for each reference so far the number of the deletion that took what it is to."""
+    """Return, for each reference so far, the number of the deletion of its target."""
     if _is_lost(source):
         return pd.Series(dtype="int64")
     past = with_deletions(load(source, on_bad_row="keep"), deletions_of(source))
@@ -242,15 +295,19 @@ def _taken_by(source: Source) -> "pd.Series[int]":
     return find_references(past)[c.TARGET_POSITION].map(deletion_at)
 
 
-def _with_cost(found: ArchiveErasure, taken_by: "pd.Series[int]") -> ArchiveErasure:
-    going = [each.apply for each in found.entries] + [each.apply for each in found.facts]
-    return replace(found, references=int(taken_by.isin(going).sum()))
+def _with_cost(erasure: ArchiveErasure, taken_by: "pd.Series[int]") -> ArchiveErasure:
+    """Return an erasure with the number of references that no longer count."""
+    erased = [entry.apply for entry in erasure.entries]
+    erased += [dropped.apply for dropped in erasure.facts]
+    return replace(erasure, references=int(taken_by.isin(erased).sum()))
 
 
 def _is_lost(source: Source) -> bool:
+    """Return whether the file or folder of a store is missing."""
     return source.permissions_template is not None and not source.permissions_template.exists()
 
 
 def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
+    """Return the copies of a deletion as a frame."""
     rows = source.rows_of(archive.records(entry), with_body=True)
     return frame_of(rows, name=str(archive.path), on_bad_row="keep")

@@ -1,4 +1,4 @@
-"""The room a store takes on the disk, and giving back what deleted rows left behind."""
+"""Disk space of a store, and returning the space of deleted rows to the disk."""
 
 import os
 import shutil
@@ -19,16 +19,24 @@ from memlab.store.snapshot import read_snapshot
 from memlab.text import DisplayMixin, TextPage, in_bytes
 
 _TEMPORARY: Final = "/var/tmp"  # noqa: S108 - it is only looked at
-"""Where SQLite makes its copy when no variable says so (sqlite.org/tempfiles.html, 5)."""
+"""Folder of SQLite's temporary copy if no variable names one (sqlite.org/tempfiles.html, 5)."""
 
 
 @dataclass(frozen=True, repr=False)
 class Space(DisplayMixin):
-    """Bytes on the disk that belong to a store.
+    """Disk space of a store, in bytes.
 
-    `file` is the store's own, `wal` the write-ahead log beside it, `archive` what plans took out.
-    `live` pages are in use; `free` ones were left by deleted rows: SQLite fills them again before
-    the file grows. ``after_vacuum`` is the file's size after :func:`vacuum`, at most.
+    Attributes
+    ----------
+    store : str
+        The store.
+    file, wal, archive : int
+        The sizes of its file, of the write-ahead log, and of the archive.
+    live, free : int
+        The sizes of the pages in use, and of the pages that deleted rows left. SQLite fills free
+        pages before the file grows.
+    after_vacuum : int
+        The maximum size of the file after :func:`vacuum`.
     """
 
     store: str
@@ -40,7 +48,7 @@ class Space(DisplayMixin):
     after_vacuum: int
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         sizes = {name: size for name, size in self.to_dict().items() if name != "store"}
         facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
         return TextPage(f"disk space of {self.store}", facts)
@@ -48,40 +56,53 @@ class Space(DisplayMixin):
 
 @dataclass(frozen=True, repr=False)
 class Vacuumed(DisplayMixin):
-    """What :func:`vacuum` did: the sizes before and after."""
+    """Result of :func:`vacuum`: the disk space before and after."""
 
     before: Space
     after: Space
 
     @property
     def freed(self) -> int:
-        """Bytes given back to the disk by the store's file and its log."""
+        """Number of bytes that the file and its log returned to the disk."""
         return self.before.file + self.before.wal - self.after.file - self.after.wal
 
     def to_dict(self) -> dict[str, Any]:
-        """Return both sizes, and what that gives back."""
+        """Return the result as JSON values."""
         return {"freed": self.freed, **super().to_dict()}
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         sizes = {"file": "file", "write-ahead log": "wal", "free pages": "free"}
-        facts = [
-            (name, f"{in_bytes(getattr(self.before, of))} -> {in_bytes(getattr(self.after, of))}")
-            for name, of in sizes.items()
-        ]
+        facts = []
+        for name, attribute in sizes.items():
+            before = in_bytes(getattr(self.before, attribute))
+            after = in_bytes(getattr(self.after, attribute))
+            facts.append((name, f"{before} -> {after}"))
         return TextPage(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
 
 
 def space(path: str | Path | Source) -> Space:
-    """Return how many bytes a store takes on the disk, and how many it needs. Reads only.
+    """Return the disk space of a store. The store is only read.
 
-    StoreError when it is on a server.
+    Raises
+    ------
+    StoreError
+        If the store is on a server.
     """
     source = open_source(path)
     place = _on_this_disk(source)
     if place.is_dir() or not source.tables:
-        size = sum(map(_size, source.files()))  # what goes leaves no room behind
-        return Space(str(place), size, 0, size, 0, _size(source.archive), size)
+        # A deleted file leaves no free pages.
+        size = sum(map(_size, source.files()))
+        return Space(
+            store=str(place),
+            file=size,
+            wal=0,
+            live=size,
+            free=0,
+            archive=_size(source.archive),
+            after_vacuum=size,
+        )
     file = store_file(place).resolve()
     check = check_table if source.is_native_format else lambda *_: None
     page, pages, free = read_snapshot(file, _pages_of, check=check)
@@ -97,22 +118,28 @@ def space(path: str | Path | Source) -> Space:
 
 
 def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
-    """Rewrite a store without the room that deleted rows left, and shrink its file.
+    """Rewrite a store without the free pages, so that its file shrinks.
 
-    Every row stays at its position. Stopped at any moment, the store is as before or as after.
+    Every row keeps its position. If it is interrupted, the store is as before or as after.
 
     Parameters
     ----------
     path : str or Path
         The store.
     watch : callable, optional
-        Called with the name of each step that is done: "checked", "rewritten", "shrunk".
+        Progress callback. It is called with the name of each finished step: "checked", "rewritten",
+        "shrunk".
+
+    Returns
+    -------
+    Vacuumed
+        The disk space before and after.
 
     Raises
     ------
     StoreError
-        When the disk has no room for the copies it takes, the store is in use, or this build of
-        SQLite would move rows. Nothing is changed.
+        If the disk has no room for the copies, if the store is in use, or if this build of SQLite
+        would move rows. Nothing is changed.
     """
     before = checked_for_vacuum(path)
     file = Path(before.store)
@@ -126,26 +153,27 @@ def vacuum(path: str | Path, *, watch: StepCallback = no_progress) -> Vacuumed:
 
 
 def checked_for_vacuum(path: str | Path) -> Space:
-    """Return the room that a store takes, once :func:`vacuum` is known to be safe. Reads only."""
+    """Check that :func:`vacuum` is safe and return the disk space of the store. Reads only."""
     source = open_source(path)
     _check_is_ours(source)
     source.check_sound()
-    found = space(path)
-    _check_room(found)
+    before = space(path)
+    _check_room(before)
     _check_positions_stay()
-    _check_other_tables(Path(found.store))
-    return found
+    _check_other_tables(Path(before.store))
+    return before
 
 
 def _pages_of(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    page, pages, free = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("page_size", "page_count", "freelist_count")
-    )
+    """Return the page size, the number of pages and the number of free pages."""
+    (page,) = connection.execute("PRAGMA page_size").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     return page, pages, free
 
 
 def _on_this_disk(source: Source) -> Path:
+    """Return the file or folder of a store; raise StoreError for a server."""
     if source.permissions_template is None:
         raise StoreError(
             f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
@@ -157,7 +185,7 @@ def _on_this_disk(source: Source) -> Path:
 
 
 def _check_is_ours(source: Source) -> None:
-    """Refuse what is no store of an agent's in a file of its own."""
+    """Raise StoreError unless a store is an agent's own SQLite file."""
     place = _on_this_disk(source)
     if place.is_dir() or not source.tables:
         what = "a folder of files, and a file" if place.is_dir() else "no database, and a line"
@@ -173,17 +201,22 @@ def _check_is_ours(source: Source) -> None:
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file; 0 if there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
 def _check_room(before: Space) -> None:
-    """Refuse where the copy SQLite makes aside, and the log of writing it back, will not fit."""
-    beside = Path(before.store).parent
-    named = (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), _TEMPORARY)
-    aside = next((Path(each) for each in named if each and Path(each).is_dir()), beside)
-    needed = Counter({beside: max(before.file, before.after_vacuum)})
-    on_one_disk = aside.stat().st_dev == beside.stat().st_dev
-    needed[beside if on_one_disk else aside] += before.after_vacuum
+    """Raise StoreError if the disk has no room for SQLite's temporary copy and the log."""
+    store_folder = Path(before.store).parent
+    temporary = store_folder
+    for named in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), _TEMPORARY):
+        if named and Path(named).is_dir():
+            temporary = Path(named)
+            break
+    if temporary.stat().st_dev == store_folder.stat().st_dev:
+        temporary = store_folder
+    needed = Counter({store_folder: max(before.file, before.after_vacuum)})
+    needed[temporary] += before.after_vacuum
     for folder, size in needed.items():
         room = shutil.disk_usage(folder).free
         if room < size:
@@ -195,13 +228,13 @@ def _check_room(before: Space) -> None:
 
 
 def _check_positions_stay() -> None:
-    """Try on a table in memory that this build of SQLite keeps rowids; it need not, by the book."""
+    """Check in memory that this build of SQLite keeps rowids, which it does not guarantee."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("CREATE TABLE keyed (id TEXT PRIMARY KEY)")
         connection.execute("INSERT INTO keyed (rowid, id) VALUES (3, 'b'), (7, 'a')")
         connection.execute("VACUUM")
-        found = connection.execute("SELECT rowid FROM keyed ORDER BY rowid").fetchall()
-    if found != [(3,), (7,)]:
+        rows = connection.execute("SELECT rowid FROM keyed ORDER BY rowid").fetchall()
+    if rows != [(3,), (7,)]:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} would give rows new positions; nothing was changed: "
             "use a build that keeps them"
@@ -209,7 +242,7 @@ def _check_positions_stay() -> None:
 
 
 def _check_other_tables(file: Path) -> None:
-    """Refuse where SQLite would renumber rows of other tables: somebody may know their rowids."""
+    """Raise StoreError if SQLite would renumber rows of other tables, whose rowids may be in use."""
 
     def renumbered(connection: sqlite3.Connection) -> list[str]:
         tables = connection.execute(
@@ -221,7 +254,8 @@ def _check_other_tables(file: Path) -> None:
         ).fetchall()
         return [name for (name,) in tables if not _counts_from_1(connection, name)]
 
-    if names := read_snapshot(file, renumbered):
+    names = read_snapshot(file, renumbered)
+    if names:
         raise StoreError(
             f"vacuum would number the rows of {', '.join(names)} anew, for they have no key; "
             "nothing was changed: where nobody keeps these rowids, give each table an index or an "
@@ -230,6 +264,7 @@ def _check_other_tables(file: Path) -> None:
 
 
 def _counts_from_1(connection: sqlite3.Connection, table: str) -> bool:
+    """Return whether the rowids of a table are 1 to n, so that renumbering changes nothing."""
     count, first, last = connection.execute(
         f"SELECT count(*), min(rowid), max(rowid) FROM {quoted(table)}"
     ).fetchone()

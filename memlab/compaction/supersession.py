@@ -1,4 +1,4 @@
-"""What the load-bearing memories cost, and for which of them a newer one could stand."""
+"""Cost of the load-bearing memories of a store, and which of them could be superseded."""
 
 from dataclasses import asdict, dataclass
 from os import PathLike
@@ -17,7 +17,7 @@ from memlab.sources.opening import SourceLike, open_source, start_words
 from memlab.text import DisplayMixin, Table, TextPage, command, counted
 
 _LISTED: Final = 10
-"""How many that could be superseded are shown; JSON and a plan have them all."""
+"""Maximum number of supersedable memories on the page; JSON and a plan have all of them."""
 _NEWER: Final = {
     c.MEMORY_ID: "memory_id",
     c.TOKENS: "tokens",
@@ -30,10 +30,20 @@ _NEWER: Final = {
 
 @dataclass(frozen=True, repr=False)
 class LoadBearing(DisplayMixin):
-    """What no cap brings down, and what in it could be superseded.
+    """The load-bearing memories of a store, which no cap removes.
 
-    `floor` is its cost, of `loaded` tokens in all; `supersedable` those that a newer one could
-    stand for, and why; `unseen` what was not looked for, and why.
+    Attributes
+    ----------
+    store : str
+        The store.
+    floor : Floor
+        Their number and size.
+    supersedable : DataFrame
+        Those that a newer memory could supersede, with the reason.
+    loaded : int
+        The size of all active memories, in tokens.
+    unseen : str
+        What was not searched for, and why; empty if everything was.
     """
 
     store: str
@@ -43,13 +53,17 @@ class LoadBearing(DisplayMixin):
     unseen: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a script reads."""
-        listed = self.supersedable.to_dict(orient="records")
-        said = {"store": self.store, "floor": asdict(self.floor), "loaded": self.loaded}
-        return {**said, "supersedable": listed, "unseen": self.unseen}
+        """Return the result as JSON values."""
+        return {
+            "store": self.store,
+            "floor": asdict(self.floor),
+            "loaded": self.loaded,
+            "supersedable": self.supersedable.to_dict(orient="records"),
+            "unseen": self.unseen,
+        }
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         floor = self.floor
         newer = self.supersedable
         start = start_words(open_source(self.store).name)
@@ -74,7 +88,7 @@ class LoadBearing(DisplayMixin):
         return TextPage(self.store, facts, [table for table in tables if table.rows])
 
     def next_steps(self) -> list[str]:
-        """Return lines that say what to run next."""
+        """Return the advice on what to do next."""
         if self.supersedable.empty:
             return [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
         if not open_source(self.store).supersedes:
@@ -89,9 +103,19 @@ class LoadBearing(DisplayMixin):
 
 
 def floor(store: SourceLike) -> LoadBearing:
-    """Return what the load-bearing memories of a store cost; the store is only read.
+    """Return the cost of the load-bearing memories of a store. The store is only read.
 
-    Near-duplicates are looked for where the extra for them is installed.
+    Near-duplicates are searched for if the extra for them is installed.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        The store.
+
+    Returns
+    -------
+    LoadBearing
+        Their size, and those that a newer memory could supersede.
     """
     frame = load(store, with_body=True)
     unseen = ""
@@ -102,4 +126,10 @@ def floor(store: SourceLike) -> LoadBearing:
         unseen = f"near-duplicates: {error}"
     loaded = int(frame.loc[frame[c.ACTIVE], c.TOKENS].sum())
     name = store if isinstance(store, str | PathLike) else open_source(store).name
-    return LoadBearing(str(name), floor_of(frame), newer, loaded, unseen)
+    return LoadBearing(
+        store=str(name),
+        floor=floor_of(frame),
+        supersedable=newer,
+        loaded=loaded,
+        unseen=unseen,
+    )

@@ -1,8 +1,8 @@
-"""Converting the archive of a store into the newest format, once somebody asks for it."""
+"""Conversion of a store's archive to the newest format, on request."""
 
 import shutil
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from memlab.compaction.archive_views import look_into
@@ -23,20 +23,20 @@ _OLDER: Final = (
 
 @dataclass(frozen=True, repr=False)
 class ArchiveUpgrade(DisplayMixin):
-    """What converting an archive does, or has done.
+    """Conversion of an archive, before or after it is done.
 
-    Parameters
+    Attributes
     ----------
     store, archive : str
         The store, and the file of its archive.
     format, newest : int
-        The format that the archive is written in, and the newest one.
+        The format of the archive, and the newest format.
     memories : int
-        How many copies it has.
+        The number of copies.
     size, size_after : int
-        Bytes of the file before, and after; 0 where nothing was converted.
+        The size of the file before and after, in bytes; 0 after if nothing was converted.
     meanwhile, free : int
-        Up to how many bytes it takes beside the file while it converts, and how many are free.
+        The space that the conversion needs beside the file at most, and the free space, in bytes.
     """
 
     store: str
@@ -51,11 +51,11 @@ class ArchiveUpgrade(DisplayMixin):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the archive is in the newest format already."""
+        """Whether the archive has the newest format already."""
         return self.format >= self.newest
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return the conversion as JSON values."""
         return {
             "store": self.store,
             "archive": self.archive,
@@ -69,7 +69,7 @@ class ArchiveUpgrade(DisplayMixin):
         }
 
     def sheet(self) -> TextPage:
-        """Return what is printed."""
+        """Return the printed page."""
         facts = [
             ("format", f"{self.format}; the newest is {self.newest}"),
             ("holds", counted(self.memories)),
@@ -85,68 +85,71 @@ class ArchiveUpgrade(DisplayMixin):
 
 
 def what_upgrades(store: SourceLike) -> ArchiveUpgrade:
-    """Say what :func:`upgrade_archive` would do. Reads only.
+    """Return what :func:`upgrade_archive` would do. The archive is only read.
 
     Parameters
     ----------
     store : str, Path or Source
         The store.
 
+    Returns
+    -------
+    ArchiveUpgrade
+        The formats, the sizes and the space that is needed.
+
     Raises
     ------
     ArchiveError
-        When it has no archive, or one that cannot be read.
+        If there is no archive, or one that cannot be read.
     """
     source = open_source(store)
     return look_into(source, lambda archive: _upgrade_of(source, archive))
 
 
 def upgrade_archive(store: SourceLike) -> ArchiveUpgrade:
-    """Convert the archive of a store into the newest format, whole or not at all.
+    """Convert the archive of a store to the newest format, in one transaction.
 
-    Without it an archive is read and added to in the format that it has. A memlab that knows only
-    older formats refuses to read the archive afterwards, and deletes nothing from its store.
+    An archive that is not converted is read and added to in its own format. After the conversion, a
+    memlab that knows only older formats refuses to read the archive and deletes nothing from its
+    store.
 
     Parameters
     ----------
     store : str, Path or Source
         The store. Its memories are not touched.
 
+    Returns
+    -------
+    ArchiveUpgrade
+        The conversion, with the size afterwards.
+
     Raises
     ------
     ArchiveError
-        When it has no archive, or one in which a copy is damaged. Nothing is changed.
+        If there is no archive, or if a copy in it is damaged. Nothing is changed.
     """
     source = open_source(store)
     location = archive_at(source)
     check_not_renamed(location)
     is_lost = source.permissions_template is not None and not source.permissions_template.exists()
-    # Under the store's lock nobody's apply is between its copies and its deletion.
+    # Under the store's lock, no apply is between its copies and its deletion.
     with open_archive(location) as archive, nullcontext() if is_lost else source.changing():
-        found = _upgrade_of(source, archive)
-        if found.is_empty:
-            return found
-        if found.free < found.meanwhile:
+        planned = _upgrade_of(source, archive)
+        if planned.is_empty:
+            return planned
+        if planned.free < planned.meanwhile:
+            needed = in_bytes(planned.meanwhile)
             raise ArchiveError(
-                f"{found.archive} takes up to {in_bytes(found.meanwhile)} while it is converted, "
-                f"and {in_bytes(found.free)} are free; nothing was changed: free some and try again"
+                f"{planned.archive} takes up to {needed} while it is converted, and "
+                f"{in_bytes(planned.free)} are free; nothing was changed: free some and try again"
             )
         upgrade(archive)
     with open_archive(location) as archive:
-        return ArchiveUpgrade(
-            store=found.store,
-            archive=found.archive,
-            format=found.format,
-            newest=found.newest,
-            memories=found.memories,
-            size=found.size,
-            meanwhile=found.meanwhile,
-            free=found.free,
-            size_after=room_for(archive).now,
-        )
+        return replace(planned, size_after=room_for(archive).now)
 
 
 def _upgrade_of(source: Source, archive: Archive) -> ArchiveUpgrade:
+    """Return the conversion that an archive needs."""
     room = room_for(archive)
     return ArchiveUpgrade(
         store=source.name,
