@@ -74,7 +74,7 @@ class Difference(DisplayMixin):
 
     @property
     def differs(self) -> bool:
-        """Whether the plans change different memories, in different ways, or of different stores."""
+        """Whether the plans change different memories, or in different ways, or another store."""
         changed = any(any(changes) for changes in self.changes.values())
         return changed or self.before.store != self.after.store
 

@@ -242,7 +242,7 @@ def _check_positions_stay() -> None:
 
 
 def _check_other_tables(file: Path) -> None:
-    """Raise StoreError if SQLite would renumber rows of other tables, whose rowids may be in use."""
+    """Raise StoreError if SQLite would renumber rows of other tables, whose rowids may be used."""
 
     def renumbered(connection: sqlite3.Connection) -> list[str]:
         tables = connection.execute(
