@@ -57,6 +57,10 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     Every policy is replayed from the first memory to the last; a reference is served if its target
     was still present. The oracle is the optimal offline bound with as many slots.
 
+    If a start loads the memories, a read of a present one is assumed to leave no trace, under rules
+    that delete and rules that retire alike: the agent has it before it and need not read it. A rule
+    by use then goes by reads of memories that were not loaded, and by references by name.
+
     Parameters
     ----------
     frame, references
@@ -67,9 +71,9 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
         and 50% of the prunable memories (25, 50 and 75% if memories are searched), and rules by age
         and by use; for a store also the policy in ``memlab.toml``.
     every : int, optional
-        Number of memories written from one application of a policy to the next. The default is 1;
-        for a long history each policy is applied about 10,000 times, and about 500 times if no
-        policies are given.
+        Number of memories written from one application of a policy to the next, or of memories
+        and references between the nights on which it retires. The default is 1; for a long history
+        each policy is applied about 10,000 times, and about 500 times if no policies are given.
     retire : bool
         Replay each policy twice: memories are deleted, or retired and can come back.
     token_budget : int, optional

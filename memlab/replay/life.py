@@ -55,7 +55,7 @@ class ReplayHistory:
     history : History
         The same rows as arrays.
     silent : bool
-        Whether a read of a loaded memory leaves no trace. This applies if memories are retired.
+        Whether a read of a present memory leaves no trace.
     """
 
     frame: pd.DataFrame
@@ -199,7 +199,7 @@ class UsageState(Mapping[str, Any]):
 
     def __init__(self, life: ReplayHistory, *, silent: bool = False) -> None:
         self.silent = silent
-        """Whether reads of loaded memories leave no trace."""
+        """Whether reads of present memories leave no trace."""
         self.seen = np.zeros(len(life.at), dtype=bool)
         """References that have arisen and left a trace."""
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)

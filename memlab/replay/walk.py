@@ -236,16 +236,17 @@ def replay(  # noqa: PLR0913 - the history, the rule, and how it is applied
         The rule.
     every : int
         Number of rows written from one application of the policy to the next. With `retire` the
-        policy is applied every midnight in UTC instead, as nightly plans are, unless no row has a
-        time.
+        policy is applied at midnight in UTC instead, as nightly plans are, unless no row has a
+        time: at every midnight after at least `every` rows and references.
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
     retire : bool
         Remove rows from the boot context, from which they can come back, rather than delete them.
         Superseded rows are not loaded and so are never retired.
     silent : bool
-        Whether a read of a loaded memory leaves no trace if memories are retired. It is served all
-        the same, and the policy does not see it.
+        Whether a read of a present memory leaves no trace. It is served all the same, and the
+        policy does not see it. This holds for deleting and for retiring alike, so that both are
+        judged by the same evidence. References by name are always seen.
 
     Returns
     -------
@@ -297,7 +298,7 @@ class _Walk:
     def __init__(self, life: ReplayHistory, policy: Policy, *, retire: bool) -> None:
         self.life = life
         self.retire = retire
-        self.signals = UsageState(life, silent=retire and life.silent)
+        self.signals = UsageState(life, silent=life.silent)
         self.is_by_name = (life.references[col.KIND] != "log").to_numpy(dtype=bool)
         self.come = np.arange(len(life))
         self.gone = np.full(len(life), NO_END)
@@ -324,7 +325,7 @@ class _Walk:
             self._run_in_order(known, every, now)
             return
         if self.retire and not np.isnat(self.life.created).all():
-            self._run_by_night()
+            self._run_by_night(every)
         else:
             self._run_by_rows(every)
         if now is not None:
@@ -343,22 +344,25 @@ class _Walk:
         self.lost[is_lost] = self.gone[life.target[is_lost]]
         self.why[is_lost] = self.step[life.target[is_lost]]
 
-    def _run_by_night(self) -> None:
+    def _run_by_night(self, every: int) -> None:
         """Apply the policy at the last midnight before each day on which something happens.
 
         Every application decides about all retired rows again, so other nights make no difference.
+        Nights after fewer than `every` rows and references since the last application are skipped.
         """
         life = self.life
-        count = len(life)
         written = 0
+        applied_after = 0
         for night in _nights_of(life):
             self._serve_first(night.references)
             self._write(written, night.rows)
             written = night.rows
-            if written:
+            events = night.references + night.rows
+            if written and events - applied_after >= every:
                 self._apply(written - 1, as_moment(night.midnight))
+                applied_after = events
         self._serve_first(len(life.at))
-        self._write(written, count)
+        self._write(written, len(life))
 
     def _run_by_rows(self, every: int) -> None:
         """Apply the policy after every so many rows."""
@@ -394,7 +398,7 @@ class _Walk:
             is_seen = is_lost | self.is_by_name[start:stop]
         self.signals.seen[arising[is_seen]] = True
         # A retired memory is found and so accessed; a deleted one is not.
-        is_access = is_seen if self.retire else ~is_lost
+        is_access = is_seen if self.retire else is_seen & ~is_lost
         self.signals.serve(arising[is_access])
 
     def _write(self, start: int, stop: int) -> None:

@@ -273,6 +273,25 @@ def test_a_read_of_what_is_loaded_leaves_no_trace_where_that_is_said() -> None:
     assert 0 < silent.sum() < seen.sum()
 
 
+def test_silent_reads_tell_a_deleting_policy_nothing() -> None:
+    frame = make_frame(*(row(f"m{n}") for n in range(30)), minutes=24 * 60)
+    reads = [("m0", 24 * day + 12) for day in range(1, 25)]
+    references = find_references(frame, make_log(*reads))
+    newest = replay(frame, references, KeepRecent(3))
+    seen = replay(frame, references, Activation(3))
+    silent = replay(frame, references, Activation(3), silent=True)
+    assert seen.lost == 0
+    assert silent.lost == newest.lost > 0
+
+
+def test_nights_with_few_events_are_skipped() -> None:
+    frame = make_frame(*(row(f"m{n}") for n in range(30)), minutes=24 * 60)
+    every_night = replay(frame, None, KeepRecent(3), retire=True)
+    every_fourth = replay(frame, None, KeepRecent(3), retire=True, every=4)
+    assert every_night.boot["boot_memories"].max() == 4
+    assert every_fourth.boot["boot_memories"].max() == 6
+
+
 def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -> None:
     frame = REPLACED
     references = find_references(REPLACED)
