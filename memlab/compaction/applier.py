@@ -16,17 +16,10 @@ from memlab.clock import moment_or_now
 from memlab.compaction import plans
 from memlab.compaction.plans import KeptMemory, Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
-from memlab.sources.base import (
-    Facts,
-    Key,
-    Reader,
-    Source,
-    StepCallback,
-    Writer,
-    archive_at,
-    no_progress,
-)
+from memlab.sources.base import Facts, Source, archive_at
+from memlab.sources.capabilities import require, superseding_id
 from memlab.sources.opening import SourceLike, folder_schemes, open_source, schemes
+from memlab.sources.readers import Key, Reader, StepCallback, Writer, no_progress
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.index_versions import note_index_versions
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
@@ -164,9 +157,9 @@ def _planned_scheme(plan: Plan) -> str:
 def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
     """Open a store for the changes that a plan makes to it."""
     if plan.supersedes:
-        return source.superseding()
+        return require(source, "supersession").changing()
     if plan.moves:
-        return source.retiring()
+        return require(source, "retirement").changing()
     return source.changing()
 
 
@@ -259,7 +252,7 @@ def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
 
 def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
     """Return by key the id of the memory that supersedes each memory in the store, or None."""
-    return {key: source.superseded_by(record) for key, record in reader.records(keys)}
+    return {key: superseding_id(source, record) for key, record in reader.records(keys)}
 
 
 @contextmanager
@@ -567,9 +560,13 @@ def entries_of(
 
     Memories without an entry are left out.
     """
+    keys = [memory.key for memory in moves]
+    if not keys:
+        return ()
+    retirement = require(source, "retirement")
     planned = []
-    for key, record in reader.records([memory.key for memory in moves]):
-        lines = source.index_entries_of(record)
+    for key, record in reader.records(keys):
+        lines = retirement.index_entries_of(record)
         if lines:
             planned.append(plans.PlannedEntries(key, lines))
     return tuple(planned)
@@ -592,10 +589,10 @@ def _wrong_of(
     if facts.memory_id != name:
         return f"calls {facts.memory_id!r} by the name of {name!r}"
     if fate in (plans.RETIRES, plans.SUPERSEDES, _STANDS):
-        if source.superseded_by(record) is not None:
+        if superseding_id(source, record) is not None:
             return f"{fate} {name!r}, which is not loaded"
     elif fate == plans.RETURNS:
-        by = source.superseded_by(record)
+        by = superseding_id(source, record)
         if by != name or not retired.at(named.key, by):
             return f"returns {name!r}, which no plan retired"
     return "" if isinstance(named, KeptMemory) else _misnamed(named, facts, source)

@@ -23,8 +23,9 @@ from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import tags_as_text
 from memlab.sources.archived import open_archived
-from memlab.sources.base import Key, Reader, Source, archive_at
+from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike
+from memlab.sources.readers import Key, Reader
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive, EntryState
 from memlab.store.archive.content_copies import last_copied

@@ -28,16 +28,10 @@ from memlab.frame.loading import frame_of
 from memlab.policies import CappedPolicy, KeepAll, Policy
 from memlab.policies.base import PINNED, Decision, decision_of
 from memlab.policies.supersession import supersedable
-from memlab.sources.base import (
-    Key,
-    Reader,
-    Source,
-    StepCallback,
-    archive_at,
-    no_progress,
-    read_consistent,
-)
+from memlab.sources.base import Source, archive_at, read_consistent
+from memlab.sources.capabilities import require
 from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.sources.readers import Key, Reader, StepCallback, no_progress
 from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
@@ -114,8 +108,8 @@ def plan(
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
     expect(retire, bool, call="memlab.plan", name="retire")
-    if retire and not opened.retires:
-        opened.retiring()  # raises an error that says why the store cannot retire
+    if retire:
+        require(opened, "retirement")
     archive_at(opened)  # raises an error if the store can have no archive
     # Logs of the settings are read later, and only for a policy that uses them. A missing log
     # must not stop a cap.
@@ -490,8 +484,7 @@ def plan_supersession(
     """
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")
-    if not opened.supersedes:
-        opened.superseding()  # raises an error that says why the store cannot supersede
+    require(opened, "supersession")
     archive_at(opened)  # raises an error if the store can have no archive
     settings: dict[str, Any] = {"policy": "supersede"}
     if only is not None:

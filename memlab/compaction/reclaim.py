@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.errors import StoreError
-from memlab.sources.base import Source, StepCallback, no_progress
+from memlab.sources.base import Source
 from memlab.sources.opening import open_source
+from memlab.sources.readers import StepCallback, no_progress
 from memlab.store.archive.location import archive_path
 from memlab.store.database import check_table, opened_for_change, store_file
 from memlab.store.records import quoted

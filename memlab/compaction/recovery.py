@@ -18,17 +18,10 @@ from memlab.compaction.wire import entries_left_in_words, minute, some_of
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.losses import contents_of, losses_of
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import (
-    Key,
-    Loss,
-    Source,
-    StepCallback,
-    Writer,
-    archive_at,
-    no_progress,
-    read_consistent,
-)
+from memlab.sources.base import Source, archive_at, read_consistent
+from memlab.sources.capabilities import Loss
 from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.readers import Key, StepCallback, Writer, no_progress
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import Counts, copy_contents, keeps_copies
 from memlab.store.archive.opening import archived_change, check_archive_of, open_archive
@@ -376,7 +369,8 @@ def _is_still_lost(loss: Loss, record: bytes, source: Source) -> bool:
     if loss.is_emptied:
         return source.is_empty(record)
     content = source.content_for_digest(record)
-    return source.is_unlisted(record) and content == source.content_for_digest(loss.record)
+    is_unlisted = source.index is not None and source.index.is_unlisted(record)
+    return is_unlisted and content == source.content_for_digest(loss.record)
 
 
 def _check_free(source: Source, taken: Sequence[object]) -> None:

@@ -19,16 +19,9 @@ from memlab.compaction.wire import entries_left_in_words, some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.archived import open_to_restore
-from memlab.sources.base import (
-    Key,
-    KeyedRecords,
-    Source,
-    StepCallback,
-    Writer,
-    archive_at,
-    no_progress,
-)
+from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike
+from memlab.sources.readers import Key, KeyedRecords, StepCallback, Writer, no_progress
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.index_versions import index_versions_in
 from memlab.store.archive.opening import check_archive_of, open_archive

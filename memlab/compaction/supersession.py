@@ -91,7 +91,7 @@ class LoadBearing(DisplayMixin):
         """Return the advice on what to do next."""
         if self.supersedable.empty:
             return [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
-        if not open_source(self.store).supersedes:
+        if open_source(self.store).supersession is None:
             return [
                 "next: read both; where they live nothing can stand for another: shorten or delete"
             ]

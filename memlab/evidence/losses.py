@@ -25,16 +25,10 @@ from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.labelling import LoadOptions
 from memlab.frame.loading import frame_of, load
 from memlab.sources.archived import open_archived
-from memlab.sources.base import (
-    Loss,
-    Reader,
-    Search,
-    Source,
-    archive_at,
-    is_index_lost,
-    read_consistent,
-)
+from memlab.sources.base import Search, Source, archive_at, read_consistent
+from memlab.sources.capabilities import Loss, is_index_lost
 from memlab.sources.opening import SourceLike, settings_of
+from memlab.sources.readers import Reader
 from memlab.store.archive import content_copies
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.content_copies import Content, KeptCopy
@@ -349,7 +343,7 @@ def losses_of(
         known_by=known_by,
         own=len(names),
         own_asked=len(names & asked),
-        unknown=opened.past_note(),
+        unknown=opened.external_history.note(),
         is_copied=opened.is_copied,
         moved=moved,
     )
@@ -366,7 +360,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
         if name := source.facts_of(record).memory_id:
             digest = content_copies.digest_of(source.content_for_digest(record))
             is_empty = source.is_empty(record)
-            is_unlisted = source.is_unlisted(record)
+            is_unlisted = source.index is not None and source.index.is_unlisted(record)
             yield Content(name, key, record, digest, is_empty, is_unlisted)
 
 
@@ -386,9 +380,10 @@ def _kept(
         # The archive may have copies of files that are no memories as the folder is known today.
         last, found = _missed(source.putting_back(), now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
-    if source.is_tracked():
+    history = source.external_history
+    if history.is_tracked():
         known_by = ("git", *known_by)
-        for loss in source.iter_lost():
+        for loss in history.iter_lost():
             name = str(source.facts_of(loss.record).memory_id)
             if loss.moved_to:
                 moved[name] = loss
@@ -396,7 +391,7 @@ def _kept(
                 name not in found or found[name].seen or (found[name].at or now) < (loss.at or now)
             ):
                 found[name] = loss
-        for former in source.former_names():  # copies know it by the name that it had
+        for former in history.former_names():  # copies know it by the name that it had
             if former.name in found and found[former.name].seen and former.is_free:
                 del found[former.name]
     found = {name: loss for name, loss in found.items() if name not in moved}
@@ -442,12 +437,14 @@ def _lines_lost(
 ) -> dict[str, Loss]:
     """Return the present memories that the index no longer names, with their copied lines."""
     found = dict[str, Loss]()
+    if source.index is None:
+        return found
     for name, memory in there.items():
         copy = newest.get(name)
         if not memory.is_unlisted or memory.is_empty or copy is None:
             continue
         kept = content_copies.copied_record(archive, copy)
-        record = None if kept is None else source.relisted(memory.record, kept[1])
+        record = None if kept is None else source.index.relisted(memory.record, kept[1])
         if record is not None:
             seen = copy.seen_at
             found[name] = Loss(memory.key, record, seen, seen, seen=seen, is_unlisted=True)

@@ -16,7 +16,8 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.evidence.past import Memories, resolve_history
-from memlab.sources.base import Source, TextVersion
+from memlab.sources.base import Source
+from memlab.sources.capabilities import TextVersion
 from memlab.sources.opening import open_source
 from memlab.text import counted
 
@@ -110,8 +111,8 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
     versions: Mapping[str, Sequence[TextVersion]] = {}
     births: Mapping[str, str] = {}
     if source is not None:
-        versions = dict(source.text_versions(list(form_of)))
-        births = source.births()
+        versions = dict(source.external_history.text_versions(list(form_of)))
+        births = source.external_history.births()
     rows = []
     for by, targets in form_of.items():
         first_held = _first_held(versions.get(by, ()), targets, names)
@@ -124,7 +125,7 @@ def mentions_of(past: pd.DataFrame, source: Source | None) -> pd.DataFrame:
                 at = written[by]
                 dated = "written"
                 if is_folder and source is not None:
-                    at = source.last_changed(by) or at
+                    at = source.external_history.last_changed(by) or at
                     dated = "last changed"
             is_index = _INDEX in {PurePosixPath(by).name, PurePosixPath(target).name}
             marks = {

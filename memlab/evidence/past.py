@@ -15,8 +15,9 @@ from memlab.arguments import refusal
 from memlab.frame.fields import CountTokens, Flags, Ints, rows_in_state
 from memlab.frame.labelling import LoadOptions, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
-from memlab.sources.base import Rows, Source, archive_at
+from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.readers import Rows
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.hashed_names import hashed, key_of
@@ -133,7 +134,7 @@ def load_deleted(source: Source, **how: Unpack[LoadOptions]) -> tuple[pd.DataFra
     def read(batches: Iterable[Rows], name: str) -> pd.DataFrame:
         return frame_of(batches, name=name, protected=source.protected, **how)
 
-    batches = list(source.iter_deleted_elsewhere(with_body=bodies))
+    batches = list(source.external_history.iter_deleted(with_body=bodies))
     deleted_elsewhere = pd.DataFrame()
     if batches:  # most stores have none, and building an empty frame of memories is slow
         deleted_elsewhere = sound(read(batches, source.name))

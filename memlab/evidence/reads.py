@@ -23,7 +23,8 @@ from memlab.evidence.past import Memories, present_rows, resolve_history
 from memlab.files import ordinary_file
 from memlab.frame.loading import expect_log
 from memlab.settings import Settings
-from memlab.sources.base import MOST_READ, TODAY, FormerName, IndexOrderings, Source
+from memlab.sources.base import Source
+from memlab.sources.capabilities import MOST_READ, TODAY, FormerName, IndexOrderings, require
 from memlab.sources.opening import SourceLike, is_searched, open_source
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, parsed, text
 from memlab.text import DisplayMixin, Table, TextPage, counted, refused
@@ -149,7 +150,7 @@ def follow_names(log: pd.DataFrame, store: SourceLike) -> pd.DataFrame:
 
 def _followed(log: pd.DataFrame, source: Source | None) -> pd.DataFrame:
     """Return a log with the present names of a source's memories."""
-    formers = () if source is None else source.former_names()
+    formers = () if source is None else source.external_history.former_names()
     if not formers:
         return log
     by_name: dict[str, list[FormerName]] = {}
@@ -530,7 +531,7 @@ def reads_missed_by_index_cut(source: SourceLike, log: pd.DataFrame | None = Non
     if log is None:
         log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})
     expect_log(log, call="memlab.evidence.reads_missed_by_index_cut")
-    index = open_source(source).orders(Counter(log[c.MEMORY_ID]))
+    index = require(open_source(source), "index").orderings(Counter(log[c.MEMORY_ID]))
     is_of_file = log[c.MEMORY_ID].isin(index.written.keys())
     of_files = log.loc[is_of_file].sort_values(c.AT, kind="stable")
     names = of_files[c.MEMORY_ID].tolist()

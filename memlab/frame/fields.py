@@ -15,7 +15,7 @@ from memlab import columns as c
 from memlab.clock import moment_and_zone
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, is_load_bearing_stored, readable_strings_of
 from memlab.lazy import import_extra
-from memlab.sources.base import Fault
+from memlab.sources.readers import Fault
 from memlab.sources.tables import MOMENT, as_numbers, of_numbers
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
 from memlab.frame import fields
 from memlab.items import REJECTED_PATH_TAG
-from memlab.sources.base import Fault, Reader, Rows, read_consistent
+from memlab.sources.base import read_consistent
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source
+from memlab.sources.readers import Fault, Reader, Rows
 from memlab.sources.tables import AT_START, SCHEMA, as_numbers
 from memlab.store.database import COLUMNS
 

@@ -13,8 +13,9 @@ from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
 from memlab.frame.fields import KINDS, LABELS, CountTokens, tuples_of
 from memlab.frame.labelling import Labelled, LoadOptions, OnBadRow, memories_of, read_memories
-from memlab.sources.base import Rows, has_past
+from memlab.sources.base import has_past
 from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.readers import Rows
 from memlab.sources.tables import KEY, MOMENT, RETIRED, SIGNALS, STATES, TEXT
 
 STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)

@@ -84,7 +84,9 @@ def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
 
 def is_uncapped(source: Source) -> bool:
     """Return whether neither settings nor the system limit the number of memories."""
-    return settings_of(source).policy is None and source.cap_now() is None
+    native = source.native_cap
+    is_capped = native is not None and native.current() is not None
+    return settings_of(source).policy is None and not is_capped
 
 
 _Found = Iterator[tuple[str, int, Sequence[str]]]

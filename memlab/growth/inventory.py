@@ -124,7 +124,8 @@ def _looked_at(recognised: Recognised) -> Store:
     try:
         source = made_by(recognised.scheme, where)
         frame = load(source, on_bad_row="keep")
-        apart = -(-source.apart_at_start() // CHARS_PER_TOKEN)
+        chars = 0 if source.index is None else source.index.chars_of_no_memory()
+        apart = -(-chars // CHARS_PER_TOKEN)
     except MemlabError as error:
         return Store(
             what=recognised.what,

@@ -115,7 +115,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     if references is None:
         references = evidence.references
     searched = bool(past.attrs.get(col.RECALLED))
-    retires = (source is None or source.retires) and not searched
+    retires = (source is None or source.retirement is not None) and not searched
     rules = list[Rule]()
     if given is None:
         finds_duplicates = find_spec("scipy") is not None

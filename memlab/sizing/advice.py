@@ -394,16 +394,19 @@ class Advice(DisplayMixin):
 
     def _in_settings(self, source: Source | None) -> list[str]:
         """Return lines on how to set the cap in the settings of the store's own system."""
-        if source is not None and not source.deletes:
+        native = None if source is None else source.native_cap
+        if source is None or native is None:
+            return []
+        if not source.deletes:
             lines: list[str] = []
             for cap in (*(end.keep_recent for end in self.trade), self.keep_recent):
                 if cap is not None:
-                    lines.extend(source.native_cap_instructions(cap))
+                    lines.extend(native.instructions(cap))
             return lines
-        if source is None or not source.setting or self.keep_recent is None:
+        if self.keep_recent is None:
             return []
         by_its_rule = "a cap of that size in its own settings, by its own rule"
-        return [f"      {source.cap_setting(self.keep_recent)}    {by_its_rule}"]
+        return [f"      {native.setting_for(self.keep_recent)}    {by_its_rule}"]
 
     @property
     def rule(self) -> str:

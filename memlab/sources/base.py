@@ -1,14 +1,15 @@
 """Base classes of sources: ``Source``, ``Reader`` and ``Writer``, and the records they exchange.
 
-docs/guides/own_source.md shows how to write a source. This module imports the standard library
-alone, because a plan is applied without a frame library. Drivers are imported when needed.
+What few sources can do is in :mod:`memlab.sources.capabilities`. docs/guides/own_source.md shows
+how to write a source. This module imports the standard library alone, because a plan is applied
+without a frame library. Drivers are imported when needed.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
@@ -21,9 +22,24 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 from memlab import errors
 from memlab.items import is_load_bearing_stored
 from memlab.settings import Settings
+from memlab.sources.capabilities import (
+    NO_HISTORY,
+    ExternalHistory,
+    NativeCap,
+    StartIndex,
+    Supersession,
+)
+from memlab.sources.readers import (
+    Key,
+    Reader,
+    Records,
+    Rows,
+    Writer,
+    check_asked,
+    rows_of_each,
+)
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.content_copies import keeps_copies
-from memlab.store.archive.index_versions import IndexVersion
 from memlab.store.archive.location import (
     ArchiveLocation,
     archive_path,
@@ -33,100 +49,18 @@ from memlab.store.archive.location import (
 )
 from memlab.store.archive.opening import read_archive
 from memlab.store.archive.retired import RetiredMemories, retired_in
-from memlab.store.archive.schema import SampleRow
 from memlab.store.database import check_wal
-from memlab.store.records import batched, check_canonical, encoded, fingerprint_of, without_place
-from memlab.store.selection import TriggerEffect
+from memlab.store.records import batched, check_canonical, encoded, without_place
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import DisplayMixin, TextPage
 
 Result = TypeVar("Result")
-
-Key = int | str
-"""Primary key of a memory in its source, such as a rowid, a hash key or a file name.
-
-memlab does not interpret it, and it does not define an order.
-"""
-
-Records = Iterable[tuple[Key, bytes]]
-"""Pairs of a key and the record of that memory."""
-
-
-class KeyedRecords(ABC):
-    """Records with known keys, which are read again on each iteration."""
-
-    known_keys: Sequence[Key]
-    """The keys in order. `dict` would take an object with ``keys`` for a mapping."""
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        """Yield the records, in the order of the keys."""
-
-
-def keys_of(records: Records) -> Sequence[Key]:
-    """Return the keys of records. Records with known keys are not read.
-
-    >>> keys_of([(1, b"{}"), (2, b"{}")])
-    [1, 2]
-    """
-    if isinstance(records, KeyedRecords):
-        return records.known_keys
-    return [key for key, _ in records]
-
-
-Others = Mapping[str, Sequence[object]]
-"""Additional columns by name."""
-
-Links = Mapping[Key, str | None]
-"""Id of the memory that supersedes each memory; None for a memory that is not superseded."""
-
-Fault = tuple[int, str, str]
-"""An unreadable value: the position of its memory, its column, and the reason."""
-
-StepCallback = Callable[[str], None]
-"""Function that is called with the name of each completed step.
-
-An exception that it raises stops the operation after that step.
-"""
 
 DATABASES: Final = (".db", ".sqlite", ".sqlite3")
 """File name suffixes of SQLite databases."""
 
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-def no_progress(step: str) -> None:
-    """Do nothing. This is the default progress callback."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A batch of memories of a source, in order of insertion; see :func:`rows_of_each`.
-
-    Attributes
-    ----------
-    table : pyarrow.Table
-        One row per memory, with the columns of :data:`memlab.sources.tables.SCHEMA` and those
-        columns of :data:`memlab.sources.tables.SIGNALS` that the source keeps.
-    faults : list of Fault
-        The values that cannot be read. They are null in the table.
-    others : mapping of str to sequence
-        Additional columns that the caller requested by name.
-    """
-
-    table: Any
-    faults: list[Fault] = field(default_factory=list)
-    others: Others = field(default_factory=dict)
-
-
-def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:
-    """Raise StoreError if a column that the caller requested is unknown."""
-    unknown = [name for name in asked if name not in known]
-    if not unknown:
-        return
-    advice = f"it has {', '.join(known)}" if known else "leave columns= out"
-    raise errors.StoreError(f"{what} has no column {', '.join(unknown)}; {advice}")
 
 
 def check_table(where: object, system: str, table: str, needed: Iterable[str], found: Any) -> None:
@@ -144,25 +78,6 @@ def check_table(where: object, system: str, table: str, needed: Iterable[str], f
             f"{table} in {where} lacks the column {', '.join(missing)}: another version of "
             f"{system} than memlab knows, or another system"
         )
-
-
-def rows_of_each(rows: list[dict[str, Any]], *, with_body: bool, others: Others = _NONE) -> Rows:
-    """Return a batch made of single rows, with their unreadable values in ``faults``.
-
-    >>> row = {"position": 1, "memory_id": "m1", "kind": "episodic", "title": "shipped",
-    ...        "body": "it", "created_at": "2026-03-01T12:00:00Z"}
-    >>> rows = rows_of_each([row], with_body=True)
-    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
-    ([9], ['[]'])
-    """
-    from memlab.sources.tables import table_of
-
-    faults = [fault for row in rows for fault in row.get("faults", ())]
-    names = [name for name in rows[0] if name != "faults"]
-    table = table_of({name: [row[name] for row in rows] for name in names})
-    if not with_body:
-        table = table.drop_columns("body")
-    return Rows(table, faults, others)
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,108 +106,6 @@ class Facts(NamedTuple):
     kind: str
     tags_json: str
     title: str | None = None
-
-
-TODAY: Final = "as it stands"
-"""Name of the order that the index has now."""
-MOST_READ: Final = "most read first"
-"""Name of the order by number of reads, highest first."""
-
-
-class IndexOrderings(NamedTuple):
-    """The entries of an index in several orders, and how many of them a start loads.
-
-    Attributes
-    ----------
-    written : mapping of str to datetime
-        When each memory was written, by memory id.
-    lines : mapping of str to tuple of str
-        The memory ids from the top down, by name of the order.
-    fits : mapping of str to int
-        The number of entries that a start loads, by name of the order.
-    """
-
-    written: Mapping[str, datetime]
-    lines: Mapping[str, tuple[str, ...]]
-    fits: Mapping[str, int]
-
-
-class Loss(NamedTuple):
-    """A memory that another program or a person deleted, emptied or moved out of the store.
-
-    Attributes
-    ----------
-    key, record : Key, bytes
-        The key and the record that the memory had.
-    at, since, seen : datetime or None
-        When it was lost, when it was last written, and when a copy of it was last seen.
-    commit : str
-        The hash of the git commit that removed it; empty if git does not know it.
-    is_emptied : bool
-        Whether its file exists and is empty.
-    moved_to : str
-        The current path of its file outside of the store; empty if it was not moved.
-    perhaps : str
-        A similar file that the same commit added; empty for none.
-    is_unlisted : bool
-        Whether the memory exists and its index entry was removed; the record has the entry.
-    """
-
-    key: Key
-    record: bytes
-    at: datetime | None
-    since: datetime | None
-    commit: str = ""
-    seen: datetime | None = None
-    is_emptied: bool = False
-    moved_to: str = ""
-    perhaps: str = ""
-    is_unlisted: bool = False
-
-
-class TextVersion(NamedTuple):
-    """The text of a memory as of a commit."""
-
-    at: datetime
-    commit: str
-    text: str
-
-
-class FormerName(NamedTuple):
-    """A former id of a renamed memory.
-
-    Attributes
-    ----------
-    name, memory_id : str
-        The former id and the current one.
-    until : datetime
-        When it was renamed.
-    is_free : bool
-        Whether no other memory has used the former id since.
-    """
-
-    name: str
-    memory_id: str
-    until: datetime
-    is_free: bool
-
-
-def is_index_lost(lost: int, named: int) -> bool:
-    """Return whether an index was lost or overwritten, as opposed to edited line by line.
-
-    Parameters
-    ----------
-    lost : int
-        Number of memories that exist and that the index no longer names.
-    named : int
-        Number of memories that the index still names.
-
-    Examples
-    --------
-    >>> is_index_lost(7, 1), is_index_lost(1, 0), is_index_lost(1, 1), is_index_lost(5, 300)
-    (True, True, False, False)
-    """
-    return lost > named or (lost >= 2 and lost == named)
 
 
 class Search(NamedTuple):
@@ -324,258 +137,6 @@ class Trouble(NamedTuple):
     chars_cut: int = 0
 
 
-class Reader(ABC):
-    """A consistent view of a source at one moment."""
-
-    @abstractmethod
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        """Yield every memory in batches, in order of insertion.
-
-        Parameters
-        ----------
-        with_body : bool
-            Whether to load ``body``. ``chars`` counts title and body in both cases.
-        columns : sequence of str
-            The source's own columns to load into :attr:`Rows.others`.
-
-        Yields
-        ------
-        Rows
-            One batch.
-
-        Raises
-        ------
-        StoreError
-            If the source has no such column.
-        """
-
-    @abstractmethod
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
-        """Yield the key and the record of each existing memory of `keys`, in the order given.
-
-        A record holds everything that deleting the memory removes: all values with their types,
-        rows that are deleted by a cascade, and times to live. It is canonical: equal memories have
-        equal records, and the fingerprint of a memory is that of its record. A record is a JSON
-        object in UTF-8 without line breaks, with the memory's own fields at the top level. The
-        records are read in batches.
-        """
-
-    def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:  # noqa: ARG002
-        """Return the effects of triggers on other tables when these memories are deleted."""
-        return ()
-
-
-class Writer(Reader):
-    """A source that is open for a change. A system implements :meth:`_delete` and :meth:`_insert`.
-
-    Attributes
-    ----------
-    likely_cause : str
-        The likely cause if a change affects other memories than intended; part of messages.
-    rows_left_out : mapping of str to int
-        Number of rows per table that were deleted with memories and could not be restored.
-    entries_left : sequence of Key
-        Keys of restored memories whose existing index entry was left unchanged.
-    index_before : mapping of str to IndexVersion
-        By file name: the index files to restore if they are as the plan left them.
-    """
-
-    likely_cause: ClassVar[str] = "somebody else who writes to the store"
-    rows_left_out: Mapping[str, int] = _NONE
-    entries_left: Sequence[Key] = ()
-    index_before: Mapping[str, IndexVersion] = MappingProxyType({})
-
-    def index_versions(self) -> list[IndexVersion]:
-        """Return the index files that the change replaced, as they were before."""
-        return []
-
-    def delete(self, expected: Mapping[Key, str], *, watch: StepCallback = no_progress) -> int:
-        """Delete memories and their dependent rows, and verify the deletion.
-
-        Parameters
-        ----------
-        expected : mapping of Key to str
-            The fingerprint of each memory's :meth:`comparable_record` when the plan was made.
-        watch : callable
-            Called with "deleted" after the deletion, before it is verified.
-
-        Returns
-        -------
-        int
-            The number of deleted memories.
-
-        Raises
-        ------
-        StalePlanError
-            If one of the memories no longer exists or has changed. Nothing is deleted.
-        CompactionError
-            If other memories would be deleted or changed too. Nothing is deleted.
-        """
-        stale = self._stale(expected)
-        if stale:
-            raise errors.StalePlanError(
-                f"{len(stale):,} memories are gone or changed since they were looked at, "
-                f"{stale[0]} first; nothing was deleted: make a new plan"
-            )
-        before = self._count()
-        self._delete(expected)
-        watch("deleted")
-        self._check_deleted(expected, before)
-        return len(expected)
-
-    def conflicts(self, records: Records) -> list[str]:  # noqa: ARG002
-        """Return the conflicts that prevent restoring memories, other than keys in use.
-
-        The records are iterated over once at most.
-        """
-        return []
-
-    def insert(self, records: Records, *, watch: StepCallback = no_progress) -> int:
-        """Insert memories at their former keys and verify them.
-
-        A memory whose own time to live has passed is not inserted.
-
-        Parameters
-        ----------
-        records : iterable of (Key, bytes)
-            Records whose keys are not in use. They are iterated over more than once.
-        watch : callable
-            Called with "inserted" after the insertion, before it is verified.
-
-        Returns
-        -------
-        int
-            The number of inserted memories.
-
-        Raises
-        ------
-        ArchiveError
-            If a memory would differ from its record or another memory would change. Nothing is
-            inserted.
-        """
-        before = self._count()
-        count = self._insert(records)
-        watch("inserted")
-        self._check_inserted(records, before + count)
-        return count
-
-    def replace(self, expected: Mapping[Key, str], records: Records) -> None:
-        """Replace memories, load-bearing ones too, by records if they still match `expected`."""
-        self.delete(expected)
-        self.insert(records)
-
-    def lacks_file(self, there: bytes, record: bytes) -> bool:  # noqa: ARG002
-        """Return whether a memory has its former index entry and only its file is missing."""
-        return False
-
-    def as_put_back(self, records: Records) -> Sequence[tuple[Key, bytes]]:
-        """Return records without the parts that the store already has, such as index entries."""
-        return list(records)
-
-    def is_as_put_back(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory is exactly as a record of :meth:`as_put_back` restored it."""
-        return self.is_back(there, record)
-
-    def take_out_again(self, expected: Mapping[Key, str], records: Records) -> int:  # noqa: ARG002
-        """Delete the parts that records of :meth:`as_put_back` restored, and nothing else."""
-        return self.delete(expected)
-
-    def unlisted(self, kept: Mapping[Key, str]) -> list[Key]:  # noqa: ARG002
-        """Return the memories whose index entry differs from `kept`, retired ones included."""
-        return []
-
-    def supersede(
-        self,
-        links: Links,
-        kept: Mapping[Key, str] | None = None,
-        *,
-        planned: Mapping[Key, str] | None = None,
-    ) -> int:
-        """Set or clear the superseding memory of memories, if :attr:`Source.supersedes`.
-
-        A memory that supersedes itself is retired.
-
-        Parameters
-        ----------
-        links : mapping of Key to str or None
-            The id of the superseding memory by key; None to clear it.
-        kept : mapping of Key to str, optional
-            The :meth:`Source.index_entries_of` each memory when the plan that is undone was made.
-        planned : mapping of Key to str, optional
-            The same of the plan that is applied.
-
-        Returns
-        -------
-        int
-            The number of changed memories.
-        """
-        raise NotImplementedError
-
-    def comparable_record(self, record: bytes) -> bytes:
-        """Return the part of a record that must be unchanged since planning.
-
-        Server stores leave usage counters out.
-        """
-        return record
-
-    def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow] | None:  # noqa: ARG002
-        """Return a sample of remaining memories that identifies the store; None if not needed."""
-        return None
-
-    @abstractmethod
-    def _delete(self, expected: Mapping[Key, str]) -> None:
-        """Delete memories and their dependent rows. The memories were checked just before."""
-
-    @abstractmethod
-    def _insert(self, records: Records) -> int:
-        """Insert memories and their dependent rows, and return the number of memories."""
-
-    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
-        """Return the keys of memories that no longer exist or changed since planning.
-
-        On a server, the unchanged memories are locked.
-        """
-        unchanged_keys = set()
-        for key, record in self.records(expected):
-            fingerprint = fingerprint_of(self.comparable_record(record))
-            if fingerprint == expected[key]:
-                unchanged_keys.add(key)
-        return [key for key in expected if key not in unchanged_keys]
-
-    def _count(self) -> int:
-        return sum(len(rows.table) for rows in self.batches(with_body=False))
-
-    def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:
-        """Raise CompactionError if the number of deleted memories is not the expected one."""
-        deleted = before - self._count()
-        if deleted != len(expected):
-            raise errors.CompactionError(
-                f"{len(expected):,} memories were to go and {deleted:,} would have gone; "
-                f"all was rolled back: look for {self.likely_cause}"
-            )
-
-    def _check_inserted(self, records: Records, wanted: int) -> None:
-        """Raise ArchiveError if an inserted memory differs or the number of memories is wrong."""
-        undone = f"all was rolled back: look for {self.likely_cause}"
-        stored_records = self.records(keys_of(records))
-        for key, record in records:
-            stored_key, stored_record = next(stored_records, (None, b""))
-            if stored_key != key or not self.is_back(stored_record, record):
-                raise errors.ArchiveError(
-                    f"memory {key} would not have come back as it was; {undone}"
-                )
-        if self._count() != wanted:
-            raise errors.ArchiveError(f"other memories would have changed; {undone}")
-
-    def is_unchanged(self, there: bytes, record: bytes) -> bool:
-        """Return whether a memory and its index entry match an archived record."""
-        return self.is_back(there, record)
-
-    def is_back(self, there: bytes, record: bytes) -> bool:
-        """Return whether a restored memory matches its archived record."""
-        return there == record
-
-
 _is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
 """Cached check: the memories of a store share few kinds and lists of tags."""
 
@@ -590,25 +151,23 @@ class Source(ABC):
     atomic : bool
         Whether :meth:`changing` is one transaction. If not, a deletion can be interrupted half
         way; applying the plan again completes it.
-    supersedes : bool
-        Whether one memory can supersede another, which is kept and not loaded.
-    retires : bool
-        Whether a memory can be retired: it is no longer loaded at start and can still be found.
     deletes : bool
-        Whether memlab deletes from it. If not, its system has a setting for the cap.
+        Whether memlab deletes from it.
+    native_cap : NativeCap or None
+        The setting of its system for a cap.
+    index_type : type of StartIndex, or None
+        The class of its :attr:`index`.
     is_native_format : bool
         Whether it is a file in memlab's own format, written by an agent's runtime. memlab rewrites
         such files, and their keys are the positions.
     is_folder : bool
         Whether its memories are files of a folder.
-    cuts_index : bool
-        Whether a start loads an index up to a maximum length, so that :meth:`orders` applies.
+
     tables : mapping of str to sequence of str
         Tables with the columns that a SQLite file must have to be such a store.
     endings : tuple of str
         File name suffixes of such stores; a search uses them.
-    setting : str
-        The setting of its system that holds a cap, with ``%d`` for the number; empty for none.
+
     default_locations : tuple of str
         The environment variable that sets the folder, the default folder below the home, and the
         paths of stores in that folder.
@@ -625,20 +184,41 @@ class Source(ABC):
 
     scheme: str
     atomic: bool = True
-    supersedes: bool = False
-    retires: bool = False
     deletes: bool = True
     is_native_format: bool = False
     is_folder: bool = False
-    cuts_index: bool = False
     revised: frozenset[str] = frozenset()
     protected: frozenset[str] = frozenset()
     settings: Settings | None = None
     tables: ClassVar[Mapping[str, Sequence[str]]] = {}
     endings: ClassVar[tuple[str, ...]] = DATABASES
-    setting: ClassVar[str] = ""
     default_locations: ClassVar[tuple[str, ...]] = ()
     usage_fields: ClassVar[Collection[str]] = ()
+    native_cap: NativeCap | None = None
+    index_type: ClassVar[type[Any] | None] = None
+
+    @property
+    def index(self) -> StartIndex | None:
+        """The index of its memories of which a start loads a part; None for most sources."""
+        if self.index_type is None:
+            return None
+        index: StartIndex = self.index_type(self)
+        return index
+
+    @property
+    def external_history(self) -> ExternalHistory:
+        """What git or its system knows of deleted memories; an empty history for most sources."""
+        return NO_HISTORY
+
+    @property
+    def supersession(self) -> Supersession | None:
+        """The ability to let one memory supersede another, which is then not loaded."""
+        return None
+
+    @property
+    def retirement(self) -> Supersession | None:
+        """The ability to retire a memory, which is then not loaded and can be found."""
+        return None
 
     @property
     @abstractmethod
@@ -841,16 +421,6 @@ class Source(ABC):
         """Return a report on what is not in the frame; None for nothing to report."""
         return None
 
-    def apart_at_start(self) -> int:
-        """Return the number of characters that a start loads beside memories, such as an index."""
-        return 0
-
-    def orders(self, reads: Mapping[str, int]) -> IndexOrderings:  # noqa: ARG002
-        """Return the part of the index that a start loads, in the current and in other orders."""
-        raise errors.MemlabError(
-            f"{self.name} has no index that is cut; name a folder of Claude Code's memory"
-        )
-
     def diagnostics(self) -> Sequence[Trouble]:
         """Return the diagnostics of this kind of store, those that found nothing included."""
         return ()
@@ -870,37 +440,6 @@ class Source(ABC):
         """
         if self.permissions_template is not None and not self.is_folder:
             check_wal(self.permissions_template)
-
-    def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
-        """Yield deleted memories that its system or git still has.
-
-        :attr:`Rows.others` has ``deleted_at``, and for git also ``written_at`` and ``commit``.
-        """
-        return iter(())
-
-    def iter_lost(self) -> Iterator[Loss]:
-        """Yield memories that another program or a person deleted or emptied and git has."""
-        return iter(())
-
-    def is_tracked(self) -> bool:
-        """Return whether git tracks the store, so that :meth:`iter_lost` is complete."""
-        return False
-
-    def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:  # noqa: ARG002
-        """Yield the versions of each memory's text that git has, oldest first."""
-        return iter(())
-
-    def births(self) -> Mapping[str, str]:
-        """Return the commit that added each memory, if git tracks the store."""
-        return {}
-
-    def last_changed(self, key: str) -> datetime | None:  # noqa: ARG002
-        """Return the time of last modification of a memory's file; None if there is no file."""
-        return None
-
-    def former_names(self) -> Sequence[FormerName]:
-        """Return the known former ids of renamed memories."""
-        return ()
 
     def searches(self) -> Iterator[Search]:
         """Yield the recorded searches. Most systems do not record the queries."""
@@ -925,62 +464,15 @@ class Source(ABC):
         """Return a record without the fields that readers of archive formats below 3 reject."""
         return record
 
-    def is_unlisted(self, record: bytes) -> bool:  # noqa: ARG002
-        """Return whether a record has no index entry."""
-        return False
-
-    def relisted(self, record: bytes, older: bytes) -> bytes | None:  # noqa: ARG002
-        """Return a record with the index entries of an older record; None if it has none."""
-        return None
-
     def is_empty(self, record: bytes) -> bool:
         """Return whether a memory has no text."""
         return not json.loads(record).get("body")
-
-    def knows_gone(self) -> bool:
-        """Return whether :meth:`iter_deleted_elsewhere` yields anything."""
-        return False
-
-    def past_note(self) -> str:
-        """Return which part of the history is unknown, and why; empty if all is known."""
-        return ""
-
-    def past_is_read(self) -> bool:
-        """Return whether the history could be read in time; unattended runs require it."""
-        return True
 
     def without_reads(self) -> str:
         """Return the message for a system that records no reads to harvest."""
         return (
             f"{self.name} writes down no reads; give its agent a log: memlab.AccessLog('reads.log')"
         )
-
-    def superseding(self) -> AbstractContextManager[Writer]:
-        """Open the source like :meth:`changing`; raise PlanError if it cannot supersede."""
-        if self.supersedes:
-            return self.changing()
-        raise errors.PlanError(
-            f"in {self.name} no memory can stand for another; "
-            "shorten or delete load-bearing ones with its system's own tools"
-        )
-
-    def retiring(self) -> AbstractContextManager[Writer]:
-        """Open the source like :meth:`changing`; raise PlanError if it cannot retire."""
-        if self.retires:
-            return self.changing()
-        raise errors.PlanError(
-            f"there is nothing to retire in {self.name}: its agent looks up what it needs, or its "
-            "system chooses what a start loads, so only deleting makes that smaller; memlab "
-            "compact without --retire shows what that costs"
-        )
-
-    def superseded_by(self, record: bytes) -> str | None:  # noqa: ARG002
-        """Return the id of the superseding memory; for a retired memory this is its own id."""
-        return None
-
-    def index_entries_of(self, record: bytes) -> str:  # noqa: ARG002
-        """Return the index entries that a plan stores to undo a retirement exactly, as text."""
-        return ""
 
     def retired(self) -> RetiredMemories:
         """Return the memories that plans retired and returned; none if that is unreadable."""
@@ -989,20 +481,6 @@ class Source(ABC):
             if has_archive(location):
                 return read_archive(location, retired_in)
         return RetiredMemories()
-
-    def cap_setting(self, keep: int) -> str | None:
-        """Return the assignment of a cap in its system's settings; None for no such setting."""
-        if not self.setting:
-            return None
-        return self.setting % keep
-
-    def cap_now(self) -> int | None:
-        """Return the current cap in its system's settings; None if that is not known."""
-        return None
-
-    def native_cap_instructions(self, keep: int) -> list[str]:  # noqa: ARG002
-        """Return the lines that explain how to set a cap where memlab does not delete."""
-        return []
 
 
 class FileSource(Source):
@@ -1098,12 +576,16 @@ def archive_at(source: Source) -> ArchiveLocation:
 
 def has_past(source: Source) -> bool:
     """Return whether an archive, git or the system knows of deleted memories of a source."""
-    return source.name != ":memory:" and (has_archive(archive_at(source)) or source.knows_gone())
+    if source.name == ":memory:":
+        return False
+    return has_archive(archive_at(source)) or source.external_history.has_deleted()
 
 
 def knows_losses(source: Source) -> bool:
     """Return whether git or copies record what other programs delete from a source."""
-    return source.is_tracked() or (source.is_copied and keeps_copies(archive_at(source)))
+    if source.external_history.is_tracked():
+        return True
+    return source.is_copied and keeps_copies(archive_at(source))
 
 
 def losses_unknown(source: Source) -> str:

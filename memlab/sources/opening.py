@@ -381,7 +381,7 @@ def is_searched(name: str) -> bool:
     (True, False, False)
     """
     system = schemes().get(name.partition(":")[0])
-    return system is not None and not system.kind.cuts_index
+    return system is not None and system.kind.index_type is None
 
 
 def settings_of(source: Source) -> Settings:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
-from memlab.sources import base
+from memlab.sources import base, readers
 from memlab.store.database import check_encoding, store_file, text_as_bytearray
 from memlab.store.records import batched, bound_value, check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
@@ -77,7 +77,7 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
 
 
 def exact_rows(
-    connection: sqlite3.Connection, table: str, column: str, values: Iterable[base.Key]
+    connection: sqlite3.Connection, table: str, column: str, values: Iterable[readers.Key]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows whose column has one of `values`, as JSON values that keep type and bytes.
 
@@ -104,7 +104,7 @@ def newer(schema: object, known: int) -> str:
     return f"{schema}, newer than {known}, the newest that memlab knows"
 
 
-class TableReader(base.Reader):
+class TableReader(readers.Reader):
     """Reader of memories that are rows of one table with the key ``id``.
 
     Attributes
@@ -132,9 +132,9 @@ class TableReader(base.Reader):
         names = connection.execute("SELECT name FROM sqlite_schema")
         self.tables = {name for (name,) in names}
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield the memories in batches, in order of position."""
-        base.check_asked(columns, self.columns, self.table)
+        readers.check_asked(columns, self.columns, self.table)
         for keys in batched(key for _, key in sorted(self._places())):
             stored = self._exact(keys)
             missing = [key for key in keys if key not in stored]
@@ -146,9 +146,9 @@ class TableReader(base.Reader):
                 )
             rows = [self._row(stored[key]) for key in keys]
             others = {name: [stored[key].get(name) for key in keys] for name in columns}
-            yield base.rows_of_each(rows, with_body=with_body, others=others)
+            yield readers.rows_of_each(rows, with_body=with_body, others=others)
 
-    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
+    def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the keys and the records of the existing memories."""
         for batch in batched(keys):
             records = self._records(self._exact(batch))
@@ -167,10 +167,10 @@ class TableReader(base.Reader):
         return self.source.row_in(stored)
 
     @abstractmethod
-    def _records(self, rows: Mapping[base.Key, dict[str, Any]]) -> Mapping[base.Key, bytes]:
+    def _records(self, rows: Mapping[readers.Key, dict[str, Any]]) -> Mapping[readers.Key, bytes]:
         """Return the records of exact rows, without rows that are not memories of the source."""
 
-    def _exact(self, keys: Iterable[base.Key]) -> dict[base.Key, dict[str, Any]]:
+    def _exact(self, keys: Iterable[readers.Key]) -> dict[readers.Key, dict[str, Any]]:
         """Return the exact rows of existing memories by key."""
         return {row["id"]: row for row in exact_rows(self.connection, self.table, "id", keys)}
 
@@ -186,7 +186,7 @@ class TableSource(base.FileSource):
     """Shape of a record; see :mod:`memlab.store.shapes`."""
 
     @contextmanager
-    def reading(self) -> Iterator[base.Reader]:
+    def reading(self) -> Iterator[readers.Reader]:
         """Open the database at one moment without writing anything."""
         with one_moment(self.path) as connection:
             yield self.reader(connection)
@@ -199,7 +199,7 @@ class TableSource(base.FileSource):
         """Return the report on what is not in the frame."""
         return base.read_consistent(self, lambda reader: cast("TableReader", reader).about())
 
-    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that an archived record is valid for this system and has this key."""
         check_canonical(record, said)
         self.shape(said)

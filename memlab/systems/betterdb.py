@@ -15,8 +15,9 @@ from typing import IO, Any, ClassVar, Final, NamedTuple
 from urllib.parse import quote
 
 from memlab import errors
-from memlab.sources import base
+from memlab.sources import base, readers
 from memlab.sources.address import Address, ServerSource
+from memlab.sources.capabilities import NativeCap
 from memlab.sources.valkey import Changes, Line, connected, host_and_port
 from memlab.store import shapes
 from memlab.store.records import batched, fingerprint_of
@@ -68,7 +69,7 @@ class Betterdb(ServerSource):
 
     atomic = False
     usage_fields = (*(name.decode() for name in _OF_USE), ENDS)
-    setting = "max_items_per_scope=%d"
+    native_cap = NativeCap("max_items_per_scope=%d")
     """The constructor argument that sets BetterDB's cap. The settings on the server are read only
     by stores created with ``config_refresh``."""
 
@@ -86,7 +87,7 @@ class Betterdb(ServerSource):
         return f"valkey://{where}/{self._database}?name={self.store}"
 
     @contextmanager
-    def reading(self) -> Iterator[base.Reader]:
+    def reading(self) -> Iterator[readers.Reader]:
         """Open the server for reading; memories that change meanwhile are read again."""
         with (
             connected(self.address, self._database) as line,
@@ -95,7 +96,7 @@ class Betterdb(ServerSource):
             yield HashReader(line, self, Changes(line, listening, self.prefix.encode()))
 
     @contextmanager
-    def changing(self) -> Iterator[base.Writer]:
+    def changing(self) -> Iterator[readers.Writer]:
         """Open the server for a change, made in atomic batches."""
         with connected(self.address, self._database) as line:
             yield BetterdbWriter(line, self)
@@ -105,7 +106,7 @@ class Betterdb(ServerSource):
         memory_id, stored = hash_of(record)
         return row_of(f"{self.prefix}{memory_id}", memory_id, stored)
 
-    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
         """Raise ValueError if a record cannot be a memory of this store."""
         _SHAPE(said)
         memory_id, stored = hash_of(record)
@@ -133,7 +134,7 @@ class Hash(NamedTuple):
     ends: int
 
 
-class HashReader(base.Reader):
+class HashReader(readers.Reader):
     """Reads memories on a server.
 
     Each memory is read consistently. With `changes`, all memories are of one moment, except for
@@ -152,9 +153,9 @@ class HashReader(base.Reader):
         self._marks: dict[bytes, int | None] | None = None
         """The :func:`_mark` of each memory whose row was returned."""
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by creation time."""
-        base.check_asked(columns, _OTHERS, "a memory of BetterDB's")
+        readers.check_asked(columns, _OTHERS, "a memory of BetterDB's")
         asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
         hashes = dict(self.hashes(self._keys(), asked))
         if self._changes is not None:
@@ -173,9 +174,9 @@ class HashReader(base.Reader):
                 for position, key in batch
             ]
             others = {name: [_plain(name, hashes[key]) for _, key in batch] for name in columns}
-            yield base.rows_of_each(rows, with_body=with_body, others=others)
+            yield readers.rows_of_each(rows, with_body=with_body, others=others)
 
-    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
+    def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the records of the existing memories, in the order of `keys`."""
         own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
         for asked in batched(own, self.lot):
@@ -256,7 +257,7 @@ class HashReader(base.Reader):
         )
 
 
-class BetterdbWriter(HashReader, base.Writer):
+class BetterdbWriter(HashReader, readers.Writer):
     """Changes memories on a server in atomic batches."""
 
     def __init__(self, line: Line, source: Betterdb) -> None:
@@ -265,7 +266,9 @@ class BetterdbWriter(HashReader, base.Writer):
         self._written: dict[bytes, str] = {}
         """The fingerprint of each memory that was restored."""
 
-    def insert(self, records: base.Records, *, watch: base.StepCallback = base.no_progress) -> int:
+    def insert(
+        self, records: readers.Records, *, watch: readers.StepCallback = readers.no_progress
+    ) -> int:
         """Write memories at their keys; remove them again on any error."""
         try:
             return super().insert(records, watch=watch)
@@ -281,12 +284,12 @@ class BetterdbWriter(HashReader, base.Writer):
     def _count(self) -> int:
         return 0  # a count is no check while other clients write
 
-    def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
+    def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
         """Return the memories that have changed; empty if all of these have just expired."""
         stale = super()._stale(expected)
         return [] if self._have_ended(map(raw_key, stale)) else stale
 
-    def _delete(self, expected: Mapping[base.Key, str]) -> None:
+    def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         """Delete memories that are as expected, and count them as evictions of BetterDB."""
         wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
@@ -299,7 +302,7 @@ class BetterdbWriter(HashReader, base.Writer):
                     "gone are back; nothing was deleted: make a new plan"
                 )
 
-    def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
+    def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002
         left = sum(1 for _ in self.hashes(map(raw_key, expected)))
         if left:
             raise errors.CompactionError(
@@ -307,7 +310,7 @@ class BetterdbWriter(HashReader, base.Writer):
                 "while they are deleted; stop that, then restore the plan and make a new one"
             )
 
-    def _insert(self, records: base.Records) -> int:
+    def _insert(self, records: readers.Records) -> int:
         """Write all fields and the expiry time of memories; leave out those that have expired."""
         soon = self._now() + _ENDING
         self._written = {}
@@ -326,7 +329,7 @@ class BetterdbWriter(HashReader, base.Writer):
                 self._written[raw] = self._print_back(raw, stored)
         return len(self._written)
 
-    def _check_inserted(self, records: base.Records, wanted: int) -> None:  # noqa: ARG002
+    def _check_inserted(self, records: readers.Records, wanted: int) -> None:  # noqa: ARG002
         same = set()
         for key, stored in self.hashes(self._written):
             if self._print_back(key, stored) == self._written[key]:
@@ -576,7 +579,7 @@ def _plain(name: str, stored: Hash) -> Any:
     return raw if raw is None or name == "vector" else raw.decode(errors="replace")
 
 
-def raw_key(key: base.Key) -> bytes:
+def raw_key(key: readers.Key) -> bytes:
     """Return a key as bytes for the server."""
     return str(key).encode(errors="surrogateescape")
 

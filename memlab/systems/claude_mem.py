@@ -22,7 +22,9 @@ from urllib.parse import parse_qsl, quote
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import About, Key, Writer, position_from_timestamp
+from memlab.sources.base import About, position_from_timestamp
+from memlab.sources.capabilities import NativeCap
+from memlab.sources.readers import Key, Writer
 from memlab.sources.reads import WRITE, Asked, Found, Read, mapping, sequence
 from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in
@@ -111,7 +113,7 @@ class ClaudeMem(TableSource):
     scheme = "claude-mem"
     default_locations = ("CLAUDE_MEM_DATA_DIR", ".claude-mem")
     deletes = False
-    setting = f"{SETTING}=%d"
+
     shape = staticmethod(_SHAPE)
     tables: ClassVar = {
         _TABLE: ("memory_session_id", "created_at_epoch"),
@@ -129,11 +131,12 @@ class ClaudeMem(TableSource):
             raise MemlabError(f"{name}: there is no option {min(unknown)!r}; there are project")
         self.path = _database(self.path)
         self.project = given.get("project") or None
+        self.native_cap = ObservationCap(self)
 
     @property
     def name(self) -> str:
         """Absolute path with the scheme, and the project if there is one."""
-        return self._name_of(self.project)
+        return self.name_of(self.project)
 
     @property
     def start(self) -> Start:
@@ -152,10 +155,6 @@ class ClaudeMem(TableSource):
             f"{self.start.file}, or delete one by one with DELETE /api/observation/ID of "
             "claude-mem's own worker"
         )
-
-    def retiring(self) -> AbstractContextManager[Writer]:
-        """Raise UnsafeDeletionError like :meth:`changing`."""
-        return self.changing()
 
     def row_in(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of an observation as a row."""
@@ -188,32 +187,42 @@ class ClaudeMem(TableSource):
             "faults": [fault] if at is None else [],
         }
 
-    def cap_now(self) -> int:
-        """Return the maximum number of observations that a start loads."""
-        return self.start.newest
+    def name_of(self, project: str | None) -> str:
+        """Return the name of the database, limited to a project if one is given."""
+        options = f"?project={quote(project, safe='')}" if project else ""
+        return f"{self.scheme}:{self.path}{options}"
 
-    def native_cap_instructions(self, keep: int) -> list[str]:
+
+class ObservationCap(NativeCap):
+    """The setting for the maximum number of observations that a start loads."""
+
+    def __init__(self, source: ClaudeMem) -> None:
+        super().__init__(f"{SETTING}=%d")
+        self.source = source
+
+    def current(self) -> int:
+        """Return the maximum number of observations that a start loads."""
+        return self.source.start.newest
+
+    def instructions(self, keep: int) -> list[str]:
         """Return the lines that explain how to set a cap, or to ask about one project."""
+        source = self.source
         projects = []
-        if self.project is None:
-            projects = self.extra_report().said["projects"]
+        if source.project is None:
+            projects = source.extra_report().said["projects"]
         if len(projects) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
                 f"{len(projects):,}: over all together the number is too large for each"
             )
-            first = in_shell(self._name_of(projects[0][0]))
+            first = in_shell(source.name_of(projects[0][0]))
             return [f"next: memlab size {first}", f"      {counts}"]
-        start = self.start
+        start = source.start
         today = f"today {start.newest}, {start.said}; it counts at the next start"
         return [
             f'next: write "{SETTING}": "{keep}" into {start.file} ({today})',
-            f"      {self.cap_setting(keep)}",
+            f"      {self.setting_for(keep)}",
         ]
-
-    def _name_of(self, project: str | None) -> str:
-        options = f"?project={quote(project, safe='')}" if project else ""
-        return f"{self.scheme}:{self.path}{options}"
 
 
 class ObservationReader(TableReader):

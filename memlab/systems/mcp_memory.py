@@ -20,7 +20,8 @@ from memlab.columns import IMPORTANCE
 from memlab.errors import StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources import reads, sqlite_rows
-from memlab.sources.base import About, Fault, Key, Records, Writer, position_from_timestamp
+from memlab.sources.base import About, position_from_timestamp
+from memlab.sources.readers import Fault, Key, Records, Writer
 from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds
 from memlab.sources.sqlite_rows import TableReader, TableSource, tables_of, text_of
 from memlab.store import shapes

@@ -17,8 +17,9 @@ from typing import Any, Final
 from memlab.clock import EARLIEST, LATEST, moment_and_zone
 from memlab.columns import DELETED_AT, GRADUATED, IMPORTANCE
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
-from memlab.sources import base, postgres
+from memlab.sources import base, postgres, readers
 from memlab.sources.address import ServerSource
+from memlab.sources.capabilities import ExternalHistory, NativeCap
 from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.records import batched
@@ -77,7 +78,7 @@ _NEEDED: Final = ("id", "agent_id", "content", "consolidated_at", "importance")
 class Memforge(ServerSource):
     """The memories in ``warm_tier`` of one database."""
 
-    setting = "WARM_TIER_MAX_PER_AGENT=%d"
+    native_cap = NativeCap("WARM_TIER_MAX_PER_AGENT=%d")
     """The environment variable by which a MemForge server caps every agent."""
     revised = frozenset({IMPORTANCE, GRADUATED})
     usage_fields = (
@@ -111,13 +112,13 @@ class Memforge(ServerSource):
         return f"postgresql://{host}/{database}{agent}"
 
     @contextmanager
-    def reading(self) -> Iterator[base.Reader]:
+    def reading(self) -> Iterator[readers.Reader]:
         """Open a read-only transaction on one snapshot of the database."""
         with self.transaction(write=False) as connection:
             yield MemoryReader(connection, self)
 
     @contextmanager
-    def changing(self) -> Iterator[base.Writer]:
+    def changing(self) -> Iterator[readers.Writer]:
         """Open a transaction that is committed at the end of the block."""
         with self.transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self)
@@ -153,15 +154,12 @@ class Memforge(ServerSource):
             "faults": () if written else ((position, "consolidated_at", _UNDATED),),
         }
 
-    def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[base.Rows]:
-        """Yield the memories that MemForge itself moved to ``cold_tier``."""
-        with self.transaction(write=False) as connection:
-            reader = MemoryReader(connection, self)
-            if reader.catalogue.table(COLD).types:
-                at = (DELETED_AT,)
-                yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
+    @property
+    def external_history(self) -> "ColdTier":
+        """The memories in ``cold_tier``."""
+        return ColdTier(self)
 
-    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
         """Raise ValueError if a record cannot be a memory of this store and its agent."""
         if base.canonical(said) != record:
             raise ValueError("its record is not written as records are")
@@ -189,7 +187,22 @@ class Memforge(ServerSource):
             yield connection
 
 
-class MemoryReader(base.Reader):
+class ColdTier(ExternalHistory):
+    """The memories that MemForge itself moved to the table ``cold_tier``."""
+
+    def __init__(self, source: Memforge) -> None:
+        self.source = source
+
+    def iter_deleted(self, *, with_body: bool) -> Iterator[readers.Rows]:
+        """Yield the memories of the table."""
+        with self.source.transaction(write=False) as connection:
+            reader = MemoryReader(connection, self.source)
+            if reader.catalogue.table(COLD).types:
+                at = (DELETED_AT,)
+                yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
+
+
+class MemoryReader(readers.Reader):
     """Reads memories in a transaction."""
 
     def __init__(self, connection: Any, source: Memforge) -> None:
@@ -197,13 +210,13 @@ class MemoryReader(base.Reader):
         self.source = source
         self.catalogue = Catalogue(connection)
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         """Yield all memories in batches, ordered by id."""
         known = self.catalogue.table(TABLE).types
-        base.check_asked(columns, known, TABLE)
+        readers.check_asked(columns, known, TABLE)
         return self.read(TABLE, known, with_body=with_body, columns=columns)
 
-    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
+    def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         """Yield the records of the existing memories, in the order of `keys`."""
         table = self.catalogue.table(TABLE)
         for batch in batched(keys):
@@ -219,7 +232,7 @@ class MemoryReader(base.Reader):
 
     def read(
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
-    ) -> Iterator[base.Rows]:
+    ) -> Iterator[readers.Rows]:
         """Yield the rows of a table or subquery in batches, ordered by id."""
         chosen = {name: f"t.{name}::text" for name in _READ if name in known}
         texts = ", ".join([*chosen.values(), *(f"t.{quoted(name)}" for name in columns)])
@@ -233,7 +246,7 @@ class MemoryReader(base.Reader):
                     name: [row[place] for row in batch]
                     for place, name in enumerate(columns, len(chosen))
                 }
-                rows = base.rows_of_each(memories, with_body=with_body, others=others)
+                rows = readers.rows_of_each(memories, with_body=with_body, others=others)
             yield rows
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
@@ -280,7 +293,7 @@ class MemoryReader(base.Reader):
                 rows.sort(key=base.canonical)
 
 
-class MemforgeWriter(MemoryReader, base.Writer):
+class MemforgeWriter(MemoryReader, readers.Writer):
     """Changes memories in one transaction."""
 
     likely_cause = f"a rule on {TABLE}"
@@ -308,7 +321,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 "DISABLE TRIGGER while memlab works, or MemForge's own cap"
             )
 
-    def conflicts(self, records: base.Records) -> list[str]:
+    def conflicts(self, records: readers.Records) -> list[str]:
         """Return the agents that are gone, and the memories that MemForge has restored itself."""
         taken = []
         for batch in batched(records):
@@ -336,7 +349,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
         """Return a record without the fields that a retrieval changes."""
         return self.source.without_usage(record)
 
-    def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
+    def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
         """Lock the memories and their references in order of id, then return the changed ones."""
         for ids in batched(sorted(map(int, expected))):
             self.connection.execute(
@@ -347,7 +360,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
     def _count(self) -> int:
         return int(postgres.only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
 
-    def _delete(self, expected: Mapping[base.Key, str]) -> None:
+    def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         """Copy memories into ``cold_tier`` and delete them."""
         from psycopg.errors import IntegrityError
 
@@ -369,7 +382,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 "was rolled back: see what that table is for"
             ) from error
 
-    def _insert(self, records: base.Records) -> int:
+    def _insert(self, records: readers.Records) -> int:
         """Restore memories with their other rows; a row whose parent is gone stays archived."""
         count = 0
         for batch in batched(records):
@@ -430,7 +443,7 @@ class MemforgeWriter(MemoryReader, base.Writer):
                 [value, *table.key_of(row)],
             )
 
-    def _check_inserted(self, records: base.Records, wanted: int) -> None:
+    def _check_inserted(self, records: readers.Records, wanted: int) -> None:
         self._left = set[tuple[str, bytes]]()
         super()._check_inserted(records, wanted)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))

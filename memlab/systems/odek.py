@@ -17,11 +17,13 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.base import Key, Trouble, Writer, position_from_timestamp
+from memlab.sources.base import Trouble, position_from_timestamp
+from memlab.sources.capabilities import NativeCap
 from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found
+from memlab.sources.readers import Key, Writer
 from memlab.sources.reads import text as readable
 from memlab.sources.recognition import Evidence, Strength
 from memlab.store.archive.schema import check_depth
@@ -90,7 +92,7 @@ class Odek(FolderSource):
     evidence = EVIDENCE
     index_name = INDEX
     place = staticmethod(_PLACE)
-    setting = '"memory": {"max_episodes": %d}'
+    native_cap = NativeCap('"memory": {"max_episodes": %d}')
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
     @classmethod

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.errors import StoreError
-from memlab.sources.base import Key
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
+from memlab.sources.readers import Key
 from memlab.sources.reads import Asked, Found, text
 from memlab.sources.recognition import Evidence, Strength, spellings
 from memlab.sources.transcripts import Look, Touch, calls_in, uses_in

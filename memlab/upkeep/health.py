@@ -29,8 +29,9 @@ from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.archived import archive_meant, archives_of
-from memlab.sources.base import Reader, Source, archive_at, losses_unknown, read_consistent
+from memlab.sources.base import Source, archive_at, losses_unknown, read_consistent
 from memlab.sources.opening import SourceLike, open_kind, open_source, settings_of
+from memlab.sources.readers import Reader
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.kind import noted_store
@@ -168,7 +169,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         counts = {"found": each.found}
         yield _warned(each.name, each.summary, fault, each.advice, counts)
     yield from _lost(source)
-    if note := source.past_note():
+    if note := source.external_history.note():
         yield Check("past", Status.WARN, note)
     if file is not None:
         yield _guarded("space", lambda: _space(file))

@@ -277,9 +277,10 @@ class _Work:
     def _check_past(self) -> None:
         """Stop where a number goes by how much was written and nobody could say how much was."""
         goes_by_past = self._settings.is_auto or self._settings.sized is not None
-        if goes_by_past and not self._source.past_is_read():
+        history = self._source.external_history
+        if goes_by_past and not history.is_read():
             raise StoreError(
-                f"{self._source.past_note()}; nothing was changed, for the number in force goes by "
+                f"{history.note()}; nothing was changed, for the number in force goes by "
                 "all that was ever written"
             )
 

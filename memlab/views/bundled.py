@@ -138,7 +138,7 @@ def facts_of(source: Source, *, now: datetime, log: Path | None = None) -> Store
         collect_evidence,  # names of bundled stores need no pandas
     )
 
-    has = {"copy": source.is_native_format, "folder": source.cuts_index}
+    has = {"copy": source.is_native_format, "folder": source.index is not None}
     try:
         evidence = collect_evidence(source, log, call="memlab lab", now=now)
     except MemlabError:  # a notebook says why a store cannot be read, where it is read

@@ -20,7 +20,7 @@ from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
 from memlab.sizing.advice import share_in_words
 from memlab.sizing.goal import SizingGoal, recommend
-from memlab.sources.base import TODAY
+from memlab.sources.capabilities import TODAY
 from memlab.text import TextPage, command, counted
 from memlab.views.recommendation import Recommendation
 
@@ -102,7 +102,7 @@ class Findings(Recommendation):
     def cut(self) -> CutLosses | None:
         """The reads that the cut of the index misses; None if the store has no such index."""
         source = self.evidence.source
-        if source is None or not source.cuts_index:
+        if source is None or source.index is None:
             return None
         return reads_missed_by_index_cut(source, self.evidence.log)
 

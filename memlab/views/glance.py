@@ -159,10 +159,10 @@ def show(
 
         reads, file = reads_in(log, settings, call=call, source=source)
         option = log_option(reads, file, settings)
-        if source.cuts_index:
+        if source.index is not None:
             more["cut"] = reads_missed_by_index_cut(source, reads)
     more["lost"] = losses_unknown(source)
-    more["past"] = source.past_note()
+    more["past"] = source.external_history.note()
     more["number"] = number
     more["settings"] = settings.not_obeyed
     name = str(frame) if isinstance(frame, str | PathLike) else source.name
@@ -170,7 +170,7 @@ def show(
         arrays,
         now=now,
         threshold=keep if backlog is None else backlog,
-        chars_apart=source.apart_at_start(),
+        chars_apart=0 if source.index is None else source.index.chars_of_no_memory(),
     )
     remembered = ""
     if settings.policy is not None:

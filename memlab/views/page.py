@@ -25,7 +25,8 @@ from memlab.lazy import import_extra
 from memlab.policies import KeepRecent
 from memlab.settings import NOTHING, Settings
 from memlab.sizing import Advice
-from memlab.sources.base import TODAY, Source
+from memlab.sources.base import Source
+from memlab.sources.capabilities import TODAY
 from memlab.sources.opening import start_words
 from memlab.text import DisplayMixin, Table, TextPage, counted, for_terminal, numeric_columns
 from memlab.views.drawing import draw_section

@@ -74,8 +74,9 @@ class Recommendation(DisplayMixin):
         """Caps or budgets around the recommended one, with what each serves and costs."""
         source = self.evidence.source
         in_use = None
-        if source is not None and not isinstance(self.sizing, BudgetSizing):
-            in_use = source.cap_now()
+        native = None if source is None else source.native_cap
+        if native is not None and not isinstance(self.sizing, BudgetSizing):
+            in_use = native.current()
         if in_use is not None:
             in_use = min(in_use, self.sizing.most)
         numbers = self.sizing.around(*self.advice.answers, in_use, self.asked.keep_recent)
@@ -105,7 +106,7 @@ class Recommendation(DisplayMixin):
         evidence = self.evidence
         if self.usage is None or self.usage.verdict != "use":
             return None
-        if evidence.source is None or not evidence.source.retires:
+        if evidence.source is None or evidence.source.retirement is None:
             return None
         # imported here because importing policies adds a tenth to the start of a command
         from memlab.replay.by_use import budget_by_use
@@ -218,8 +219,9 @@ class Recommendation(DisplayMixin):
         fields["answer"] = self.answer
         fields["command"] = advice.command(name)
         fields["setting"] = None
-        if is_cap and source is not None and advice.number is not None:
-            fields["setting"] = source.cap_setting(advice.number)
+        native = None if source is None else source.native_cap
+        if is_cap and native is not None and advice.number is not None:
+            fields["setting"] = native.setting_for(advice.number)
         fields["not_counted"] = self._not_counted()
         fields["caps" if is_cap else "budgets"] = _records(self.curve.reset_index())
         if self.backtest is not None:
@@ -312,7 +314,7 @@ class Recommendation(DisplayMixin):
         """Yield the fact that the index is cut, if the store has one that is."""
         source = self.evidence.source
         present = present_rows(self.evidence.past)
-        if source is None or not source.cuts_index or c.LOADED_AT_START not in present:
+        if source is None or source.index is None or c.LOADED_AT_START not in present:
             return
         named = int(present[c.ACTIVE].sum())
         fits = int((present[c.ACTIVE] & present[c.LOADED_AT_START]).sum())

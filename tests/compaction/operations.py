@@ -16,7 +16,7 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.recovery import keep_copies, recover
 from memlab.compaction.restorer import restore
 from memlab.policies import KeepRecent
-from memlab.sources.base import StepCallback
+from memlab.sources.readers import StepCallback
 
 LINK_STEPS = ("locked", "checked", "copied", "archived", "verified", "committed", "recorded")
 UNLINK_STEPS = ("locked", "verified", "committed")

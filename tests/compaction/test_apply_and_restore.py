@@ -23,7 +23,7 @@ from memlab.errors import (
     MemlabError,
     StalePlanError,
 )
-from memlab.sources.base import no_progress
+from memlab.sources.readers import no_progress
 
 
 @given(rows=row_lists(), keep=st.integers(0, 12), chosen=st.sets(st.integers(0, 11)))

@@ -46,7 +46,7 @@ from memlab.errors import (
     UnsafeDeletionError,
 )
 from memlab.policies import KeepRecent
-from memlab.sources.base import no_progress
+from memlab.sources.readers import no_progress
 from memlab.store import database
 from memlab.store.archive.archive import Archive
 

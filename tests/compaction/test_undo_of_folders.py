@@ -21,9 +21,9 @@ from shell import said
 import memlab
 from memlab.compaction import drop_archived, keep_copies, recover
 from memlab.errors import ChangedWhileReadError, MemlabError, StalePlanError, StoreError
-from memlab.sources.base import no_progress
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import Operation
+from memlab.sources.readers import no_progress
 from memlab.systems.claude_code.index import MemoryIndex
 from memlab.systems.claude_code.markdown import FileNames
 from memlab.upkeep.health import doctor

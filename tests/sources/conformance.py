@@ -32,8 +32,9 @@ from shell import run as run_command
 import memlab
 from memlab import compaction, errors
 from memlab.compaction.archive_views import last_applied
-from memlab.sources.base import Key, Reader, Rows, Source, read_consistent
+from memlab.sources.base import Source, read_consistent
 from memlab.sources.opening import open_source, schemes
+from memlab.sources.readers import Key, Reader, Rows
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS, STATES
 from memlab.store.records import fingerprint_of
 from memlab.upkeep.health import doctor
@@ -143,9 +144,9 @@ class Conformance:
         assert isinstance(source, Source)
         assert source.scheme in schemes()
         assert open_source(source.name).archive == source.archive
-        setting = source.cap_setting(50)
-        assert setting is None or "50" in setting
-        if not source.retires:
+        if source.native_cap is not None:
+            assert "50" in source.native_cap.setting_for(50)
+        if source.retirement is None:
             with pytest.raises(errors.MemlabError, match=r"retire|load fewer"):
                 memlab.plan(lab.name, memlab.KeepRecent(1), retire=True)
         if not source.is_native_format:

@@ -12,15 +12,8 @@ from typing import Any
 from memlab.clock import moment_of
 from memlab.errors import StoreError
 from memlab.files import limit_like, ordinary_file, write_whole
-from memlab.sources.base import (
-    FileSource,
-    Key,
-    Reader,
-    WholeReader,
-    WholeWriter,
-    Writer,
-    position_from_timestamp,
-)
+from memlab.sources.base import FileSource, WholeReader, WholeWriter, position_from_timestamp
+from memlab.sources.readers import Key, Reader, Writer
 from memlab.store.archive.location import archive_path
 from memlab.store.records import encoded, with_place, without_place
 from memlab.store.shapes import anything, fields, integer, list_of, text

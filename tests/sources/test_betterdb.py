@@ -242,7 +242,7 @@ def test_what_cannot_all_be_put_back_is_not_put_back_at_all(
 
 
 def test_a_cap_is_told_as_the_argument_that_a_running_betterdb_goes_by(lab: BetterdbLab) -> None:
-    name, _, cap = open_source(lab.name).cap_setting(7).partition("=")
+    name, _, cap = open_source(lab.name).native_cap.setting_for(7).partition("=")
     made = Betterdb(lab.client, **{name: int(cap)})
     assert made.store.current_config().max_items_per_scope == 7
 

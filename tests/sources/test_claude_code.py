@@ -31,7 +31,7 @@ import memlab
 from memlab.compaction.reclaim import space
 from memlab.errors import CompactionError, MemlabError, StalePlanError, StoreError
 from memlab.evidence import count_references, reads_missed_by_index_cut
-from memlab.sources.base import Key
+from memlab.sources.readers import Key
 from memlab.store.records import encoded, with_place, without_place
 from memlab.systems.claude_code import index as indexes
 from memlab.systems.claude_code.source import ClaudeCode

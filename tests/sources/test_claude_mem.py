@@ -15,7 +15,7 @@ from stores import run_sql
 import memlab
 from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
-from memlab.sources.base import Key
+from memlab.sources.readers import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
 from sources.conformance import TEXTS, Conformance, Lab
 

@@ -123,7 +123,7 @@ def test_births_and_deletions_are_those_of_git_log(repo: Repository, tmp_path: P
     shallow = repo.clone(tmp_path / "shallow", "--depth", "2")
     names -= {"d.md", "e.md", "g.md"}
     assert lives(shallow.folder) == {name: by_git_log(shallow, name) for name in names}
-    assert "git fetch --unshallow" in open_source(shallow.folder).past_note()
+    assert "git fetch --unshallow" in open_source(shallow.folder).external_history.note()
 
 
 def test_what_is_not_committed_yet_comes_on_top(repo: Repository) -> None:
@@ -227,7 +227,7 @@ def test_without_git_that_is_said(repo: Repository, monkeypatch: pytest.MonkeyPa
     remove(repo, "a")
     monkeypatch.setenv("PATH", str(repo.folder))
     assert set(lives(repo.folder)) == {"b.md", "c.md"}
-    assert "git is not installed" in open_source(repo.folder).past_note()
+    assert "git is not installed" in open_source(repo.folder).external_history.note()
     found = {each.name: each for each in memlab.doctor(repo.folder).checks}
     assert "git is not installed" in found["past"].summary
 
@@ -241,12 +241,12 @@ def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
     os.chown(repo.folder / ".git", 65534, 65534)
     assert set(lives(repo.folder)) == {"b.md", "c.md"}
     assert lost(repo.folder) == {}
-    note = open_source(repo.folder).past_note()
+    note = open_source(repo.folder).external_history.note()
     assert f"git config --global --add safe.directory {repo.folder}" in note
     config = tmp_path / "config"
     config.write_text(f"[safe]\n directory = {repo.folder}\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    assert open_source(repo.folder).past_note() == ""
+    assert open_source(repo.folder).external_history.note() == ""
     assert set(lives(repo.folder)) == {"a.md", "b.md", "c.md"}
     assert lost(repo.folder) == {"a.md": ""}
 
@@ -268,7 +268,7 @@ def test_what_is_not_broken_serves(repo: Repository, what: str, *, is_damaged: b
     assert found["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(found)
     assert (found["c.md"][0] == day(0)) == (":" in what)  # before what is broken
-    assert BROKEN[what] in open_source(repo.folder).past_note()
+    assert BROKEN[what] in open_source(repo.folder).external_history.note()
 
 
 def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_of_a_partial_clone_nothing_is_fetched(repo: Repository, tmp_path: Path)
     before = files_in(clone.root)
     found = lives(clone.folder)
     assert (found["a.md"], found["d.md"]) == ((day(0), day(1)), (day(0), None))
-    assert "renames may be taken" in open_source(clone.folder).past_note()
+    assert "renames may be taken" in open_source(clone.folder).external_history.note()
     assert files_in(clone.root) == before
 
 

@@ -54,8 +54,8 @@ def test_past_is_not_read_where_git_never_answers(folder: Path, tmp_path: Path, 
     assert len(memlab.load_past(folder)) == 9
     let_wait_for_ever(tmp_path, name)
     source = open_source(folder)
-    assert "was not read" in source.past_note()
-    assert not source.past_is_read()
+    assert "was not read" in source.external_history.note()
+    assert not source.external_history.is_read()
     assert len(memlab.load_past(folder)) == 7
     assert said("show", folder)
     said("doctor", folder)
@@ -78,4 +78,4 @@ def test_git_that_stops_half_way_gives_no_part_of_the_past(
     monkeypatch.setattr(folder_git, "READ_WITHIN", 0.0)
     folder_git._read.cache_clear()
     assert folder_git.history_of(folder, type(open_source(folder))).lives == ()
-    assert not open_source(folder).past_is_read()
+    assert not open_source(folder).external_history.is_read()

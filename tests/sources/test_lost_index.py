@@ -11,7 +11,7 @@ import memlab
 from memlab.compaction import keep_copies, plan_recovery, recover
 from memlab.errors import StoreError
 from memlab.evidence.losses import losses_of
-from memlab.sources.base import is_index_lost
+from memlab.sources.capabilities import is_index_lost
 from memlab.upkeep.health import Check
 
 COUNT = 8

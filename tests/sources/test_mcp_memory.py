@@ -11,7 +11,7 @@ from stores import run_sql
 
 import memlab
 from memlab import errors
-from memlab.sources.base import Key
+from memlab.sources.readers import Key
 from memlab.systems.mcp_memory import driver, load_extension
 from memlab.upkeep.health import doctor
 from sources.conformance import COUNT, TEXTS, Compacted, Lab

@@ -20,8 +20,8 @@ import memlab
 from memlab import errors
 from memlab.policies import ImportanceBudget
 from memlab.sources import postgres
-from memlab.sources.base import Key
 from memlab.sources.opening import open_source
+from memlab.sources.readers import Key
 from memlab.systems.memforge import MemforgeWriter
 from sources.conformance import COUNT, TEXTS, OnServer, delete_all, prints, put_back, records_of
 

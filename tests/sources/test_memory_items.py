@@ -19,7 +19,7 @@ from stores import ANY_VALUE, RawText, row, row_lists, run_sql, write_rows
 import memlab
 from memlab.errors import BadRowError
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
-from memlab.sources.base import Fault, Rows
+from memlab.sources.readers import Fault, Rows
 from memlab.sources.tables import SCHEMA, TEXTS
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE

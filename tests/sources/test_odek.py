@@ -26,7 +26,7 @@ from stores import files_in
 
 import memlab
 from memlab.errors import ArchiveError, BadRowError, StoreError
-from memlab.sources.base import Key
+from memlab.sources.readers import Key
 from memlab.systems.odek import EpisodeIndex, Odek
 from memlab.upkeep.health import Status, doctor
 from sources.conformance import (

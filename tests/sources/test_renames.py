@@ -171,7 +171,9 @@ def test_two_folders_moved_at_once_stay_the_same_memories(tmp_path: Path) -> Non
     store = f"openclaw:{repo.folder}"  # no dated note lies in the topmost folder
     assert lost(store) == {}
     assert deleted(store) == set()
-    names = {each.name: each.memory_id for each in open_source(store).former_names()}
+    names = {
+        each.name: each.memory_id for each in open_source(store).external_history.former_names()
+    }
     assert names == {name: name.replace("memory/", "memory/projects/") for name in notes}
 
 
@@ -379,7 +381,7 @@ def test_dates_are_those_of_commits_whatever_the_clock(tmp_path: Path) -> None:
     repo = serena(tmp_path, {"a.md": prose("a"), "b.md": prose("b")})
     move(repo.folder, ("a.md", "c.md"))
     repo.commit(1)
-    (former,) = open_source(repo.folder).former_names()
+    (former,) = open_source(repo.folder).external_history.former_names()
     assert former.until == day(0) + timedelta(days=1)
     assert former.is_free
 

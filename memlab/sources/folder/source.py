@@ -16,22 +16,13 @@ from pathlib import Path, PurePosixPath
 from stat import S_IMODE
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
-from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError, StoreError
 from memlab.files import FileMode
-from memlab.sources import base
+from memlab.sources import base, readers
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FILE_KEYS, FileCopy, is_file_path, opened_folder
-from memlab.sources.folder.git import (
-    FileLifetime,
-    History,
-    LateError,
-    PastMoment,
-    blobs,
-    history_of,
-    note_late,
-    past_moments,
-)
+from memlab.sources.folder.git import FileLifetime, History, PastMoment, history_of
+from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
@@ -72,10 +63,7 @@ _PLACE: Final = fields({"position": integer(), "said": list_of(anything)}, other
 _RECORD: Final = fields(
     {"memory_id": text, "index": list_of(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
 )
-_OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
-"""Field of a :class:`memlab.sources.base.Loss` for each column of deleted memories."""
-_VERSIONS: Final = 500
-"""Maximum number of versions of one file that are read; the oldest ones are kept."""
+
 _DERIVED: Final = "\0"
 """Prefix of the key of a derived file, which is not a memory."""
 
@@ -240,13 +228,17 @@ class FolderSource(base.FileSource, Index):
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the memories of the folder at a moment."""
 
-    def records_in(self, moment: FolderMoment) -> dict[base.Key, bytes]:
+    def records_in(self, moment: FolderMoment) -> dict[readers.Key, bytes]:
         """Return the records of the memories of the folder by key."""
-        records: dict[base.Key, bytes] = {}
+        records: dict[readers.Key, bytes] = {}
         for memory in self.memories(moment):
-            file = moment.read(memory.name) if memory.name else None
-            records[memory.key] = record_of(memory, file)
+            records[memory.key] = self.record_in(memory, moment)
         return records
+
+    def record_in(self, memory: Found, moment: FolderMoment) -> bytes:
+        """Return the record of a memory of the folder at a moment."""
+        file = moment.read(memory.name) if memory.name else None
+        return record_of(memory, file)
 
     @abstractmethod
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
@@ -261,7 +253,7 @@ class FolderSource(base.FileSource, Index):
         self.place(found.place)
 
     @contextmanager
-    def reading(self) -> Iterator[base.Reader]:
+    def reading(self) -> Iterator[readers.Reader]:
         """Open the folder for reading at one moment; check for changes when the block ends."""
         if self.is_missing() and self._missing_is_empty:
             yield base.WholeReader(self, {})
@@ -271,7 +263,7 @@ class FolderSource(base.FileSource, Index):
             yield base.WholeReader(self, self.records_in(moment))
 
     @contextmanager
-    def changing(self) -> Iterator[base.Writer]:
+    def changing(self) -> Iterator[readers.Writer]:
         """Open the folder for a change, which is undone if the block raises."""
         self.check_there()
         with changed_folder(self.path, self) as change:
@@ -291,6 +283,11 @@ class FolderSource(base.FileSource, Index):
         """Return the git history of the folder."""
         return history_of(self.path, type(self))
 
+    @property
+    def external_history(self) -> FolderHistory:
+        """What git knows of memories that are no longer in the folder."""
+        return FolderHistory(self)
+
     def born(self, moment: FolderMoment) -> dict[str, datetime]:
         """Return the time of the first commit of each file that git tracks."""
         lives: Iterable[FileLifetime] = self.history().lives
@@ -298,102 +295,9 @@ class FolderSource(base.FileSource, Index):
             lives = moment.lives.values()
         return {life.name: life.born for life in lives if life.born is not None}
 
-    def former_names(self) -> list[base.FormerName]:
-        """Return the former ids of memories whose file was renamed in git."""
-        lives = self.history().lives
-        taken = {life.name for life in lives}
-        former_names = []
-        for life in lives:
-            for name, until in life.former:
-                former = self.key_of(name)
-                current = self.key_of(life.name)
-                is_free = name not in taken and not os.path.lexists(self.path / name)
-                if former != current:
-                    former_names.append(base.FormerName(former, current, until, is_free))
-        return former_names
-
-    def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[base.TextVersion]]]:
-        """Yield the versions of each memory's text that git has, oldest first."""
-        lives = {self.key_of(life.name): life for life in self.history().lives}
-        with blobs(self.path) as content:
-            for key in keys:
-                if key not in lives:
-                    continue
-                versions = []
-                for at, commit, blob in reversed(lives[key].versions[-_VERSIONS:]):
-                    data = content(blob)
-                    if data is not None:
-                        text_then = data.decode(errors="replace")
-                        versions.append(base.TextVersion(at, commit, text_then))
-                yield key, versions
-
-    def births(self) -> dict[str, str]:
-        """Return the commit that added each memory."""
-        commits = {}
-        for life in self.history().lives:
-            if life.versions:
-                _, commit, _ = life.versions[-1]
-                commits[self.key_of(life.name)] = commit
-        return commits
-
-    def last_changed(self, key: str) -> datetime | None:
-        """Return the time of last modification of a memory's file; None if there is no file."""
-        name = self.file_of(key)
-        if not name:
-            return None
-        with suppress(OSError, ValueError):
-            return moment_of_seconds((self.path / name).lstat().st_mtime)
-        return None
-
     def key_of(self, name: str) -> str:
         """Return the id of the memory in a file."""
         return name
-
-    def iter_deleted_elsewhere(self, *, with_body: bool) -> Iterator[base.Rows]:
-        """Yield the memories that were committed to git and no longer exist."""
-        for losses in stored.batched(self._iter_losses()):
-            others = {
-                column: [getattr(loss, field) for loss in losses]
-                for column, field in _OF_LOSS.items()
-            }
-            rows = [self.row_of(loss.record) for loss in losses]
-            yield base.rows_of_each(rows, with_body=with_body, others=others)
-
-    def iter_lost(self) -> Iterator[base.Loss]:
-        """Yield the memories that were committed to git and no longer exist, or are empty now.
-
-        Memories that were moved out of the store are included, with their current path. Memories
-        that git cannot read or that were always empty are no losses.
-        """
-        return (loss for loss in self._iter_losses(emptied=True) if not self.is_empty(loss.record))
-
-    def _iter_losses(self, *, emptied: bool = False) -> Iterator[base.Loss]:
-        """Yield the losses that git knows; raise StoreError if git stops answering."""
-        try:
-            yield from self._losses_in_git(emptied=emptied)
-        except LateError as error:
-            raise StoreError(note_late(self.path, error).missing) from error
-
-    def _losses_in_git(self, *, emptied: bool) -> Iterator[base.Loss]:
-        history = self.history()
-        if not history.lives:
-            return
-        with folder_moment(self.path, self) as now, blobs(self.path) as content:
-            for then in past_moments(now, history, content, emptied=emptied):
-                for memory in self.memories(then):
-                    if not memory.name:
-                        continue
-                    life = then.lives[memory.name]
-                    yield base.Loss(
-                        key=memory.key,
-                        record=record_of(memory, then.read(memory.name)),
-                        at=life.taken,
-                        since=life.written,
-                        commit=life.commit,
-                        is_emptied=life.is_there,
-                        moved_to=life.moved_to,
-                        perhaps=life.perhaps,
-                    )
 
     def content_for_digest(self, record: bytes) -> bytes:
         """Return the bytes of a memory's file; its index entries if it has no file."""
@@ -405,22 +309,6 @@ class FolderSource(base.FileSource, Index):
     def is_empty(self, record: bytes) -> bool:
         """Return whether a memory's file is empty but for white space."""
         return not self.content_for_digest(record).strip()
-
-    def knows_gone(self) -> bool:
-        """Return whether git knows of memories that no longer exist."""
-        return next(self._iter_losses(), None) is not None
-
-    def is_tracked(self) -> bool:
-        """Return whether git tracks the folder."""
-        return bool(self.history().lives)
-
-    def past_note(self) -> str:
-        """Return which part of the history git does not have, and why."""
-        return self.history().missing
-
-    def past_is_read(self) -> bool:
-        """Return whether git answered in time."""
-        return self.history().is_read
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row, body included."""
@@ -434,7 +322,7 @@ class FolderSource(base.FileSource, Index):
         row.update(self.row(memory, file))
         return row
 
-    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
         """Raise ValueError if an archived record is not valid for such a folder."""
         stored.check_canonical(record, said)
         _RECORD(said)
@@ -448,7 +336,7 @@ class FolderSource(base.FileSource, Index):
         self.check_place(memory)
 
 
-class FolderWriter(base.WholeReader, base.Writer):
+class FolderWriter(base.WholeReader, readers.Writer):
     """Writer of a folder that is locked."""
 
     likely_cause = "somebody else who writes to the folder"
@@ -457,15 +345,15 @@ class FolderWriter(base.WholeReader, base.Writer):
     def __init__(self, source: FolderSource, change: FolderChange) -> None:
         self.source = source
         self._change = change
-        self._cache: tuple[object, dict[base.Key, bytes]] | None = None
+        self._cache: tuple[object, dict[readers.Key, bytes]] | None = None
         """The listing and the index of the last reading, with its records."""
         self._entered_before = 0
         """Number of inserted memories that already had an index entry."""
-        self._entries_stay: Collection[base.Key] = ()
+        self._entries_stay: Collection[readers.Key] = ()
         """Keys of memories whose index entries a deletion leaves unchanged."""
 
     @property
-    def memories(self) -> dict[base.Key, bytes]:  # type: ignore[override]
+    def memories(self) -> dict[readers.Key, bytes]:  # type: ignore[override]
         """Records in the folder now, by key; cached while listing and index are unchanged."""
         moment = self._now()
         state = (moment.listing, moment.index)
@@ -476,7 +364,7 @@ class FolderWriter(base.WholeReader, base.Writer):
     def _now(self) -> FolderMoment:
         return moment_now(self._change.folder, self.source)
 
-    def _stale(self, expected: Mapping[base.Key, str]) -> list[base.Key]:
+    def _stale(self, expected: Mapping[readers.Key, str]) -> list[readers.Key]:
         """Return the keys of memories that no longer exist or changed since planning.
 
         The compared files are noted, because only these may be moved out.
@@ -492,10 +380,10 @@ class FolderWriter(base.WholeReader, base.Writer):
         fingerprints = {key: stored.fingerprint_of(records[key]) for key in existing}
         return [key for key, planned in expected.items() if fingerprints.get(key) != planned]
 
-    def _delete(self, expected: Mapping[base.Key, str]) -> None:  # noqa: ARG002 - as they were compared
+    def _delete(self, expected: Mapping[readers.Key, str]) -> None:  # noqa: ARG002 - as they were compared
         self._change.take_out(self._leaving)
 
-    def _check_deleted(self, expected: Mapping[base.Key, str], before: int) -> None:  # noqa: ARG002
+    def _check_deleted(self, expected: Mapping[readers.Key, str], before: int) -> None:  # noqa: ARG002
         """Raise CompactionError unless exactly the expected memories were deleted.
 
         Memories that another program added meanwhile are allowed.
@@ -513,10 +401,10 @@ class FolderWriter(base.WholeReader, base.Writer):
     def _count(self) -> int:
         return len(self._keys())
 
-    def _keys(self) -> set[base.Key]:
+    def _keys(self) -> set[readers.Key]:
         return {memory.key for memory in self.source.memories(self._now())}
 
-    def conflicts(self, records: base.Records) -> list[str]:
+    def conflicts(self, records: readers.Records) -> list[str]:
         """Return the existing files that have the names of memories to restore."""
         names = set(self._now().names)
         conflicts = []
@@ -533,11 +421,11 @@ class FolderWriter(base.WholeReader, base.Writer):
         only_file_is_missing = "file" not in current and "file" in archived
         return only_file_is_missing and current["index"] == archived["index"]
 
-    def _check_inserted(self, records: base.Records, total: int) -> None:
+    def _check_inserted(self, records: readers.Records, total: int) -> None:
         """Check the inserted memories; those with an index entry were counted before."""
         super()._check_inserted(records, total - self._entered_before)
 
-    def _insert(self, records: base.Records) -> int:
+    def _insert(self, records: readers.Records) -> int:
         keys = self._keys()
         self._entered_before = sum(key in keys for key, _ in records)
         parts = {}
@@ -592,7 +480,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         has_same_entries = not entries or entries == json.loads(there)["index"]
         return has_same_entries and self.is_back(there, record)
 
-    def as_put_back(self, records: base.Records) -> list[tuple[base.Key, bytes]]:
+    def as_put_back(self, records: readers.Records) -> list[tuple[readers.Key, bytes]]:
         """Return records without index entries that exist already, so that none is inserted."""
         if not self.source.is_file_alone:
             return list(records)
@@ -612,7 +500,7 @@ class FolderWriter(base.WholeReader, base.Writer):
                 restored.append((key, record))
         return restored
 
-    def take_out_again(self, expected: Mapping[base.Key, str], records: base.Records) -> int:
+    def take_out_again(self, expected: Mapping[readers.Key, str], records: readers.Records) -> int:
         """Delete restored memories; index entries that were not restored with them stay."""
         if self.source.is_file_alone:
             self._entries_stay = {
@@ -623,7 +511,7 @@ class FolderWriter(base.WholeReader, base.Writer):
         finally:
             self._entries_stay = ()
 
-    def replace(self, expected: Mapping[base.Key, str], records: base.Records) -> None:
+    def replace(self, expected: Mapping[readers.Key, str], records: readers.Records) -> None:
         """Replace files by records; if the file alone is the memory, its index entries stay."""
         if self.source.is_file_alone:
             self._entries_stay = [*expected]

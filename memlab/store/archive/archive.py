@@ -37,7 +37,7 @@ _OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
 
 
 Fetch = Callable[[Iterable[Any]], Iterator[tuple[Any, bytes]]]
-"""Yields the records of a store at some keys, like :meth:`memlab.sources.base.Reader.records`."""
+"""Yields the records of a store at some keys, like `memlab.sources.readers.Reader.records`."""
 
 
 class EntryState(NamedTuple):

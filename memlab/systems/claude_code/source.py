@@ -19,23 +19,22 @@ from memlab.clock import file_clock, moment_of
 from memlab.columns import LISTED, UNLISTED
 from memlab.errors import ArchiveError, CompactionError, StalePlanError, StoreError
 from memlab.settings import Settings
-from memlab.sources.base import (
-    About,
+from memlab.sources.base import About, Trouble, knows_losses
+from memlab.sources.capabilities import (
     IndexOrderings,
-    Key,
-    Links,
     Loss,
-    Trouble,
-    Writer,
+    StartIndex,
+    Supersession,
     is_index_lost,
-    knows_losses,
 )
 from memlab.sources.folder.change import Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, Stamp
 from memlab.sources.folder.git import Version, versions_of
+from memlab.sources.folder.history import FolderHistory
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, FolderWriter, Found, memory_in, record_of
 from memlab.sources.opening import find_below
+from memlab.sources.readers import Key, Links, Writer
 from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.archive.index_versions import IndexVersion, digest_of
@@ -84,6 +83,33 @@ _PLACE: Final = fields(
 )
 
 
+class MemoryMd(StartIndex):
+    """The index ``MEMORY.md``, which a start loads up to a limit."""
+
+    def __init__(self, source: "ClaudeCode") -> None:
+        self.source = source
+
+    def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
+        """Return which files the index loads as it is, and would load in other orders."""
+        return self.source.seen(lambda moment: self.source.view(moment).orders(reads))
+
+    def chars_of_no_memory(self) -> int:
+        """Return the number of characters of the loaded index that belong to no memory."""
+        return self.source.seen(lambda moment: self.source.view(moment).apart)
+
+    def is_unlisted(self, record: bytes) -> bool:
+        """Return whether the index and the hubs all omit a memory."""
+        return bool(json.loads(record)["place"].get("index_state") == UNLISTED)
+
+    def relisted(self, record: bytes, older: bytes) -> bytes | None:
+        """Return the record of a memory with the index entries of an older record; None if none."""
+        entries = json.loads(older)["place"]["said"]
+        if not entries:
+            return None
+        memory, file = memory_in(record)
+        return record_of(_listed_by(memory, entries), file)
+
+
 class ClaudeCode(FolderSource):
     """A memory folder of Claude Code."""
 
@@ -99,9 +125,8 @@ class ClaudeCode(FolderSource):
     index_name = INDEX
     index_first = True
     place = staticmethod(_PLACE)
-    cuts_index = True
-    retires = True
     is_file_alone = True
+    index_type = MemoryMd
 
     def __init__(self, where: str | PathLike[str]) -> None:
         super().__init__(where)
@@ -211,22 +236,15 @@ class ClaudeCode(FolderSource):
         """Return the file name of a memory; empty if no memory can have that key."""
         return key if is_memory(key) else ""
 
-    @contextmanager
-    def retiring(self) -> Iterator[Writer]:
-        """Open the folder for retiring: index lines move to ``RETIRED.md`` and back."""
-        with changed_folder(self.path, self) as change:
-            yield RetiringWriter(self, change)
+    @property
+    def retirement(self) -> "LineRetirement":
+        """The ability to move index lines to ``RETIRED.md``."""
+        return LineRetirement(self)
 
-    def superseded_by(self, record: bytes) -> str | None:
-        """Return the id of a retired memory itself; None if it is not retired."""
-        fields_of_record = json.loads(record)
-        is_retired = bool(fields_of_record["place"].get("retired_at"))
-        return str(fields_of_record["memory_id"]) if is_retired else None
-
-    def index_entries_of(self, record: bytes) -> str:
-        """Return the entries of a memory in the index and ``RETIRED.md``, as JSON."""
-        place = json.loads(record)["place"]
-        return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
+    @property
+    def external_history(self) -> "ClaudeCodeHistory":
+        """What git knows of deleted files and of lost index lines."""
+        return ClaudeCodeHistory(self)
 
     @staticmethod
     def titles(raw: bytes) -> dict[str, str]:
@@ -272,72 +290,6 @@ class ClaudeCode(FolderSource):
         place = json.loads(record)["place"]
         older = {key: value for key, value in place.items() if key not in _SINCE_FORMAT_3}
         return record if len(older) == len(place) else with_place(without_place(record), older)
-
-    def is_unlisted(self, record: bytes) -> bool:
-        """Return whether the index and the hubs all omit a memory."""
-        return bool(json.loads(record)["place"].get("index_state") == UNLISTED)
-
-    def relisted(self, record: bytes, older: bytes) -> bytes | None:
-        """Return the record of a memory with the index entries of an older record; None if none."""
-        entries = json.loads(older)["place"]["said"]
-        found, file = memory_in(record)
-        return record_of(self._listed_by(found, entries), file) if entries else None
-
-    def _listed_by(self, found: Found, entries: Sequence[Any]) -> Found:
-        """Return a memory with other index entries, marked as listed by the index."""
-        place = dict(found.place)
-        place["index_state"] = LISTED
-        return found._replace(said=entries, place=place)
-
-    def iter_lost(self) -> Iterator[Loss]:
-        """Yield the memories that are deleted or emptied since git, and lost index lines."""
-        yield from super().iter_lost()
-        versions = versions_of(self.path, INDEX) if self.history().lives else []
-        if versions:
-            yield from self.seen(lambda moment: self._lines_lost(moment, versions))
-
-    def _lines_lost(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
-        """Return the memories that the index no longer names, from the newest version that does."""
-        view = self.view(moment)
-        unlisted = {
-            memory.name: memory for memory in self.memories(moment) if memory.name in view.unlisted
-        }
-        if not unlisted:
-            return []
-        listed_count = len(view.named.keys() - view.hubs.keys())
-        for version in versions:
-            entries = indexes.entries_of(_index(version.data, self._rule), view.names)
-            lost = [name for name in unlisted if name in entries]
-            if is_index_lost(len(lost), listed_count):
-                return [
-                    self._loss_of_line(moment, unlisted[name], entries[name], version)
-                    for name in lost
-                ]
-        return []
-
-    def _loss_of_line(
-        self, moment: FolderMoment, memory: Found, entries: Sequence[Any], version: Version
-    ) -> Loss:
-        """Return the loss of the index lines of a memory; it dates from the index file's time."""
-        at = None
-        if INDEX in moment.names:
-            at = moment_of_seconds(moment.stamp_of(INDEX).written // 1_000 / 1e6)
-        return Loss(
-            memory.name,
-            record_of(self._listed_by(memory, entries), moment.read(memory.name)),
-            at=at or version.at,
-            since=version.at,
-            commit=version.commit,
-            is_unlisted=True,
-        )
-
-    def apart_at_start(self) -> int:
-        """Return the number of characters of the loaded index that belong to no memory."""
-        return self.seen(lambda moment: self.view(moment).apart)
-
-    def orders(self, reads: Mapping[str, int]) -> IndexOrderings:
-        """Return which files the index loads as it is, and would load in other orders."""
-        return self.seen(lambda moment: self.view(moment).orders(reads))
 
     def diagnostics(self) -> list[Trouble]:
         """Return the diagnostics of front matter, index and retired memories."""
@@ -462,6 +414,85 @@ _index = lru_cache(maxsize=8)(MemoryIndex)
 """Parse an index, cached: a folder is viewed repeatedly and at many past moments."""
 _names = lru_cache(maxsize=1)(FileNames)
 """Names for links in files of a past moment, cached."""
+
+
+class LineRetirement(Supersession):
+    """Retirement by moving the index lines of a memory to ``RETIRED.md``."""
+
+    def __init__(self, source: ClaudeCode) -> None:
+        self.source = source
+
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the folder for retiring: index lines move to ``RETIRED.md`` and back."""
+        with changed_folder(self.source.path, self.source) as change:
+            yield RetiringWriter(self.source, change)
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of a retired memory itself; None if it is not retired."""
+        fields_of_record = json.loads(record)
+        is_retired = bool(fields_of_record["place"].get("retired_at"))
+        return str(fields_of_record["memory_id"]) if is_retired else None
+
+    def index_entries_of(self, record: bytes) -> str:
+        """Return the entries of a memory in the index and ``RETIRED.md``, as JSON."""
+        place = json.loads(record)["place"]
+        return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
+
+
+class ClaudeCodeHistory(FolderHistory):
+    """What git knows of deleted files and of index lines that were lost."""
+
+    source: ClaudeCode
+
+    def iter_lost(self) -> Iterator[Loss]:
+        """Yield the memories that are deleted or emptied since git, and lost index lines."""
+        yield from super().iter_lost()
+        source = self.source
+        versions = versions_of(source.path, INDEX) if source.history().lives else []
+        if versions:
+            yield from source.seen(lambda moment: self._lines_lost(moment, versions))
+
+    def _lines_lost(self, moment: FolderMoment, versions: Sequence[Version]) -> list[Loss]:
+        """Return the memories that the index no longer names, from the newest version that does."""
+        view = self.source.view(moment)
+        memories = self.source.memories(moment)
+        unlisted = {memory.name: memory for memory in memories if memory.name in view.unlisted}
+        if not unlisted:
+            return []
+        listed_count = len(view.named.keys() - view.hubs.keys())
+        for version in versions:
+            entries = indexes.entries_of(_index(version.data, view.index.rule), view.names)
+            lost = [name for name in unlisted if name in entries]
+            if is_index_lost(len(lost), listed_count):
+                return [
+                    _loss_of_line(moment, unlisted[name], entries[name], version) for name in lost
+                ]
+        return []
+
+
+def _loss_of_line(
+    moment: FolderMoment, memory: Found, entries: Sequence[Any], version: Version
+) -> Loss:
+    """Return the loss of the index lines of a memory; it dates from the index file's time."""
+    at = None
+    if INDEX in moment.names:
+        at = moment_of_seconds(moment.stamp_of(INDEX).written // 1_000 / 1e6)
+    return Loss(
+        memory.name,
+        record_of(_listed_by(memory, entries), moment.read(memory.name)),
+        at=at or version.at,
+        since=version.at,
+        commit=version.commit,
+        is_unlisted=True,
+    )
+
+
+def _listed_by(memory: Found, entries: Sequence[Any]) -> Found:
+    """Return a memory with other index entries, marked as listed by the index."""
+    place = dict(memory.place)
+    place["index_state"] = LISTED
+    return memory._replace(said=entries, place=place)
 
 
 def state_in(found: Found) -> str | None:
@@ -652,7 +683,10 @@ class RetiringWriter(FolderWriter):
         """Raise StalePlanError if the entries of a planned memory have changed."""
         records = self.source.records_in(seen.moment)
         for key, entries in planned.items():
-            if key not in records or self.source.index_entries_of(records[key]) != entries:
+            if (
+                key not in records
+                or self.source.retirement.index_entries_of(records[key]) != entries
+            ):
                 raise StalePlanError(
                     f"what {INDEX} says of {key} was changed while the plan was applied; nothing "
                     "was changed: make a new plan",

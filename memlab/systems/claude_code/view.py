@@ -20,18 +20,12 @@ from memlab.clock import moment_and_zone, shifted
 from memlab.columns import LISTED as LISTED_STATE
 from memlab.columns import REACHED, UNLISTED
 from memlab.errors import StoreError
-from memlab.sources.base import (
-    MOST_READ,
-    TODAY,
-    About,
-    IndexOrderings,
-    Key,
-    Trouble,
-    position_from_timestamp,
-)
+from memlab.sources.base import About, Trouble, position_from_timestamp
+from memlab.sources.capabilities import MOST_READ, TODAY, IndexOrderings
 from memlab.sources.folder.files import Folder
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.opening import NOT_ENTERED
+from memlab.sources.readers import Key
 from memlab.sources.reads import LineReader, moment
 from memlab.sources.reads import text as readable
 from memlab.sources.transcripts import calls_in, transcript_files

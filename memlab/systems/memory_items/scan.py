@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from memlab.clock import moment_of
 from memlab.sources import tables
-from memlab.sources.base import Fault, Rows
+from memlab.sources.readers import Fault, Rows
 from memlab.store.archive.retired import RetiredMemories
 from memlab.store.database import text_as_bytearray, values_up_to
 from memlab.store.records import Layout, Record, batched, bound_value, quoted

@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cached_property
 from os import PathLike, fspath
 from os.path import realpath
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
-from memlab.sources import base
+from memlab.sources import base, readers
+from memlab.sources.capabilities import Supersession
 from memlab.store import SqliteMemoryStore, database, selection
 from memlab.store import records as stored
 from memlab.store.archive.location import archive_path
@@ -34,8 +35,6 @@ class MemoryItems(base.Source):
     """A SQLite file that an agent or :class:`memlab.SqliteMemoryStore` writes."""
 
     scheme = "file"
-    supersedes = True
-    retires = True
     is_native_format = True
     tables: ClassVar = {"memory_items": ("memory_id",)}  # reading reports other missing columns
 
@@ -69,7 +68,7 @@ class MemoryItems(base.Source):
         return archive_path(database.path_named(self._where))
 
     @contextmanager
-    def reading(self) -> Iterator[base.Reader]:
+    def reading(self) -> Iterator[readers.Reader]:
         """Open the store for reading at one consistent moment, without writing anything."""
         if self._open is not None:
             with closing(database.connect(":memory:")) as copy:
@@ -88,7 +87,7 @@ class MemoryItems(base.Source):
             yield _Reader(connection, self.retired(), others)
 
     @contextmanager
-    def changing(self) -> Iterator[base.Writer]:
+    def changing(self) -> Iterator[readers.Writer]:
         """Open the store for one durable transaction."""
         self._check_file()
         with database.opened_for_change(self.path) as connection, database.transaction(connection):
@@ -111,19 +110,27 @@ class MemoryItems(base.Source):
                 "what can be read into a new one with the sqlite3 shell's .recover, and use that"
             )
 
-    def check_record(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_record(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that an archived record is that of a valid, deletable row."""
         stored.check_row(key, record, said)
 
-    def check_copy(self, key: base.Key, record: bytes, said: dict[str, Any]) -> None:
+    def check_copy(self, key: readers.Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a copied record is that of a valid row, which may be load-bearing."""
         stored.check_any_row(key, record, said)
 
-    def superseded_by(self, record: bytes) -> str | None:
-        """Return the id of the superseding row; for a retired row this is its own id."""
-        return _text_of(json.loads(record), "superseded_by")
+    @property
+    def supersession(self) -> "RowSupersession":
+        """The ability to set ``superseded_by``."""
+        return RowSupersession(self)
 
-    def rows_of(self, records: base.Records, *, with_body: bool = False) -> Iterator[base.Rows]:
+    @property
+    def retirement(self) -> "RowSupersession":
+        """The ability to set ``superseded_by`` to the id of the row itself."""
+        return RowSupersession(self)
+
+    def rows_of(
+        self, records: readers.Records, *, with_body: bool = False
+    ) -> Iterator[readers.Rows]:
         """Yield archived rows in batches, as a scan of the store would yield them."""
         from memlab.systems.memory_items.scan import rows_of_records
 
@@ -149,7 +156,7 @@ class MemoryItems(base.Source):
         fields["superseded_by"] = None
         return base.canonical(fields)
 
-    def make(self, path: Path, records: base.Records) -> int:
+    def make(self, path: Path, records: readers.Records) -> int:
         """Write a new store with these rows to an empty file, and return their number."""
         others = stored.columns_of(cast("Iterable[stored.Record]", records))
         with closing(database.connect(path)) as connection, database.sqlite_errors_in_words(path):
@@ -175,7 +182,22 @@ class MemoryItems(base.Source):
             )
 
 
-class _Reader(base.Reader):
+class RowSupersession(Supersession):
+    """Supersession by the column ``superseded_by``."""
+
+    def __init__(self, source: MemoryItems) -> None:
+        self.source = source
+
+    def changing(self) -> AbstractContextManager[readers.Writer]:
+        """Open the store for one durable transaction."""
+        return self.source.changing()
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of the superseding row; for a retired row this is its own id."""
+        return _text_of(json.loads(record), "superseded_by")
+
+
+class _Reader(readers.Reader):
     """Reader of a store over a connection; `others` are connections that scan in parallel."""
 
     def __init__(
@@ -188,18 +210,18 @@ class _Reader(base.Reader):
         self._connection = connection
         self._scanning = others or [connection]
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[base.Rows]:
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[readers.Rows]:
         from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
 
-        base.check_asked(columns, self._layout.columns, "memory_items")
+        readers.check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)
         for rows in add_signals(scanned, self._connection, self._layout, columns):
             yield with_retired(rows, self._retired) if self._retired else rows
 
-    def records(self, keys: Iterable[base.Key]) -> Iterator[tuple[base.Key, bytes]]:
+    def records(self, keys: Iterable[readers.Key]) -> Iterator[tuple[readers.Key, bytes]]:
         return stored.records_at(self._connection, self._layout, cast("Iterable[int]", keys))
 
-    def side_effects(self, keys: Iterable[base.Key]) -> tuple[TriggerEffect, ...]:
+    def side_effects(self, keys: Iterable[readers.Key]) -> tuple[TriggerEffect, ...]:
         self._connection.text_factory = str  # a scan sets it to bytes
         # The positions are needed only if triggers or foreign keys refer to the table.
         positions: Iterable[int] = ()
@@ -213,7 +235,7 @@ class _Reader(base.Reader):
         return stored.layout_of(self._connection)
 
 
-class _Writer(_Reader, base.Writer):
+class _Writer(_Reader, readers.Writer):
     """Writer of a store in one transaction; `protected` are tags that make a row load-bearing."""
 
     likely_cause = "a trigger on memory_items in the store"
@@ -225,23 +247,23 @@ class _Writer(_Reader, base.Writer):
         self._protected = protected
         self._replaces = False
 
-    def replace(self, expected: Mapping[base.Key, str], records: base.Records) -> None:
+    def replace(self, expected: Mapping[readers.Key, str], records: readers.Records) -> None:
         self._replaces = True
         super().replace(expected, records)
         self._replaces = False
 
-    def _delete(self, expected: Mapping[base.Key, str]) -> None:
+    def _delete(self, expected: Mapping[readers.Key, str]) -> None:
         load_bearing = classify_rows(self._connection, self._protected)
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
         if self._replaces:
             load_bearing -= count_load_bearing(self._connection, _WANTED)
         delete_rows(self._connection, _WANTED, load_bearing)
 
-    def identity_sample(self, leaving: Iterable[base.Key]) -> list[SampleRow]:
+    def identity_sample(self, leaving: Iterable[readers.Key]) -> list[SampleRow]:
         stored.fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
         return identity_sample_of(self._connection, _WANTED)
 
-    def conflicts(self, records: base.Records) -> list[str]:
+    def conflicts(self, records: readers.Records) -> list[str]:
         conflicts = []
         for batch in stored.batched(records):
             ids = []
@@ -262,14 +284,14 @@ class _Writer(_Reader, base.Writer):
         query = f"SELECT 1 FROM main.memory_items WHERE memory_id IN ({marks})"
         return self._connection.execute(query, ids).fetchone() is not None
 
-    def _has_id_elsewhere(self, memory_id: str, position: base.Key) -> bool:
+    def _has_id_elsewhere(self, memory_id: str, position: readers.Key) -> bool:
         """Return whether another row than that at `position` has an id."""
         query = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
         return self._connection.execute(query, (memory_id, position)).fetchone() is not None
 
-    def _insert(self, records: base.Records) -> int:
+    def _insert(self, records: readers.Records) -> int:
         selection.check_insertion(self._connection)
-        positions = cast("Iterable[int]", base.keys_of(records))
+        positions = cast("Iterable[int]", readers.keys_of(records))
         stored.fill_positions(self._connection, "wanted", positions)
         self._others_before = self._fingerprint_of_others()
         return stored.insert_records(
@@ -280,7 +302,7 @@ class _Writer(_Reader, base.Writer):
         """Return a fingerprint of the other rows if triggers could change them."""
         return stored.fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
 
-    def _check_inserted(self, records: base.Records, wanted: int) -> None:
+    def _check_inserted(self, records: readers.Records, wanted: int) -> None:
         super()._check_inserted(records, wanted)
         if self._others_before != self._fingerprint_of_others():
             raise ArchiveError(
@@ -293,10 +315,10 @@ class _Writer(_Reader, base.Writer):
 
     def supersede(
         self,
-        links: base.Links,
-        kept: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
+        links: readers.Links,
+        kept: Mapping[readers.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
         *,
-        planned: Mapping[base.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
+        planned: Mapping[readers.Key, str] | None = None,  # noqa: ARG002 - for stores with an index
     ) -> int:
         connection = self._connection
         selection.check_supersession(connection)

@@ -1,0 +1,312 @@
+"""The optional capabilities of a source, and the errors for a source without one.
+
+A source has a capability if its attribute of that name is not None. :func:`require` returns the
+capability, or raises the error that names the alternative. Only ``external_history`` always exists:
+that of most sources is empty.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Final, Literal, NamedTuple, Protocol, overload
+
+from memlab import errors
+from memlab.sources.readers import Key, Rows, Writer
+
+TODAY: Final = "as it stands"
+"""Name of the order that the index has now."""
+MOST_READ: Final = "most read first"
+"""Name of the order by number of reads, highest first."""
+
+
+class IndexOrderings(NamedTuple):
+    """The entries of an index in several orders, and how many of them a start loads.
+
+    Attributes
+    ----------
+    written : mapping of str to datetime
+        When each memory was written, by memory id.
+    lines : mapping of str to tuple of str
+        The memory ids from the top down, by name of the order.
+    fits : mapping of str to int
+        The number of entries that a start loads, by name of the order.
+    """
+
+    written: Mapping[str, datetime]
+    lines: Mapping[str, tuple[str, ...]]
+    fits: Mapping[str, int]
+
+
+class Loss(NamedTuple):
+    """A memory that another program or a person deleted, emptied or moved out of the store.
+
+    Attributes
+    ----------
+    key, record : Key, bytes
+        The key and the record that the memory had.
+    at, since, seen : datetime or None
+        When it was lost, when it was last written, and when a copy of it was last seen.
+    commit : str
+        The hash of the git commit that removed it; empty if git does not know it.
+    is_emptied : bool
+        Whether its file exists and is empty.
+    moved_to : str
+        The current path of its file outside of the store; empty if it was not moved.
+    perhaps : str
+        A similar file that the same commit added; empty for none.
+    is_unlisted : bool
+        Whether the memory exists and its index entry was removed; the record has the entry.
+    """
+
+    key: Key
+    record: bytes
+    at: datetime | None
+    since: datetime | None
+    commit: str = ""
+    seen: datetime | None = None
+    is_emptied: bool = False
+    moved_to: str = ""
+    perhaps: str = ""
+    is_unlisted: bool = False
+
+
+class TextVersion(NamedTuple):
+    """The text of a memory as of a commit."""
+
+    at: datetime
+    commit: str
+    text: str
+
+
+class FormerName(NamedTuple):
+    """A former id of a renamed memory.
+
+    Attributes
+    ----------
+    name, memory_id : str
+        The former id and the current one.
+    until : datetime
+        When it was renamed.
+    is_free : bool
+        Whether no other memory has used the former id since.
+    """
+
+    name: str
+    memory_id: str
+    until: datetime
+    is_free: bool
+
+
+def is_index_lost(lost: int, named: int) -> bool:
+    """Return whether an index was lost or overwritten, as opposed to edited line by line.
+
+    Parameters
+    ----------
+    lost : int
+        Number of memories that exist and that the index no longer names.
+    named : int
+        Number of memories that the index still names.
+
+    Examples
+    --------
+    >>> is_index_lost(7, 1), is_index_lost(1, 0), is_index_lost(1, 1), is_index_lost(5, 300)
+    (True, True, False, False)
+    """
+    return lost > named or (lost >= 2 and lost == named)
+
+
+class NativeCap:
+    """A setting of the store's own system that limits the number of memories.
+
+    Parameters
+    ----------
+    assignment : str
+        The assignment in the settings, with ``%d`` for the number.
+
+    Examples
+    --------
+    >>> NativeCap("max_items=%d").setting_for(50)
+    'max_items=50'
+    """
+
+    def __init__(self, assignment: str) -> None:
+        self._assignment = assignment
+
+    def setting_for(self, keep: int) -> str:
+        """Return the assignment of a cap in the system's settings."""
+        return self._assignment % keep
+
+    def current(self) -> int | None:
+        """Return the cap in force; None if it is not known."""
+        return None
+
+    def instructions(self, keep: int) -> list[str]:  # noqa: ARG002
+        """Return lines that explain how to set a cap in a store that memlab never changes."""
+        return []
+
+
+class ExternalHistory:
+    """What git, or the store's own system, knows of memories that are no longer in the store.
+
+    This class is an empty history.
+    """
+
+    def is_tracked(self) -> bool:
+        """Return whether git tracks the store, so that :meth:`iter_lost` is complete."""
+        return False
+
+    def has_deleted(self) -> bool:
+        """Return whether git knows of deleted memories."""
+        return False
+
+    def iter_deleted(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
+        """Yield deleted memories.
+
+        :attr:`Rows.others` has ``deleted_at``, and for git also ``written_at`` and ``commit``.
+        """
+        return iter(())
+
+    def iter_lost(self) -> Iterator[Loss]:
+        """Yield memories that another program or a person deleted or emptied."""
+        return iter(())
+
+    def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:  # noqa: ARG002
+        """Yield the versions of each memory's text, oldest first."""
+        return iter(())
+
+    def births(self) -> Mapping[str, str]:
+        """Return the commit that added each memory."""
+        return {}
+
+    def last_changed(self, key: str) -> datetime | None:  # noqa: ARG002
+        """Return the time of last modification of a memory's file; None if there is no file."""
+        return None
+
+    def former_names(self) -> Sequence[FormerName]:
+        """Return the known former ids of renamed memories."""
+        return ()
+
+    def note(self) -> str:
+        """Return which part of the history is unknown, and why; empty if all is known."""
+        return ""
+
+    def is_read(self) -> bool:
+        """Return whether the history could be read in time; unattended runs require it."""
+        return True
+
+
+NO_HISTORY: Final = ExternalHistory()
+"""The history of a source of which neither git nor its system keeps one."""
+
+
+class Supersession(ABC):
+    """The ability to set which memory supersedes another, or to retire memories.
+
+    A memory that supersedes itself is retired: it is no longer loaded at start, and can be found.
+    """
+
+    @abstractmethod
+    def changing(self) -> AbstractContextManager[Writer]:
+        """Open the source like :meth:`Source.changing`, for :meth:`Writer.supersede`."""
+
+    @abstractmethod
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of the superseding memory; for a retired memory this is its own id."""
+
+    def index_entries_of(self, record: bytes) -> str:  # noqa: ARG002
+        """Return the index entries that a plan stores to undo a retirement exactly, as text."""
+        return ""
+
+
+class StartIndex(ABC):
+    """An index of the memories, of which a start loads a part."""
+
+    @abstractmethod
+    def orderings(self, reads: Mapping[str, int]) -> IndexOrderings:
+        """Return the part of the index that a start loads, in the current and in other orders.
+
+        Parameters
+        ----------
+        reads : mapping of str to int
+            The number of reads by memory id.
+        """
+
+    @abstractmethod
+    def chars_of_no_memory(self) -> int:
+        """Return the number of loaded characters that belong to no memory, such as headings."""
+
+    @abstractmethod
+    def is_unlisted(self, record: bytes) -> bool:
+        """Return whether a record has no index entry."""
+
+    @abstractmethod
+    def relisted(self, record: bytes, older: bytes) -> bytes | None:
+        """Return a record with the index entries of an older record; None if it has none."""
+
+
+class Capable(Protocol):
+    """The part of a source that :func:`require` uses."""
+
+    deletes: bool
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def index(self) -> StartIndex | None: ...  # noqa: D102
+    @property
+    def supersession(self) -> Supersession | None: ...  # noqa: D102
+    @property
+    def retirement(self) -> Supersession | None: ...  # noqa: D102
+    def changing(self) -> AbstractContextManager[Writer]: ...  # noqa: D102
+
+
+@overload
+def require(source: Capable, capability: Literal["retirement", "supersession"]) -> Supersession: ...
+@overload
+def require(source: Capable, capability: Literal["index"]) -> StartIndex: ...
+def require(
+    source: Capable, capability: Literal["retirement", "supersession", "index"]
+) -> Supersession | StartIndex:
+    """Return a capability of a source.
+
+    Parameters
+    ----------
+    source : Source
+        The source.
+    capability : {"retirement", "supersession", "index"}
+        Name of the attribute.
+
+    Raises
+    ------
+    MemlabError
+        If the source does not have the capability. The message names the alternative.
+    """
+    found: Supersession | StartIndex | None = getattr(source, capability)
+    if found is not None:
+        return found
+    if capability == "index":
+        raise errors.MemlabError(
+            f"{source.name} has no index that is cut; name a folder of Claude Code's memory"
+        )
+    if capability == "supersession":
+        raise errors.PlanError(
+            f"in {source.name} no memory can stand for another; "
+            "shorten or delete load-bearing ones with its system's own tools"
+        )
+    if not source.deletes:
+        source.changing()  # raises the error that names the setting of its system
+    raise errors.PlanError(
+        f"there is nothing to retire in {source.name}: its agent looks up what it needs, or its "
+        "system chooses what a start loads, so only deleting makes that smaller; memlab "
+        "compact without --retire shows what that costs"
+    )
+
+
+def superseding_id(source: Capable, record: bytes) -> str | None:
+    """Return the id of the memory that supersedes a record's; for a retired one it is its own.
+
+    Return None for a loaded memory, and in a source that can neither supersede nor retire.
+    """
+    capability = source.supersession or source.retirement
+    return None if capability is None else capability.superseded_by(record)

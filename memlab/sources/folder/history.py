@@ -1,0 +1,170 @@
+"""The history of a folder of memories in git: losses, renames, births and versions of texts."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
+from memlab.errors import StoreError
+from memlab.sources import readers
+from memlab.sources.capabilities import ExternalHistory, FormerName, Loss, TextVersion
+from memlab.sources.folder.git import History, LateError, blobs, note_late, past_moments
+from memlab.sources.folder.journal import FolderMoment, Index, folder_moment
+from memlab.sources.reads import moment_of_seconds
+from memlab.store.records import batched
+
+_OF_LOSS: Final = {DELETED_AT: "at", WRITTEN_AT: "since", COMMIT: "commit"}
+"""Field of a :class:`Loss` for each column of deleted memories."""
+_VERSIONS: Final = 500
+"""Maximum number of versions of one file that are read; the oldest ones are kept."""
+
+
+class TrackedFolder(Index, Protocol):
+    """The part of a folder's source that its history uses."""
+
+    path: Path
+
+    def history(self) -> History:
+        """Return the git history of the folder."""
+
+    def memories(self, moment: FolderMoment) -> Sequence[Any]:
+        """Return the memories of the folder at a moment."""
+
+    def record_in(self, memory: Any, moment: FolderMoment) -> bytes:
+        """Return the record of a memory of the folder at a moment."""
+
+    def row_of(self, record: bytes) -> dict[str, Any]:
+        """Return a record as a row."""
+
+    def is_empty(self, record: bytes) -> bool:
+        """Return whether a memory has no text."""
+
+    def key_of(self, name: str) -> str:
+        """Return the id of the memory in a file."""
+
+    def file_of(self, key: str) -> str:
+        """Return the path of a memory's file; empty if the key allows no file."""
+
+
+class FolderHistory(ExternalHistory):
+    """The history of a folder in git."""
+
+    def __init__(self, source: TrackedFolder) -> None:
+        self.source = source
+
+    def is_tracked(self) -> bool:
+        """Return whether git tracks the folder."""
+        return bool(self.source.history().lives)
+
+    def has_deleted(self) -> bool:
+        """Return whether git knows of memories that no longer exist."""
+        return next(self._iter_losses(), None) is not None
+
+    def iter_deleted(self, *, with_body: bool) -> Iterator[readers.Rows]:
+        """Yield the memories that were committed to git and no longer exist."""
+        for losses in batched(self._iter_losses()):
+            others = {
+                column: [getattr(loss, field) for loss in losses]
+                for column, field in _OF_LOSS.items()
+            }
+            rows = [self.source.row_of(loss.record) for loss in losses]
+            yield readers.rows_of_each(rows, with_body=with_body, others=others)
+
+    def iter_lost(self) -> Iterator[Loss]:
+        """Yield the memories that were committed to git and no longer exist, or are empty now.
+
+        Memories that were moved out of the store are included, with their current path. Memories
+        that git cannot read or that were always empty are no losses.
+        """
+        for loss in self._iter_losses(emptied=True):
+            if not self.source.is_empty(loss.record):
+                yield loss
+
+    def _iter_losses(self, *, emptied: bool = False) -> Iterator[Loss]:
+        """Yield the losses that git knows; raise StoreError if git stops answering."""
+        try:
+            yield from self._losses_in_git(emptied=emptied)
+        except LateError as error:
+            raise StoreError(note_late(self.source.path, error).missing) from error
+
+    def _losses_in_git(self, *, emptied: bool) -> Iterator[Loss]:
+        """Yield the losses that git knows; with `emptied` also those of files that are empty."""
+        source = self.source
+        history = source.history()
+        if not history.lives:
+            return
+        with folder_moment(source.path, source) as now, blobs(source.path) as content:
+            for then in past_moments(now, history, content, emptied=emptied):
+                for memory in source.memories(then):
+                    if not memory.name:
+                        continue
+                    life = then.lives[memory.name]
+                    yield Loss(
+                        key=memory.key,
+                        record=source.record_in(memory, then),
+                        at=life.taken,
+                        since=life.written,
+                        commit=life.commit,
+                        is_emptied=life.is_there,
+                        moved_to=life.moved_to,
+                        perhaps=life.perhaps,
+                    )
+
+    def text_versions(self, keys: Iterable[str]) -> Iterator[tuple[str, list[TextVersion]]]:
+        """Yield the versions of each memory's text that git has, oldest first."""
+        lives = {self.source.key_of(life.name): life for life in self.source.history().lives}
+        with blobs(self.source.path) as content:
+            for key in keys:
+                if key not in lives:
+                    continue
+                versions = []
+                for at, commit, blob in reversed(lives[key].versions[-_VERSIONS:]):
+                    data = content(blob)
+                    if data is not None:
+                        text_then = data.decode(errors="replace")
+                        versions.append(TextVersion(at, commit, text_then))
+                yield key, versions
+
+    def births(self) -> dict[str, str]:
+        """Return the commit that added each memory."""
+        commits = {}
+        for life in self.source.history().lives:
+            if life.versions:
+                _, commit, _ = life.versions[-1]
+                commits[self.source.key_of(life.name)] = commit
+        return commits
+
+    def last_changed(self, key: str) -> datetime | None:
+        """Return the time of last modification of a memory's file; None if there is no file."""
+        name = self.source.file_of(key)
+        if not name:
+            return None
+        with suppress(OSError, ValueError):
+            return moment_of_seconds((self.source.path / name).lstat().st_mtime)
+        return None
+
+    def former_names(self) -> list[FormerName]:
+        """Return the former ids of memories whose file was renamed in git."""
+        source = self.source
+        lives = source.history().lives
+        taken = {life.name for life in lives}
+        former_names = []
+        for life in lives:
+            for name, until in life.former:
+                former = source.key_of(name)
+                current = source.key_of(life.name)
+                is_free = name not in taken and not os.path.lexists(source.path / name)
+                if former != current:
+                    former_names.append(FormerName(former, current, until, is_free))
+        return former_names
+
+    def note(self) -> str:
+        """Return which part of the history git does not have, and why."""
+        return self.source.history().missing
+
+    def is_read(self) -> bool:
+        """Return whether git answered in time."""
+        return self.source.history().is_read
