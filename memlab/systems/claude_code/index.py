@@ -209,10 +209,26 @@ class MemoryIndex:
     def named(self, names: markdown.FileNames) -> dict[str, list[Block]]:
         """Return the blocks that name each file; a file without a block has no key."""
         blocks_by_file: dict[str, list[Block]] = {}
-        for block in self.blocks:
-            for file in block.files(names):
+        for block, files in self.blocks_with_files(names):
+            for file in files:
                 blocks_by_file.setdefault(file, []).append(block)
         return blocks_by_file
+
+    def blocks_with_files(self, names: markdown.FileNames) -> list[tuple[Block, list[str]]]:
+        """Return each block with the files that it names.
+
+        The result is cached, because one command looks at the same index several times.
+        """
+        if names.identity not in self._with_files:
+            self._with_files[names.identity] = [
+                (block, block.files(names)) for block in self.blocks
+            ]
+        return self._with_files[names.identity]
+
+    @cached_property
+    def _with_files(self) -> dict[object, list[tuple[Block, list[str]]]]:
+        """The results of :meth:`blocks_with_files` by the identity of the names."""
+        return {}
 
     def dangling(self, names: markdown.FileNames) -> list[tuple[int, str]]:
         """Return line number and target of every Markdown link to a missing file."""

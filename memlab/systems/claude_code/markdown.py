@@ -136,6 +136,11 @@ class FileNames:
     _resolved: dict[str, str | None] = field(default_factory=dict, init=False, compare=False)
 
     @cached_property
+    def identity(self) -> tuple[Path, frozenset[str], frozenset[tuple[str, str]]]:
+        """A hashable value that is equal for equal names."""
+        return self.folder, frozenset(self.names), frozenset(self.aliases.items())
+
+    @cached_property
     def _by_folded(self) -> dict[str, str | None]:
         """The file of each case-folded name; None if several files share it."""
         names: dict[str, str | None] = {}

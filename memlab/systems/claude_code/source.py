@@ -159,7 +159,7 @@ class ClaudeCode(FolderSource):
         view = self.view(moment)
         names = view.names if moment.known is None else _names(self.path, moment.known)
         entries = indexes.entries_of(view.index, view.names)
-        costs = view.costs()
+        costs = view.costs
         retired = indexes.entries_of(view.aside, view.names)
         retirements = self.retired() if retired else RetiredMemories()
         pointers = _pointers(view) if retirements else []

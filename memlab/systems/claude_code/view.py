@@ -118,6 +118,8 @@ class FolderView:
         files = {**self.notes, **self.untyped}
         lists = {name: note.links_listed for name, note in files.items()}
         known = {name: index for name, index in lists.items() if index is not None}
+        if not self.untyped:
+            return hubs_among(known, self.named, self.names)
         names = replace(self.names, names=files.keys())
         return hubs_among(known, self.index.named(names), names)
 
@@ -141,7 +143,7 @@ class FolderView:
         """Number of characters of the loaded index that belong to no memory."""
         costs = (
             of_file.get(State.LOADED, "")
-            for name, of_file in self.costs().items()
+            for name, of_file in self.costs.items()
             if name not in self.hubs
         )
         return max(len(readable(self.index.loaded)) - sum(map(len, costs)), 0)
@@ -206,17 +208,18 @@ class FolderView:
         at, _, tie = self.dates[name]
         return position_from_timestamp(int(at.timestamp() * 1_000), tie)
 
+    @cached_property
     def costs(self) -> dict[str, dict[State, str]]:
-        """Return the index text of each file, by the state of the lines.
+        """The index text of each file, by the state of the lines.
 
         The text of a block counts for the first file that it names. A file with a loaded line has
         no cut text.
         """
         texts: dict[str, dict[State, str]] = {}
-        for block in self.index.blocks:
+        for block, files in self.index.blocks_with_files(self.names):
             if block.state is State.UNSEEN:
                 continue
-            for number, name in enumerate(block.files(self.names)):
+            for number, name in enumerate(files):
                 of_file = texts.setdefault(name, {})
                 cost = readable(block.text) if number == 0 else ""
                 of_file[block.state] = of_file.get(block.state, "") + cost
@@ -284,7 +287,7 @@ class FolderView:
         broken = [f"{name} ({why})" for name, why in sorted(self.said["broken"].items())]
         doubtful = [f"{name} ({why})" for name, why in self.said["doubtful"].items()]
         dangling = [f"line {number}: {target}" for number, target in self.said["dangling"]]
-        cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
+        cut_chars = sum(len(of_file.get(State.CUT, "")) for of_file in self.costs.values())
         cut_files = self.said["cut_files"]
         if cut_files:
             cut_words = f"of {named} named files stand below what is loaded"
