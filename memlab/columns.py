@@ -137,6 +137,19 @@ SIGNAL_DTYPES: Final[dict[str, str]] = {
 }
 """Further columns of the frame of a store that keeps signals, in order."""
 
+LABEL: Final = "label"
+"""Column of a loaded frame: what the memory counts as, in one word of :data:`LABELS`."""
+LABELS: Final = (
+    "load-bearing",
+    "prunable",
+    "superseded",
+    "retired",
+    "reached",
+    "unlisted",
+    "deleted",
+)
+"""The labels of memories."""
+
 TARGET_ID: Final = "target_id"
 TARGET_POSITION: Final = "target_position"
 AT_POSITION: Final = "at_position"

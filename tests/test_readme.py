@@ -57,6 +57,17 @@ def test_sample_output_is_what_the_command_prints(
     assert OutputChecker().check_output(wanted, output, ELLIPSIS)
 
 
+def test_the_answer_is_that_of_the_bundled_store() -> None:
+    (quoted,) = re.findall(r"^> (.*)$", README, re.MULTILINE)
+    assert memlab.size(memlab.store_path("two_years")).answer.startswith(quoted)
+
+
+def test_the_lab_is_opened_by_one_line() -> None:
+    (line,) = blocks("shell")
+    assert "'.[lab]'" in line
+    assert line.strip().endswith("memlab lab")
+
+
 INSTALLS = re.compile(r"pip install (?:-\S+ |\[[^\]]*\] )*['\"]?memlab\b(?!-\d)")
 
 

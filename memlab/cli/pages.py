@@ -103,7 +103,13 @@ def lab(
     from importlib.util import find_spec
 
     from memlab.sources.opening import open_source
-    from memlab.views.bundled import START, copy_notebooks, facts_of, folder_for
+    from memlab.views.bundled import (
+        JUPYTER_SETTINGS,
+        START,
+        copy_notebooks,
+        facts_of,
+        folder_for,
+    )
 
     if find_spec("jupyterlab") is None:
         raise missing_extra("jupyterlab", "lab")
@@ -121,4 +127,8 @@ def lab(
     if port:
         server.append(f"--port={port}")
     output.clear_progress()
-    os.execv(server[0], server)  # noqa: S606 - it hears Ctrl-C itself, and asks before it stops
+    # JupyterLab does not ask whether to fetch news. Folders of the user's own take precedence.
+    folders = [os.environ.get("JUPYTER_CONFIG_PATH", ""), str(JUPYTER_SETTINGS)]
+    environment = os.environ | {"JUPYTER_CONFIG_PATH": os.pathsep.join(filter(None, folders))}
+    # The server hears Ctrl-C itself, and asks before it stops.
+    os.execve(server[0], server, environment)  # noqa: S606 - this Python, with fixed arguments

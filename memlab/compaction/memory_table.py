@@ -18,14 +18,14 @@ from memlab.evidence import reads as reading
 from memlab.evidence.past import Memories, names_a_store, present_rows
 from memlab.evidence.reads import CHANCE, Log, describe_log
 from memlab.evidence.references import Evidence, collect_evidence
-from memlab.frame.fields import passed_on, retired_rows, rows_in_state
+from memlab.frame.fields import labels_of, passed_on
 from memlab.policies import Policy, decide
 from memlab.policies.activation import activity_of, per_length
 from memlab.sizing.in_force import effective_policy
 from memlab.sources.opening import open_source
 from memlab.text import Cell, Table, TextPage, as_text, counted, for_terminal
 
-LABEL: Final = "label"
+LABEL: Final = c.LABEL
 AGE_DAYS: Final = "age_days"
 READS: Final = "reads"
 NEED: Final = "need"
@@ -264,17 +264,7 @@ def _joined(evidence: Evidence) -> pd.DataFrame:
     references = evidence.references
     has_log = evidence.log is not None
     table = past[[name for name in _ORDER if name in past]].copy()
-    deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
-    by_label = {
-        DELETED: deleted,
-        RETIRED: retired_rows(past),
-        c.REACHED: rows_in_state(past, c.REACHED),
-        c.UNLISTED: rows_in_state(past, c.UNLISTED),
-        SUPERSEDED: ~past[c.ACTIVE],
-        LOAD_BEARING: past[c.LOAD_BEARING],
-    }
-    label = np.select(list(by_label.values()), list(by_label), PRUNABLE)
-    table[LABEL] = pd.Categorical(label, list(LABELS))
+    table[LABEL] = labels_of(past)
     age = (evidence.now - past[c.CREATED_AT]).dt.total_seconds() / 86_400
     table[AGE_DAYS] = age.clip(lower=0).round(2)
     is_read = references[c.KIND] == "log"

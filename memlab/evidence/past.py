@@ -12,7 +12,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import refusal
-from memlab.frame.fields import CountTokens, Flags, Ints, rows_in_state
+from memlab.frame.fields import CountTokens, Flags, Ints, labels_of, rows_in_state
 from memlab.frame.labelling import LoadOptions, OnBadRow
 from memlab.frame.loading import UNSET, expect_log, expect_memories, frame_of, load
 from memlab.sources.base import Source, archive_at
@@ -93,7 +93,9 @@ def load_past(
     opened = open_source(source)
     # Read the archive last: a memory deleted in between is then in both, and counts as present.
     how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    return past_of(load(opened, **how), deletions_of(opened, **how), log)
+    past = past_of(load(opened, **how), deletions_of(opened, **how), log)
+    past[c.LABEL] = labels_of(past)  # a deleted memory has a label of its own
+    return past
 
 
 def names_a_store(memories: object) -> TypeGuard[SourceLike]:

@@ -319,6 +319,26 @@ def retired_rows(frame: "pd.DataFrame") -> Flags:
     return _filled(frame, c.RETIRED_AT)
 
 
+def labels_of(frame: "pd.DataFrame") -> "pd.Categorical":
+    """Return the label of each memory of a frame, one of :data:`memlab.columns.LABELS`."""
+    import pandas as pd
+
+    deleted = np.zeros(len(frame), dtype=bool)
+    if c.DELETED_AT in frame:
+        deleted = frame[c.DELETED_AT].notna().to_numpy()
+    # The first that holds is the label.
+    flags = {
+        "deleted": deleted,
+        "retired": retired_rows(frame),
+        "reached": rows_in_state(frame, c.REACHED),
+        "unlisted": rows_in_state(frame, c.UNLISTED),
+        "superseded": ~frame[c.ACTIVE].to_numpy(),
+        "load-bearing": frame[c.LOAD_BEARING].to_numpy(),
+    }
+    labels = np.select(list(flags.values()), list(flags), "prunable")
+    return pd.Categorical(labels, list(c.LABELS))
+
+
 def rows_in_state(frame: "pd.DataFrame", state: str) -> Flags:
     """Return which memories of a frame are in one of ``columns.INDEX_STATES``."""
     if c.INDEX_STATE not in frame:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from memlab import columns as c
 from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
-from memlab.frame.fields import KINDS, LABELS, CountTokens, tuples_of
+from memlab.frame.fields import KINDS, LABELS, CountTokens, labels_of, tuples_of
 from memlab.frame.labelling import Labelled, LoadOptions, OnBadRow, memories_of, read_memories
 from memlab.sources.base import has_past
 from memlab.sources.opening import SourceLike, open_source
@@ -67,7 +67,8 @@ def load(
         With the columns and dtypes of :data:`memlab.columns.DTYPES`, and those of
         :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the primary key in the
         source, except for ``memory_items``; ``retired_at`` if memories are retired; ``index_state``
-        and ``doubt`` of a folder with an index.
+        and ``doubt`` of a folder with an index. The last column is ``label``, one of
+        :data:`memlab.columns.LABELS`.
 
     Raises
     ------
@@ -86,6 +87,7 @@ def load(
     opened = open_source(source)
     how = LoadOptions(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     frame = frame_from(read_memories(opened, columns=columns, **how))
+    frame[c.LABEL] = labels_of(frame)
     frame.attrs[c.REVISED] = sorted(opened.revised)
     with suppress(MemlabError):  # a broken archive is reported by functions that read it
         if has_past(opened):

@@ -62,7 +62,7 @@ _GRID_OPTIONS: Final[dict[str, Any]] = {
     "autoWidth": False,
     "columnDefs": [
         {"targets": [0], "width": "40%"},
-        {"targets": [1, -2], "className": "memlab-whole"},
+        {"targets": [1, -2, -1], "className": "memlab-whole"},
     ],
     "columnControl": [
         {"target": 0, "content": ["order"]},

@@ -24,6 +24,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 DATA: Final = "../data/"
 """Prefix of the paths in notebooks that name bundled data."""
 
+JUPYTER_SETTINGS: Final = Path(__file__).resolve().parent / "jupyter"
+"""Folder with settings of JupyterLab, for its variable ``JUPYTER_CONFIG_PATH``."""
+
 START: Final = "00_start.ipynb"
 """The notebook that lists which notebook answers which question."""
 

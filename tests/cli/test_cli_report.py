@@ -81,7 +81,7 @@ def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_p
 
 @pytest.fixture(autouse=True)
 def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("os.execv", lambda *_: None)
+    monkeypatch.setattr("os.execve", lambda *_: None)
     monkeypatch.chdir(tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server: list[str] = []
-    monkeypatch.setattr("os.execv", lambda _, words: server.extend(words))
+    monkeypatch.setattr("os.execve", lambda _, words, __: server.extend(words))
     assert run("lab", "--folder", tmp_path).exit_code == 0
     (start,) = (tmp_path / word.split("/lab/tree/")[1] for word in server if "/lab/tree/" in word)
     links = set(re.findall(r"\]\((\w+\.ipynb)\)", start.read_text()))

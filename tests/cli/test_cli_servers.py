@@ -53,7 +53,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
 
 
 def test_notebooks_of_servers_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.execv", lambda *_: None)
+    monkeypatch.setattr("os.execve", lambda *_: None)
     (tmp_path / "odek").mkdir()
     (tmp_path / "odek" / "index.json").write_text("[]")
     for number, url in enumerate((f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}/odek")):
@@ -98,7 +98,7 @@ def test_no_command_repeats_a_password(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr("os.execv", lambda *_: sys.exit(1))
+    monkeypatch.setattr("os.execve", lambda *_: sys.exit(1))
     monkeypatch.chdir(tmp_path)
     options = ("--keep-recent", "3") if command in ("compact", "fleet plan") else ()
     more = {"apply": ("DIGEST",), "restore": ("DIGEST",)}.get(command, ())

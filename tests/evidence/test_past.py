@@ -46,9 +46,10 @@ def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
     compact(store, 1)
     assert len(load(store)) == 3
     past = load_past(store)
-    lasting = whole.drop(columns=[c.ACTIVE, c.PRUNABLE])
+    lasting = whole.drop(columns=[c.ACTIVE, c.PRUNABLE, c.LABEL])
     pd.testing.assert_frame_equal(past.iloc[:6][lasting.columns], lasting)
     assert past[c.MEMORY_ID].tolist()[6:] == ["late"]
+    assert (past[c.LABEL] == "deleted").equals(past[c.DELETED_AT].notna())
     gone = past.loc[past[c.DELETED_AT].notna(), c.MEMORY_ID].tolist()
     assert gone == ["e1", "e2", "e3", "e4"]
 

@@ -21,16 +21,26 @@ from memlab.errors import BadRowError, MissingExtraError
 from memlab.store.database import CREATE_TABLE
 from memlab.systems.memory_items import scan
 
+LABELLED = {"label": "category"}
+
 
 def test_a_frame_has_the_columns_and_dtypes_that_are_promised(tmp_path: Path) -> None:
     frame = memlab.load(write_rows(tmp_path / "memory.db", episodes(3)))
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == DTYPES
-    assert list(frame) == list(DTYPES)
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == DTYPES | LABELLED
+    assert list(frame) == [*DTYPES, "label"]
     assert frame.index.equals(pd.RangeIndex(3))
     assert list(frame["kind"].cat.categories) == ["semantic", "episodic", "procedural"]
     none = memlab.load(write_rows(tmp_path / "empty.db", []), with_body=True)
     assert len(none) == 0
-    assert {n: str(d) for n, d in none.dtypes.items()} == DTYPES | {"body": "str"}
+    assert {n: str(d) for n, d in none.dtypes.items()} == DTYPES | {"body": "str"} | LABELLED
+
+
+def test_a_label_is_that_of_the_list_of_memories() -> None:
+    store = memlab.store_path("three_hundred_issues")
+    labels = memlab.load(store).set_index("memory_id")["label"]
+    listed = memlab.rows(store).set_index("memory_id")["label"]
+    assert labels.astype(str).to_dict() == listed.astype(str).to_dict()
+    assert set(labels) == {"load-bearing", "prunable", "superseded"}
 
 
 def test_a_frame_is_its_readers_own_to_write_to(tmp_path: Path) -> None:
@@ -209,8 +219,8 @@ def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
     write_signals(path, "m2", **plain, **times)
     write_signals(path, "gone", importance=1.0)
     frame = memlab.load(path)
-    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | SIGNAL_DTYPES
-    assert list(frame)[-9:] == list(SIGNAL_DTYPES)
+    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | SIGNAL_DTYPES | LABELLED
+    assert list(frame)[-10:-1] == list(SIGNAL_DTYPES)
     expected = plain | {name: pd.Timestamp(text) for name, text in times.items()}
     assert frame.loc[1, list(SIGNAL_DTYPES)].to_dict() == expected
     silent = frame.loc[[0, 2], list(SIGNAL_DTYPES)]
@@ -227,7 +237,7 @@ def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) 
         row("dream", "dream", tags_json="[1]", evidence_refs_json="?"),
     ]
     frame = memlab.load(write_rows(tmp_path / "memory.db", rows), on_bad_row="keep")
-    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | {PROBLEM: "str"}
+    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | {PROBLEM: "str"} | LABELLED
     unknown = "kind 'dream' is not one of semantic, episodic, procedural"
     no_list = "tags_json '[1]' is not a JSON list of strings"
     assert frame[PROBLEM].fillna("none").to_list() == [
